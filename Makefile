@@ -7,13 +7,14 @@ FUZZTIME ?= 60s
 BENCH    ?= .
 ARGS     ?=
 TIME     ?= 1m
+CLIENTS  ?= 10000
 SEED     ?= 0
 BUGS     ?=
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test page deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test page page-scale deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +39,11 @@ test: ## run all tests with the race detector
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 	$(MAKE) deploy
 
-page: ## check the operator's page in a real browser, Chromium, with screenshots (docs/page-*.png)
-	$(GO) test -count=1 -run '^TestInABrowser' ./relay/pagetest -browser
+page: ## operate the operator's page in a real browser, Chromium (docs/page-*.png: ARGS='-screenshots ../../docs')
+	$(GO) test -count=1 -run '^TestInABrowser' ./relay/pagetest -browser $(ARGS)
+
+page-scale: ## measure the operator's page with CLIENTS (10000) clients, and what open pages cost
+	$(GO) test -count=1 -v -timeout 10m -run '^TestScaleOfThePage' ./relay/pagetest -scale $(CLIENTS)
 
 # Modules of their own: Helm's, Kubernetes' and Prometheus' libraries are for these tests only. Their
 # results are not cached: go test does not know of files outside of the module.

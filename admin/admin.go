@@ -38,7 +38,7 @@ type Server struct {
 type readyCheck struct {
 	name  string
 	check func() (note string, err error)
-	// each, in the place of check, is for several that come and go.
+	// each, in the place of check, is for a number of checks that changes.
 	each func(yield func(name, note string, err error))
 }
 
@@ -91,8 +91,8 @@ func (s *Server) CheckReady(name string, check func() (note string, err error)) 
 	s.checks = append(s.checks, readyCheck{name: name, check: check})
 }
 
-// CheckReadyEach is CheckReady for what comes and goes: each yields the name, the note and the error of what there
-// is.
+// CheckReadyEach is CheckReady for a number of checks that changes, as one for each authority: each yields their names,
+// notes and errors.
 func (s *Server) CheckReadyEach(name string, each func(yield func(name, note string, err error))) {
 	s.checks = append(s.checks, readyCheck{name: name, each: each})
 }

@@ -54,6 +54,9 @@ type ViewMatcher func(i int) (bool, error)
 // ViewMatcher returns the matcher for a client. It evaluates the
 // expression of a view at most once. It is not safe for concurrent use.
 func (r *Router) ViewMatcher(client configs.Client) ViewMatcher {
+	if len(r.views) == 0 {
+		return matchesNone
+	}
 	type answer struct {
 		ok  bool
 		err error
@@ -71,6 +74,8 @@ func (r *Router) ViewMatcher(client configs.Client) ViewMatcher {
 		return a.ok, a.err
 	}
 }
+
+func matchesNone(int) (bool, error) { return false, nil }
 
 // View returns the topic of the first view for a name under typeURL that matches the client;
 // false if there is none. A view whose when cannot be evaluated does not match.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/store"
@@ -112,9 +110,10 @@ func (b *bench) killed() []metric {
 	spec := &Spec{Delta: true, Resources: 10 * clients, Size: 1 << 10, PerClient: 10, Distinct: true}
 	herd := command{Clients: clients, PerConn: 1, AtOnce: true, Each: true, Count: spec.Resources}
 	s := b.beginStoring(spec)
+	before := s.wrote()
 	s.connect(herd)
 	s.stored()
-	written, size := s.wrote(), s.storeSize()
+	written, size := s.wrote()-before, s.storeSize()
 	s.comeBack(herd)
 	warmCPU, warmLast := s.coldCPU, s.coldLast
 	must(s.swarm.do(command{Do: "leave", Group: "all"}))
@@ -155,19 +154,10 @@ func (s *session) stored() {
 // storeSize returns the size of the relay's store.
 func (s *session) storeSize() float64 { return must(s.server.metric("xds_relay_store_bytes")) }
 
-// wrote returns how many bytes the relay has written to disk.
-func (s *session) wrote() int64 { return must(s.server.wrote()) }
-
-// wrote returns how many bytes the process has written to disk.
-func (c *child) wrote() (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", c.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
+// wrote returns how many bytes were written to the disk of the store, by whomever.
+func (s *session) wrote() int64 {
+	if s.spec.Store == "" {
+		return 0
 	}
-	for line := range strings.Lines(string(b)) {
-		if value, is := strings.CutPrefix(line, "write_bytes: "); is {
-			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-		}
-	}
-	return 0, fmt.Errorf("%s: the system does not count what it writes", c.name)
+	return must(written(s.spec.Store))
 }

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/xds-relay/xds-relay/propagation"
@@ -17,6 +18,7 @@ func (c *Cache) Apply(u Update) {
 		return
 	}
 	of.gate.storing.Lock()
+	u = of.withMembers(u)
 	entries, sets := of.find(&u)
 	plans := make([]plan, len(sets))
 	for i, s := range sets {
@@ -31,6 +33,9 @@ func (c *Cache) Apply(u Update) {
 	of.change = change
 	c.confirm(u.Origin)
 	for i, e := range entries {
+		if i%atOnce == atOnce-1 {
+			runtime.Gosched() // see Set.apply
+		}
 		if e != nil {
 			c.confirm(u.Changes[i].Origin)
 			wakers = e.set(u.Changes[i].state(), wakers)

@@ -99,6 +99,8 @@ type scopeTopics struct {
 
 // table holds the topics of one type in one scope. Guarded by scopeTopics.mu.
 type table struct {
+	of      *scopeTopics
+	states  stateCounts
 	entries map[string]*Entry
 	sets    map[string]*Set
 
@@ -147,8 +149,8 @@ func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *
 			c.source.Refresh(k)
 		}
 		return &e.topic
-	}, func(of *scopeTopics, t *table) *topic {
-		e = newEntry(of, k)
+	}, func(t *table) *topic {
+		e = newEntry(t, k)
 		t.entries[k.Name] = e
 		return &e.topic
 	})
@@ -167,8 +169,8 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 			c.source.Refresh(k)
 		}
 		return &s.topic
-	}, func(of *scopeTopics, t *table) *topic {
-		s = newSet(of, k, c.tombstonesNow())
+	}, func(t *table) *topic {
+		s = newSet(t, k, c.tombstonesNow())
 		t.sets[k.Name] = s
 		return &s.topic
 	})
@@ -237,12 +239,15 @@ func (c *Cache) read(k Key, f func(*table)) {
 }
 
 // watch finds the topic, or makes it and starts its source.
-func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*scopeTopics, *table) *topic) {
+func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
 	if of := c.topics(k.Scope); of != nil {
 		of.mu.RLock()
 		if t := of.tables[k.TypeURL]; t != nil {
 			if tp := find(t); tp != nil {
-				wasIdle := tp.add(place, w)
+				wasIdle, adopted := tp.add(place, w)
+				if adopted {
+					c.adopt(tp)
+				}
 				of.mu.RUnlock()
 				if wasIdle {
 					c.idle.remove(tp)
@@ -263,16 +268,20 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 	defer of.mu.Unlock()
 	t := of.tables[k.TypeURL]
 	if t == nil {
-		t = &table{entries: map[string]*Entry{}, sets: map[string]*Set{}}
+		t = &table{of: of, entries: map[string]*Entry{}, sets: map[string]*Set{}}
 		of.tables[k.TypeURL] = t
 	}
 	tp := find(t)
 	if tp == nil {
-		tp = create(of, t)
+		tp = create(t)
 		c.idle.created(tp)
 		c.source.Start(k)
 	}
-	if tp.add(place, w) {
+	wasIdle, adopted := tp.add(place, w)
+	if adopted {
+		c.adopt(tp)
+	}
+	if wasIdle {
 		c.idle.remove(tp)
 	}
 }
@@ -302,7 +311,7 @@ func (c *Cache) isEmpty(tp *topic) bool {
 
 // giveUp drops a topic that has been idle since then, unless somebody has watched it since.
 func (c *Cache) giveUp(tp *topic, since time.Time) {
-	of := tp.scope
+	of := tp.table.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	tp.mu.Lock()
@@ -317,8 +326,10 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	}
 	switch {
 	case t.entries[tp.key.Name] != nil && &t.entries[tp.key.Name].topic == tp:
+		tp.endCounting(t.entries[tp.key.Name], nil)
 		t.entries = Without(t.entries, &t.entriesRoom, tp.key.Name)
 	case t.sets[tp.key.Name] != nil && &t.sets[tp.key.Name].topic == tp:
+		tp.endCounting(nil, t.sets[tp.key.Name])
 		t.sets = Without(t.sets, &t.setsRoom, tp.key.Name)
 	default:
 		return

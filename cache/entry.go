@@ -85,6 +85,8 @@ type State struct {
 	// Previous is the resource before the entry became Absent or a redirect, nil if there
 	// was none.
 	Previous *Resource
+	// Earlier is what Resource has replaced, nil if that was nothing.
+	Earlier *Earlier
 	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
 	// When Absent, it is the authority's reason.
 	Err *Error
@@ -113,10 +115,11 @@ type Entry struct {
 
 var requested = &State{Status: Requested}
 
-func newEntry(of *scopeTopics, k Key) *Entry {
-	e := &Entry{topic: topic{scope: of, key: k}}
+func newEntry(t *table, k Key) *Entry {
+	e := &Entry{topic: topic{table: t, key: k}}
 	e.entry = e
 	e.state.Store(requested)
+	t.states[StateRequested].Add(1)
 	return e
 }
 
@@ -187,7 +190,9 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if next.Since = old.Since; old.Status != next.Status || !sameContent(old.Resource, next.Resource) {
 		next.Since = time.Now().UnixNano()
 	}
+	next.Earlier = old.earlier(&next)
 	e.state.Store(&next)
+	e.recount(old, &next)
 	if !renewed && sameForClients(old, &next) {
 		if old.Heartbeats == next.Heartbeats {
 			return wakers

@@ -9,7 +9,7 @@ import (
 )
 
 // What a member of a large set costs here besides the resource as it came, also after
-// changes in no order, which leave free records. (upstream/ counts all that the relay
+// changes in no order, which leave free records. (upstream/session/ counts all that the relay
 // holds.)
 func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const members = 20_000

@@ -6,11 +6,14 @@ import (
 	"strings"
 )
 
-// notes are the news of a set besides its content: heartbeats and errors. They have their own
+// notes are what changes of a set other than its content: heartbeats and errors. They have their own
 // order, and are few: a member without TTL and error has none.
 type notes struct {
 	byKey map[string]*note
 	order list.List // of *note, oldest first
+	// states are those of the names with an error, and ofMembers is how many of these are members.
+	states    StateCounts
+	ofMembers int
 }
 
 // note is the news of one name.
@@ -24,6 +27,7 @@ type note struct {
 	// be no member.
 	err     *Error
 	failed  uint64
+	member  bool          // with err: the name is a member
 	element *list.Element // in notes.order
 }
 
@@ -46,8 +50,28 @@ func (n *notes) renew(key string, seq uint64) *note {
 // remove deletes a note, which may be nil.
 func (n *notes) remove(o *note) {
 	if o != nil {
+		n.countError(o, -1)
 		n.order.Remove(o.element)
 		delete(n.byKey, o.key)
+	}
+}
+
+// setError sets why the newest state of a name could not be fetched. member: the name is a member, and stays one until
+// the note is removed.
+func (n *notes) setError(o *note, err *Error, member bool) {
+	n.countError(o, -1)
+	o.err, o.member = err, member
+	n.countError(o, 1)
+}
+
+// countError counts a note with an error (by is 1), or counts it no more (-1).
+func (n *notes) countError(o *note, by int) {
+	if o.err == nil {
+		return
+	}
+	n.states[withError(o.err, o.member)] += int64(by)
+	if o.member {
+		n.ofMembers += by
 	}
 }
 

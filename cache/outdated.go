@@ -2,7 +2,7 @@ package cache
 
 import "slices"
 
-// Topics whose source is replaced. What they have is of the source before: whoever watches them already has it, and
+// Topics whose source is replaced. What they have is of the source before: their watchers already have it, and
 // keeps it. A client whose subscription moves to such a topic, from another, keeps what it has: as with a topic that
 // has no answer.
 

@@ -6,12 +6,13 @@ import (
 )
 
 // Reader watches topics of any scopes for somebody who reads what they are at one moment,
-// as a client's stream does. It belongs to one goroutine at a time. See [Cache] for
-// the snapshot lock.
+// as a client's stream does. It belongs to one goroutine at a time, and must not be copied once it
+// watches something. See [Cache] for the snapshot lock.
 type Reader struct {
 	cache *Cache
 	// scopes are those with topics that are watched, and how many. There are few.
 	scopes []readScope
+	one    [1]readScope // room for scopes
 }
 
 type readScope struct {
@@ -25,27 +26,27 @@ func (c *Cache) NewReader() Reader { return Reader{cache: c} }
 // Watch is [Cache.Watch].
 func (r *Reader) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	e, withheld = r.cache.Watch(k, w)
-	r.add(e.scope, 1)
+	r.add(e.table.of, 1)
 	return e, withheld
 }
 
 // WatchInGroup is [Cache.WatchInGroup].
 func (r *Reader) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
 	e, withheld = r.cache.WatchInGroup(k, w)
-	r.add(e.scope, 1)
+	r.add(e.table.of, 1)
 	return e, withheld
 }
 
 // WatchSet is [Cache.WatchSet].
 func (r *Reader) WatchSet(k Key, w SetWatcher) *Set {
 	s := r.cache.WatchSet(k, w)
-	r.add(s.scope, 1)
+	r.add(s.table.of, 1)
 	return s
 }
 
 // Unwatch is [Cache.Unwatch].
 func (r *Reader) Unwatch(w Watching) {
-	scope := w.watch().topic.scope
+	scope := w.watch().topic.table.of
 	r.cache.Unwatch(w)
 	r.add(scope, -1)
 }
@@ -55,15 +56,15 @@ func (r *Reader) Unwatch(w Watching) {
 // (Resource.DoNotCache).
 func (r *Reader) WatchEntry(e *Entry, w *Watch) {
 	e.add(w, nil)
-	r.add(e.scope, 1)
+	r.add(e.table.of, 1)
 }
 
 // Include adds the scope of an entry to what BeginRead locks, until Exclude. Somebody else
 // watches the entry for the reader.
-func (r *Reader) Include(e *Entry) { r.add(e.scope, 1) }
+func (r *Reader) Include(e *Entry) { r.add(e.table.of, 1) }
 
 // Exclude ends what Include began. The entry is still watched.
-func (r *Reader) Exclude(e *Entry) { r.add(e.scope, -1) }
+func (r *Reader) Exclude(e *Entry) { r.add(e.table.of, -1) }
 
 // Cache returns what is read.
 func (r *Reader) Cache() *Cache { return r.cache }
@@ -81,6 +82,9 @@ func (r *Reader) add(scope *scopeTopics, n int) {
 			r.scopes = fitted(r.scopes[:last])
 		}
 		return
+	}
+	if r.scopes == nil {
+		r.scopes = r.one[:0]
 	}
 	r.scopes = append(r.scopes, readScope{scope, n})
 }
@@ -147,7 +151,7 @@ func (a *awaited) Wake() {
 // stored. It does not wait. If an update is being stored, it returns false, and later wakes w,
 // once for all calls in the meantime. Scopes that are locked already stay locked.
 func (h *ReadLocks) TryBeginRead(of Watching, w Waker) bool {
-	scope := of.watch().topic.scope
+	scope := of.watch().topic.table.of
 	if _, is := h.held[scope]; is {
 		return true
 	}

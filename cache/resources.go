@@ -53,6 +53,17 @@ func (rs *Resources) Put(key string, r *Resource) {
 	rs.other[key] = r
 }
 
+// Grow makes room for one more resource, and if there is none, for twice as many as there are. It is called
+// before Put while very many are to come, not known how many. Fit returns the rest of the room.
+func (rs *Resources) Grow() { rs.own.Grow(1, (*Resource).Name) }
+
+// Fit returns the room that Grow has made and Put would not have.
+func (rs *Resources) Fit() {
+	if rs != nil {
+		rs.own.Fit((*Resource).Name)
+	}
+}
+
 // Delete deletes the resource under a key.
 func (rs *Resources) Delete(key string) {
 	if rs != nil {

@@ -23,6 +23,7 @@ type Set struct {
 	members    members.Members // removed ones too: see sweep
 	notes      notes           // heartbeats and errors
 	present    int             // members that have not been removed
+	counted    StateCounts     // as the table counts the set
 	seq        uint64          // of the newest change, or of the newest note
 	removals   []removal
 	sweepAt    int // the number of removals at which to sweep
@@ -45,7 +46,8 @@ type Set struct {
 	previousOf map[string]previous
 
 	// times are when changes came: see noteTime.
-	times []changeTime
+	times    []changeTime
+	replaced replaced
 
 	// planned: the update that is being stored has a plan for the set. Guarded by
 	// gate.storing.
@@ -114,11 +116,12 @@ type previous struct {
 	seq      uint64 // of its last change
 }
 
-func newSet(of *scopeTopics, k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{scope: of, key: k}, sweepAt: minSweep}
+func newSet(of *table, k Key, t Tombstones) *Set {
+	s := &Set{topic: topic{table: of, key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombstones.Bounds = members.Bounds(t)
 	}
+	s.recount()
 	return s
 }
 
@@ -194,6 +197,16 @@ func (s *Set) Failed(key string) bool {
 	defer s.mu.Unlock()
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	return n != nil && n.err != nil && !m.Present()
+}
+
+// Err returns why the newest state of a name could not be fetched, nil if it could. The name may be no member.
+func (s *Set) Err(key string) *Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.notes.byKey[key]; n != nil {
+		return n.err
+	}
+	return nil
 }
 
 // Names calls yield for the name of each member. yield is as in Since.

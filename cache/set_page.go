@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// How somebody who only looks reads a set: a page at a time, so that the set is never locked for
+// Reading a set without a watch: a page at a time, so that the set is never locked for
 // long.
 
 // SetPosition is how far a page reaches. The zero value is the beginning.

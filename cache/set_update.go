@@ -1,8 +1,11 @@
 package cache
 
 import (
-	"slices"
+	"runtime"
+	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
@@ -66,12 +69,14 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	// Watchers that wait for a complete set are notified of that, too.
 	first, before := s.status != Present, s.sum
 	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes() || s.outdated
-	s.outdated = false
+	s.outdated, s.replaced.noted = false, 0
 	stored := 0
-	// Watchers that come or go meanwhile do not wait for all of a large update.
+	// Watchers that come or go meanwhile do not wait for all of a large update, and neither do the clients of
+	// other scopes, while the garbage collector has the other processors.
 	pause := func() {
 		if stored++; stored%atOnce == 0 {
 			s.mu.Unlock()
+			runtime.Gosched()
 			s.mu.Lock()
 		}
 	}
@@ -92,8 +97,10 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	if u.Full {
 		s.members.Reserve(len(u.Changes))
 	}
+	failed := false
 	for i := range u.Changes {
 		c := &u.Changes[i]
+		failed = failed || c.Err != nil && !c.Gone
 		if m := s.members.Get(c.Name); c.Held && m.Present() {
 			s.first.came(c.Name)
 			continue
@@ -113,7 +120,8 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 	}
 	s.status, s.err, s.partial, s.stale = Present, nil, u.Partial, u.Stale
-	s.state(u, first, s.sum != before)
+	s.recount()
+	s.state(u, first, s.sum != before, failed)
 	if len(s.removals) > s.sweepAt {
 		s.sweep()
 	}
@@ -127,9 +135,8 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 }
 
 // state sets the version of the origin that the set has after an update. first: it is the set's
-// first update. changed: it has changed the content.
-func (s *Set) state(u *SetUpdate, first, changed bool) {
-	failed := slices.ContainsFunc(u.Changes, func(c Change) bool { return c.Err != nil && !c.Gone })
+// first update. changed: it has changed the content. failed: some of it could not be fetched.
+func (s *Set) state(u *SetUpdate, first, changed, failed bool) {
 	switch version := u.Origin.String(); {
 	case failed && u.Origin != nil:
 		s.origin = nil // a part of the set is older
@@ -151,6 +158,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	}
 	same := s.err != nil && *s.err == *err
 	s.status, s.err = Failed, err
+	s.recount()
 	if same {
 		return wakers
 	}
@@ -192,6 +200,8 @@ func (s *Set) put(key string, r *Resource) bool {
 	s.seq++
 	if m.Resource == nil {
 		m.Added = s.seq
+	} else if s.replaced.noted < maxReplaced {
+		s.replaced.note(replacedMember{xxhash.Sum64String(key), m.Seq, s.seq, strings.Clone(m.Resource.Version()), m.Removed})
 	}
 	m.Seq, m.Removed = s.seq, r == nil
 	if r != nil {
@@ -214,7 +224,9 @@ func (s *Set) putError(key string, err *Error) bool {
 	}
 	s.seq++
 	n := s.notes.renew(key, s.seq)
-	n.failed, n.err = s.seq, err
+	n.failed = s.seq
+	m := s.members.Get(key)
+	s.notes.setError(n, err, m.Present())
 	return true
 }
 

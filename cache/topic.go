@@ -69,12 +69,12 @@ func (w *Watch) Entry() *Entry {
 
 // Change is the change that the watcher is notified of, nil if it is not measured. It may be called in
 // Changed only.
-func (w *Watch) Change() *propagation.Change { return w.topic.scope.change }
+func (w *Watch) Change() *propagation.Change { return w.topic.table.of.change }
 
 // topic is what entries and sets have in common: the watchers, and the time since which there
 // are none.
 type topic struct {
-	scope *scopeTopics
+	table *table
 	key   Key
 	entry *Entry // that this is part of; nil in a set
 	// group has the topics that end together when too many linger; nil once this one has
@@ -90,13 +90,17 @@ type topic struct {
 	// somebody does.
 	idleSince time.Time
 	outdated  bool // see Cache.Outdate
+	ended     bool // the cache does not have it any more
+	// prefetched: all who watch are Prefetchers, and so were the last who watched, if nobody does.
+	prefetched bool
 }
 
-// add begins a watch, that of w unless place has a WatchGroup. Callers hold scopeTopics.mu,
-// so that the topic cannot end.
-func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
+// add begins a watch, that of w unless place has a WatchGroup. adopted says that it is the first client's
+// of a topic that was only prefetched. Callers hold scopeTopics.mu, so that the topic cannot end.
+func (t *topic) add(place *Watch, w Watcher) (wasIdle, adopted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	adopted = t.notePrefetch(w)
 	place.topic = t
 	if place.Group != nil {
 		place.index = uint32(len(t.groupWatches))
@@ -111,7 +115,7 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle bool) {
 	}
 	wasIdle = !t.idleSince.IsZero()
 	t.idleSince = time.Time{}
-	return wasIdle
+	return wasIdle, adopted
 }
 
 // remove ends a watch, and reports whether it was the last.
@@ -150,9 +154,10 @@ func without[W Watching](list []W, index uint32) []W {
 // notify marks every watcher and appends to wakers those to be woken. A heartbeat marks only
 // those for whom it is a change. The caller holds mu.
 func (t *topic) notify(wakers []Waker, beat bool) []Waker {
-	if change := t.scope.change; beat && change != nil {
-		t.scope.change = nil
-		defer func() { t.scope.change = change }()
+	if of := t.table.of; beat && of.change != nil {
+		change := of.change
+		of.change = nil
+		defer func() { of.change = change }()
 	}
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {

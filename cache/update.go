@@ -36,6 +36,9 @@ type Change struct {
 	// Held, of a set's member: the source does not have it any more, and the set keeps it. If the
 	// set does not have it, Resource is what it was.
 	Held bool
+	// Member, of an entry with a Resource: the source's answer for the set of the name's directory is not complete.
+	// If the set has a member of that name, it becomes the same Resource.
+	Member bool
 	// Receipt is for who keeps the change back between the source and the cache, which ignores it.
 	Receipt *propagation.Receipt
 	// Answer says which answer of the source the change of an entry is of. Of a set's member it is

@@ -39,6 +39,10 @@ type Listener struct {
 	//	follow   the target, under the name that the client asked for
 	//	pass     the redirect itself, for relays behind this one
 	Redirects Redirects `yaml:"redirects" default:"follow"`
+	// Whether the relay requests what a client will request next, before it does: the resources that a Listener,
+	// a RouteConfiguration or a Cluster refers to (prefetch.md). It holds for streams, not for requests that get
+	// one answer.
+	Prefetch bool `yaml:"prefetch" default:"false" with:"grpc"`
 	// Which streams the relay ends, with UNAVAILABLE, if it has none of the requested resources
 	// and cannot reach the control planes. Clients with a server to fall back to then try that one
 	// (gRFC A71). Over REST such requests get status 503.

@@ -46,6 +46,8 @@ type Rollout struct {
 	Frozen bool `yaml:"frozen" default:"false"`
 
 	cohort program
+	// agents are the cohorts of user agents, if the expression reads nothing else.
+	agents *agentCohorts
 	types  map[string]bool
 	steps  []float64
 }
@@ -81,6 +83,11 @@ var ofCohorts = expressions{sync.OnceValues(func() (*cel.Env, error) {
 	)
 }), "node, identity and user_agent"}
 
+// ofAgents are those of ofCohorts that read user_agent alone.
+var ofAgents = expressions{sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewEnv(cel.Variable(userAgentVariable, cel.StringType))
+}), userAgentVariable}
+
 // maxCohort bounds the name of a cohort, in bytes.
 const maxCohort = 256
 
@@ -93,24 +100,76 @@ func (r *Rollout) CohortOf(c Client) (string, error) {
 	if c.Identity == nil {
 		c.Identity = anonymous
 	}
-	cohort, err := evalOver[string](r.cohort, map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, userAgentVariable: userAgentOf(c.Node)})
+	agent := agentOf(c.Node)
+	if cohort, known := r.agents.get(agent); known {
+		return cohort, nil
+	}
+	cohort, err := evalOver[string](r.cohort, map[string]any{nodeVariable: c.Node, identity.Variable: c.Identity, userAgentVariable: agent.String()})
 	if err == nil && len(cohort) > maxCohort {
 		return "", fmt.Errorf("gives %d bytes (want up to %d)", len(cohort), maxCohort)
+	}
+	if err == nil {
+		r.agents.put(agent, cohort)
 	}
 	return cohort, err
 }
 
-// userAgentOf returns the name and version of a client's program, whichever field of its Node says
-// the version.
-func userAgentOf(n *corev3.Node) string {
-	version := n.GetUserAgentVersion()
-	if build := n.GetUserAgentBuildVersion().GetVersion(); version == "" && build != nil {
-		version = fmt.Sprintf("%d.%d.%d", build.GetMajorNumber(), build.GetMinorNumber(), build.GetPatch())
+// userAgent is the name and version of a client's program.
+type userAgent struct {
+	name, version       string
+	built               bool // the version is a number:
+	major, minor, patch uint32
+}
+
+// agentOf returns the program of a client, whichever field of its Node says the version.
+func agentOf(n *corev3.Node) userAgent {
+	a := userAgent{name: n.GetUserAgentName(), version: n.GetUserAgentVersion()}
+	if build := n.GetUserAgentBuildVersion().GetVersion(); a.version == "" && build != nil {
+		a.built, a.major, a.minor, a.patch = true, build.GetMajorNumber(), build.GetMinorNumber(), build.GetPatch()
 	}
-	if version == "" {
-		return n.GetUserAgentName()
+	return a
+}
+
+// String returns the name and the version, with a slash between them.
+func (a userAgent) String() string {
+	switch {
+	case a.built:
+		return fmt.Sprintf("%s/%d.%d.%d", a.name, a.major, a.minor, a.patch)
+	case a.version == "":
+		return a.name
 	}
-	return n.GetUserAgentName() + "/" + version
+	return a.name + "/" + a.version
+}
+
+// agentCohorts are the cohorts of some user agents. Most clients have one of a few, so an expression need not be
+// evaluated for each client that comes. nil has none.
+type agentCohorts struct {
+	mu    sync.RWMutex
+	known map[userAgent]string
+}
+
+// maxAgents bounds them: clients can make up any number.
+const maxAgents = 256
+
+func (c *agentCohorts) get(a userAgent) (cohort string, known bool) {
+	if c == nil {
+		return "", false
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	cohort, known = c.known[a]
+	return cohort, known
+}
+
+func (c *agentCohorts) put(a userAgent, cohort string) {
+	if c == nil || len(a.name)+len(a.version) > maxCohort {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) < maxAgents {
+		c.known[userAgent{strings.Clone(a.name), strings.Clone(a.version), a.built, a.major, a.minor, a.patch}] = strings.Clone(cohort)
+	}
 }
 
 // RollsOut reports whether changes of a type are rolled out.
@@ -153,6 +212,9 @@ func (r *Rollout) compile() (errs Errors) {
 	var err error
 	if r.cohort, _, err = ofCohorts.compile(r.Cohort, cel.StringType); err != nil {
 		errs = append(errs, Error{Path: "cohort", Err: err})
+	}
+	if _, _, other := ofAgents.compile(r.Cohort, cel.StringType); other == nil {
+		r.agents = &agentCohorts{known: map[userAgent]string{}}
 	}
 	return slices.Concat(errs, r.compileTypes(), r.compileSteps())
 }

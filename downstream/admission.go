@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,17 +21,6 @@ import (
 // How a herd of clients comes in: those that come at once wait in line before anything of their
 // requests is read, and so cost no more than gRPC's own stream. The line is fair among addresses.
 // Streams and addresses in it are bounded by limits.streams: a stream in line counts as open.
-
-// Admission says how fast a listener admits streams, and when it admits none.
-type Admission struct {
-	// StreamsPerSecond is how many it admits in the long run, and Burst how many at once. 0 is no
-	// limit.
-	StreamsPerSecond, Burst int
-	// Wait is how long a stream waits in line at most.
-	Wait time.Duration
-	// Full, if not nil, says that there is no memory for further streams. It is called for each.
-	Full func() bool
-}
 
 // AdmissionRefusal is why a stream is not admitted.
 type AdmissionRefusal uint8
@@ -266,23 +252,4 @@ func (q *admission) full() *refusedStream {
 		return nil
 	}
 	return refused(RefusedMemory, "the relay has no memory for further streams, as admission.memory says", retryMemory)
-}
-
-// admitStream waits until a stream may come in. The error is the status with which it ends
-// otherwise.
-func (s *Server) admitStream(g *gate, stream grpc.ServerStream) error {
-	why := g.admission.admit(stream.Context(), &s.stats.admission)
-	switch {
-	case why == nil:
-		return nil
-	case why.refusal == numAdmissionRefusals:
-		return stream.Context().Err()
-	}
-	s.stats.admission.refused[why.refusal].Add(1)
-	if log, ok := g.line(eventNotAdmitted, s.options.Log); ok {
-		log.Warn("client's stream is not admitted", "client", addressOf(stream.Context()), "refused", why.refusal.String(), "reason", why.text)
-	}
-	// gRFC A6: "Pushback".
-	stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(why.retry.Milliseconds(), 10)))
-	return why
 }

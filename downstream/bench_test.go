@@ -177,3 +177,53 @@ func BenchmarkChangeToResponse(b *testing.B) {
 		}
 	}
 }
+
+// A client comes that requests the same 100 names as others, is sent their resources, acknowledges them, and goes.
+func BenchmarkClientOfAHerd(b *testing.B) {
+	server, _, names := benchServer(b, 100)
+	node := &corev3.Node{Id: "bench", UserAgentName: "bench"}
+	encode := func(m proto.Message) []byte {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return data
+	}
+	delta := encode(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	sotw := encode(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: endpointType, ResourceNames: names})
+	b.Run("delta", func(b *testing.B) {
+		benchHerd(b, server, deltaForm, delta, func(r *session.Response) []byte {
+			return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: r.Nonce})
+		})
+	})
+	b.Run("sotw", func(b *testing.B) {
+		benchHerd(b, server, sotwForm, sotw, func(r *session.Response) []byte {
+			return encode(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names, ResponseNonce: r.Nonce, VersionInfo: r.Version})
+		})
+	})
+}
+
+func benchHerd[R request, S typeSession](b *testing.B, server *Server, f form[R, S], first []byte, ack func(*session.Response) []byte) {
+	b.Helper()
+	request := func(st *stream, data []byte) *session.Response {
+		if _, err := take(st, f, data); err != nil {
+			b.Fatal(err)
+		}
+		return takeResponses(st)
+	}
+	come := func() (*stream, *session.Response) {
+		st := server.open(sinkStream{context.Background()}, nil, f.name, "")
+		return st, request(st, first)
+	}
+	come()
+	others, r := come()
+	defer others.end()
+	acked := ack(r)
+	b.ReportAllocs()
+	for b.Loop() {
+		st, _ := come()
+		request(st, acked)
+		st.end()
+		server.forget(st)
+	}
+}

@@ -63,6 +63,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 		if st.trials != nil {
 			st.switchSides()
 		}
+		st.noteSides()
 		if !st.hold(how) {
 			return nil, true
 		}
@@ -156,7 +157,7 @@ func (st *stream) inOrder() *session.Response {
 			return nil // what it still names must not go before
 		}
 		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
-			break // as above
+			break // what it still names must not go before: these removals are held
 		}
 	}
 	st.holdRemovals(holds)

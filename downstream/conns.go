@@ -3,50 +3,24 @@ package downstream
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
-	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // What one connection may cost before there is a request on it: that it is there, that it comes
 // and goes, and streams that come and go.
-
-// Listen holds the connections that come through a socket to the limits of a listener.
-// One that is too many is closed at once. One whose client opens streams too fast is read
-// more slowly: it is what gRPC has made of them by then that costs, and a client that
-// resets each stream at once is under every limit on those that are open.
-func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
-	l := s.listen(socket, o)
-	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}
-	return l
-}
-
-func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
-	l := &limitedListener{
-		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, door: o.door(),
-		churning: rate.Sometimes{Interval: turnedAwayEvery},
-	}
-	l.SetConnections(o.Limits.Connections)
-	return l
-}
-
-// SetConnections implements Listener.
-func (l *limitedListener) SetConnections(most int) { l.most.Store(int64(most)) }
-
-// streamPace is how fast the streams of one connection are read.
-type streamPace struct {
-	limit limit
-	// perSecond is for the long run, burst for once. Without a perSecond there is no limit.
-	perSecond, burst int
-}
 
 // Listener is a socket for clients whose connections can be drained.
 type Listener interface {
@@ -81,47 +55,172 @@ type limitedListener struct {
 	handshakes loglines.Shared // and about those that could not be encrypted
 }
 
-// Accept implements net.Listener.
-func (l *limitedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if e := over(limitConnections, int(l.door.conns.Add(1)), int(l.most.Load()), "%d connections to this listener"); e != nil {
-			l.door.conns.Add(-1)
-			l.server.stats.limits[e.limit].Add(1)
-			if log, ok := l.refused.Next(l.log(c)); ok {
-				logExcess(log, e)
-			}
-			_ = c.Close() // nothing was sent
-			continue
-		}
-		conn := newLimitedConn(l, c)
-		conn.age(l.maxAge)
-		if !l.conns.add(conn) { // accepted before the socket was closed
-			_ = conn.Close()
-			continue
-		}
-		l.delay(conn)
-		return conn, nil
+// SetConnections implements Listener.
+func (l *limitedListener) SetConnections(most int) { l.most.Store(int64(most)) }
+
+// streamPace is how fast the streams of one connection are read.
+type streamPace struct {
+	limit limit
+	// perSecond is for the long run, burst for once. Without a perSecond there is no limit.
+	perSecond, burst int
+}
+
+// connCalls are the open calls of a connection: streams, and requests that wait for their answer.
+type connCalls struct {
+	mu    sync.Mutex
+	first *connCall
+	left  time.Time // when the last one left
+	// leaving is why the connection takes no calls any more, nil while it does.
+	leaving error
+}
+
+// connCall is one of them.
+type connCall struct {
+	prev, next *connCall
+	ender
+}
+
+// ender is what ends a call.
+type ender interface {
+	end(why error) // does not block
+}
+
+// enderFunc is an ender.
+type enderFunc func(why error)
+
+func (f enderFunc) end(why error) { f(why) }
+
+// join adds a call until leave, unless the client was sent away.
+func (c *connCalls) join(call *connCall) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving != nil {
+		return c.leaving
+	}
+	if call.next = c.first; call.next != nil {
+		call.next.prev = call
+	}
+	c.first = call
+	return nil
+}
+
+func (c *connCalls) leave(call *connCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call.prev != nil {
+		call.prev.next = call.next
+	} else {
+		c.first = call.next
+	}
+	if call.next != nil {
+		call.next.prev = call.prev
+	}
+	if c.first == nil {
+		c.left = time.Now()
 	}
 }
 
-// delay has a new connection wait if too many of its address have ended soon.
-func (l *limitedListener) delay(c *limitedConn) {
-	most := l.limits.ConnectionsPerSecond
-	if most == 0 {
+// close has the connection take no further calls, and returns what ends those that are open. Only
+// the first close does, others say false.
+func (c *connCalls) close(why error) (calls []ender, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving != nil {
+		return nil, false
+	}
+	c.leaving = why
+	for call := c.first; call != nil; call = call.next {
+		calls = append(calls, call.ender)
+	}
+	return calls, true
+}
+
+func (c *connCalls) isLeaving() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leaving != nil
+}
+
+// idleFor returns for how long there has been no call.
+func (c *connCalls) idleFor() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first != nil {
+		return 0
+	}
+	return time.Since(c.left)
+}
+
+// connOf returns the connection of the call with this context, nil if it is none of a listener's.
+func connOf(ctx context.Context) *limitedConn {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	if a, ok := p.Addr.(*limitedAddr); ok {
+		return a.conn
+	}
+	return nil
+}
+
+// openConns are the connections of a listener.
+type openConns struct {
+	mu   sync.Mutex
+	open map[*limitedConn]struct{}
+	room cache.Room // of open
+	// gone is nil until the listener drains, and closed when it has no connection any more.
+	gone chan struct{}
+}
+
+// add adds a connection, unless the listener drains.
+func (o *openConns) add(c *limitedConn) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gone != nil {
+		return false
+	}
+	if o.open == nil {
+		o.open = map[*limitedConn]struct{}{}
+	}
+	o.open[c] = struct{}{}
+	return true
+}
+
+func (o *openConns) remove(c *limitedConn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, there := o.open[c]; !there {
 		return
 	}
-	delay := l.door.churn.delay(c.group, most, c.began)
-	if delay == 0 {
-		return
+	o.open = cache.Without(o.open, &o.room, c)
+	if o.gone != nil && len(o.open) == 0 {
+		close(o.gone)
 	}
-	c.readAfter(c.began.Add(delay), limitConnectionsPerSecond)
-	l.churning.Do(func() {
-		l.log(c).Warn("client opens and closes connections faster than they are read", "limit", limitConnectionsPerSecond.String(), "max", most)
-	})
+}
+
+// drain takes no further connections. It returns those that there are, in no order, and what is
+// closed when they have gone. Only the first drain does, others return nil.
+func (o *openConns) drain() (conns []*limitedConn, gone <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.gone != nil {
+		return nil, o.gone
+	}
+	o.gone = make(chan struct{})
+	for c := range o.open {
+		conns = append(conns, c)
+	}
+	if len(conns) == 0 {
+		close(o.gone)
+	}
+	return conns, o.gone
+}
+
+// all returns the connections that there are, in no order.
+func (o *openConns) all() []*limitedConn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.open))
 }
 
 func (l *limitedListener) log(c net.Conn) *slog.Logger {
@@ -159,17 +258,6 @@ func (c *limitedConn) handshakeFailed(err error) {
 	if log, ok := c.listener.handshakes.Next(c.listener.log(c)); ok {
 		log.Warn("client's TLS handshake failed", "reason", err)
 	}
-}
-
-func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
-	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
-	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
-	if local, ok := c.(*net.UnixConn); ok {
-		limited.addr.Addr = identity.UnixAddrOf(local)
-	}
-	limited.ready.init(c)
-	setUserTimeout(c, l.userTimeout)
-	return limited
 }
 
 // limitedAddr is a connection's remote address, by which the connection of a stream is

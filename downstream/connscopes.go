@@ -17,10 +17,11 @@ import (
 // Counting the scopes that streams and connections use.
 
 // scopeCounts are scopes, and how often each is used. Most have one or two, and very many
-// clients have scopeCounts.
+// clients have scopeCounts. They must not be copied.
 type scopeCounts struct {
 	few  []scopeCount
-	many *manyScopes // instead of few, once there are more than fewScopes
+	one  [1]scopeCount // room for few
+	many *manyScopes   // instead of few, once there are more than fewScopes
 }
 
 // manyScopes are how often each of many scopes is used.
@@ -91,6 +92,9 @@ func (c *scopeCounts) add(scope cache.Scope, n int) int {
 		}
 	}
 	if len(c.few) < fewScopes {
+		if c.few == nil {
+			c.few = c.one[:0]
+		}
 		c.few = append(c.few, scopeCount{scope, n})
 		return n
 	}
@@ -98,7 +102,7 @@ func (c *scopeCounts) add(scope cache.Scope, n int) int {
 	for _, of := range c.few {
 		c.many.n[of.scope] = of.n
 	}
-	c.few = nil
+	c.few, c.one = nil, [1]scopeCount{}
 	return c.addMany(scope, n)
 }
 

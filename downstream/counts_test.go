@@ -154,10 +154,10 @@ var sentIn = []struct {
 	full                bool // the whole state
 	allocs              int
 }{
-	{"delta name", deltaForm.name, endpointType, benchNames(2), false, 9},
-	{"delta wildcard", deltaForm.name, clusterType, []string{"*"}, false, 11},
-	{"sotw name", sotwForm.name, endpointType, benchNames(2), false, 10},
-	{"sotw wildcard", sotwForm.name, clusterType, []string{"*"}, true, 17},
+	{"delta name", deltaForm.name, endpointType, benchNames(2), false, 3},
+	{"delta wildcard", deltaForm.name, clusterType, []string{"*"}, false, 9},
+	{"sotw name", sotwForm.name, endpointType, benchNames(2), false, 4},
+	{"sotw wildcard", sotwForm.name, clusterType, []string{"*"}, true, 14},
 }
 
 // TestCostOfAnUpdate: one of one resource costs each client a few small allocations. The resource is

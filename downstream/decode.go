@@ -92,30 +92,32 @@ var nameBuffers = sync.Pool{New: func() any { return new([]string) }}
 const mostNames = 1 << 12
 
 // decodeRequest is proto.Unmarshal of an encoded request, without the details of its error_detail, which
-// nobody reads. It keeps nothing of the bytes.
-// recycle has to be called when the request is not needed any more.
-func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, known *knownNames) (recycle func(), err error) {
+// nobody reads. It keeps nothing of the bytes. into is new.
+// used is for recycleNames when the request is not needed any more.
+func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, known *knownNames) (used *[]string, err error) {
 	texts := known.texts()
-	list := nameBuffers.Get().(*[]string)
-	recycle = func() {
-		if clear(*list); cap(*list) <= mostNames {
-			nameBuffers.Put(list)
-		}
-	}
-	subscribe, unsubscribe := (*list)[:0], []string(nil)
+	var subscribe, unsubscribe []string
+	var typeURL string
 	var rest []byte
 	for len(request) > 0 {
 		num, value, n := wire.NextBytes(request)
 		switch {
 		case n > 0 && (num == f.Subscribe || num == f.Unsubscribe):
 			if !utf8.Valid(value) {
-				return recycle, errNotUTF8
+				return used, errNotUTF8
 			}
-			if num == f.Subscribe {
-				subscribe = append(subscribe, texts.text(value))
-			} else {
+			if num == f.Unsubscribe {
 				unsubscribe = append(unsubscribe, texts.text(value))
+				break
 			}
+			if used == nil {
+				used = nameBuffers.Get().(*[]string)
+				subscribe = (*used)[:0]
+			}
+			subscribe = append(subscribe, texts.text(value))
+			*used = subscribe
+		case n > 0 && num == f.TypeURL && utf8.Valid(value):
+			typeURL = texts.text(value) // one string for all streams
 		case n > 0 && num == f.ErrorDetail:
 			rest = protowire.AppendTag(rest, num, protowire.BytesType)
 			rest = protowire.AppendBytes(rest, wire.Without(value, wire.StatusDetails))
@@ -124,21 +126,31 @@ func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, kn
 				_, _, n = protowire.ConsumeField(request)
 			}
 			if n < 0 {
-				return recycle, protowire.ParseError(n)
+				return used, protowire.ParseError(n)
 			}
 			rest = append(rest, request[:n]...)
 		}
 		request = request[n:]
 	}
-	*list = subscribe
-	if err := proto.Unmarshal(rest, into); err != nil {
-		return recycle, err
+	if len(rest) > 0 {
+		if err := proto.Unmarshal(rest, into); err != nil {
+			return used, err
+		}
 	}
 	switch req := into.(type) {
 	case *discoveryv3.DiscoveryRequest:
-		req.ResourceNames = subscribe
+		req.TypeUrl, req.ResourceNames = typeURL, subscribe
 	case *discoveryv3.DeltaDiscoveryRequest:
-		req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = subscribe, unsubscribe
+		req.TypeUrl, req.ResourceNamesSubscribe, req.ResourceNamesUnsubscribe = typeURL, subscribe, unsubscribe
 	}
-	return recycle, nil
+	return used, nil
+}
+
+func recycleNames(list *[]string) {
+	if list == nil {
+		return
+	}
+	if clear(*list); cap(*list) <= mostNames {
+		nameBuffers.Put(list)
+	}
 }

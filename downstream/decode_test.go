@@ -51,7 +51,7 @@ func TestDecode(t *testing.T) {
 		}
 		before := string(data)
 		wantErr := proto.Unmarshal(data, want)
-		recycle, gotErr := decodeRequest(fields, data, got, &known)
+		used, gotErr := decodeRequest(fields, data, got, &known)
 		for i := range data { // nothing may be kept of them
 			data[i] = 'x'
 		}
@@ -64,7 +64,7 @@ func TestDecode(t *testing.T) {
 		if !proto.Equal(want, got) {
 			t.Fatalf("%q: %v, want %v", before, got, want)
 		}
-		recycle()
+		recycleNames(used)
 	})
 }
 

@@ -2,18 +2,8 @@ package downstream
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
-
-	"github.com/xds-relay/xds-relay/cache"
 )
 
 // How the relay sends clients away that have exceeded nothing: because their listener drains, or
@@ -22,130 +12,9 @@ import (
 // gRFC A57: a stream that ends after a response is no error, and gRPC opens the next one without
 // backoff. Envoy does so after its shortest backoff.
 
-// Departure is why the relay sends the client of a connection away.
-type Departure uint8
-
-const (
-	// Drained says that the listener of the connection drains.
-	Drained Departure = iota
-	// Aged says that the connection has reached its maximum age.
-	Aged
-	numDepartures
-)
-
-var departures = [numDepartures]struct {
-	name string
-	why  error // the status with which streams end
-}{
-	Drained: {"drain", status.Error(codes.Unavailable, "the relay drains this listener (connect again)")},
-	Aged:    {"age", status.Error(codes.Unavailable, "the connection has reached its maximum age (connect again)")},
-}
-
-// String returns the departure's name in metrics.
-func (d Departure) String() string { return departures[d].name }
-
-// departureCounts are totals.
-type departureCounts [numDepartures]atomic.Uint64
-
-func (c *departureCounts) read() map[string]uint64 {
-	counts := make(map[string]uint64, numDepartures)
-	for d := range numDepartures {
-		counts[d.String()] = c[d].Load()
-	}
-	return counts
-}
-
 // partingTime is how long a client that was sent away may take to close its connection: it reads
 // the rest of a response, and how its streams have ended. Then the relay closes the connection.
 const partingTime = 3 * time.Second
-
-// connCalls are the open calls of a connection: streams, and requests that wait for their answer.
-type connCalls struct {
-	mu    sync.Mutex
-	first *connCall
-	left  time.Time // when the last one left
-	// leaving is why the connection takes no calls any more, nil while it does.
-	leaving error
-}
-
-// connCall is one of them.
-type connCall struct {
-	prev, next *connCall
-	end        func(why error) // does not block
-}
-
-// join adds a call until leave, unless the client was sent away.
-func (c *connCalls) join(call *connCall) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leaving != nil {
-		return c.leaving
-	}
-	if call.next = c.first; call.next != nil {
-		call.next.prev = call
-	}
-	c.first = call
-	return nil
-}
-
-func (c *connCalls) leave(call *connCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if call.prev != nil {
-		call.prev.next = call.next
-	} else {
-		c.first = call.next
-	}
-	if call.next != nil {
-		call.next.prev = call.prev
-	}
-	if c.first == nil {
-		c.left = time.Now()
-	}
-}
-
-// close has the connection take no further calls, and returns what ends those that are open. Only
-// the first close does, others say false.
-func (c *connCalls) close(why error) (ends []func(error), first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leaving != nil {
-		return nil, false
-	}
-	c.leaving = why
-	for call := c.first; call != nil; call = call.next {
-		ends = append(ends, call.end)
-	}
-	return ends, true
-}
-
-func (c *connCalls) isLeaving() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.leaving != nil
-}
-
-// idleFor returns for how long there has been no call.
-func (c *connCalls) idleFor() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.first != nil {
-		return 0
-	}
-	return time.Since(c.left)
-}
-
-// connOf returns the connection of the call with this context, nil if it is none of a listener's.
-func connOf(ctx context.Context) *limitedConn {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return nil
-	}
-	if a, ok := p.Addr.(*limitedAddr); ok {
-		return a.conn
-	}
-	return nil
-}
 
 // joinConn has end called when the client of a call is sent away, until leave. The error is the
 // status with which the call ends because that has happened.
@@ -154,7 +23,7 @@ func joinConn(ctx context.Context, end func(why error)) (leave func(), err error
 	if conn == nil {
 		return func() {}, nil
 	}
-	call := &connCall{end: end}
+	call := &connCall{ender: enderFunc(end)}
 	if err := conn.calls.join(call); err != nil {
 		return nil, err
 	}
@@ -169,7 +38,7 @@ func (c *limitedConn) sendAway(d Departure) {
 		return
 	default:
 	}
-	ends, first := c.calls.close(departures[d].why)
+	calls, first := c.calls.close(departures[d].why)
 	if !first {
 		return
 	}
@@ -179,8 +48,8 @@ func (c *limitedConn) sendAway(d Departure) {
 	if g != nil {
 		g.want()
 	}
-	for _, end := range ends {
-		end(departures[d].why)
+	for _, call := range calls {
+		call.end(departures[d].why)
 	}
 	if g != nil {
 		g.flush()
@@ -212,66 +81,6 @@ func (c *limitedConn) age(most time.Duration) {
 // jittered returns a time that is a quarter less than d to a quarter more.
 func jittered(d time.Duration) time.Duration {
 	return d - d/4 + time.Duration(rand.Float64()*float64(d)/2)
-}
-
-// openConns are the connections of a listener.
-type openConns struct {
-	mu   sync.Mutex
-	open map[*limitedConn]struct{}
-	room cache.Room // of open
-	// gone is nil until the listener drains, and closed when it has no connection any more.
-	gone chan struct{}
-}
-
-// add adds a connection, unless the listener drains.
-func (o *openConns) add(c *limitedConn) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.gone != nil {
-		return false
-	}
-	if o.open == nil {
-		o.open = map[*limitedConn]struct{}{}
-	}
-	o.open[c] = struct{}{}
-	return true
-}
-
-func (o *openConns) remove(c *limitedConn) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, there := o.open[c]; !there {
-		return
-	}
-	o.open = cache.Without(o.open, &o.room, c)
-	if o.gone != nil && len(o.open) == 0 {
-		close(o.gone)
-	}
-}
-
-// drain takes no further connections. It returns those that there are, in no order, and what is
-// closed when they have gone. Only the first drain does, others return nil.
-func (o *openConns) drain() (conns []*limitedConn, gone <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.gone != nil {
-		return nil, o.gone
-	}
-	o.gone = make(chan struct{})
-	for c := range o.open {
-		conns = append(conns, c)
-	}
-	if len(conns) == 0 {
-		close(o.gone)
-	}
-	return conns, o.gone
-}
-
-// all returns the connections that there are, in no order.
-func (o *openConns) all() []*limitedConn {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Collect(maps.Keys(o.open))
 }
 
 // departEvery is the longest time from one client that is sent away to the next: a listener with

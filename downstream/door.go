@@ -2,8 +2,11 @@ package downstream
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Door is where the clients of a listener come in. The settings for their streams can change, and the
@@ -19,24 +22,28 @@ type Door struct {
 	lines      clientLines
 }
 
-// NewDoor returns the door of a listener, for ListenerOptions.Door.
-func NewDoor(o ListenerOptions) *Door {
-	d := &Door{turnedAway: rate.Sometimes{Interval: turnedAwayEvery}}
-	d.Set(o)
-	return d
-}
-
-// Set changes the settings for streams. It holds for those that begin from now on, and
-// SecretsForAnyone at the next [Server.Reconfigure] for those that are open.
-func (d *Door) Set(o ListenerOptions) {
-	o.Door = d
-	d.newest.Store(newGate(o))
-}
-
-// door returns the door of a listener.
-func (o *ListenerOptions) door() *Door {
-	if o.Door == nil {
-		return NewDoor(*o)
-	}
-	return o.Door
+// gate holds the clients of one listener to its limits. It does not change; the door has the newest.
+type gate struct {
+	limits      Limits
+	perIdentity IdentityLimits
+	// responses is the size below which responses are cut; 0 for the server's.
+	responses int
+	// passes: redirects go to clients as they are.
+	passes bool
+	// secretsForAnyone: clients that have proven nothing may have Secrets.
+	secretsForAnyone bool
+	// unreachable: which streams end on which nothing can be served.
+	unreachable WhenUnreachable
+	// identify says who a client is; nil where nobody has to prove anything.
+	identify func(identity.Proof) (*identity.Identity, error)
+	// admits says whether the client of an open stream is still served; nil if all are.
+	admits func(*identity.Identity) error
+	// expiries may be nil.
+	expiries  *Expiries
+	admission *admission
+	// longPoll is how long a request that is answered once waits.
+	longPoll time.Duration
+	// prefetch: see ListenerOptions.Prefetch.
+	prefetch bool
+	door     *Door
 }

@@ -22,12 +22,6 @@ import (
 // something that the client does not have, or when the wait for that is over.
 // xDS: "REST-JSON polling subscriptions".
 
-// What an operator sees in the place of a stream's form.
-const (
-	formUnary = "unary"
-	formREST  = "rest"
-)
-
 // fetch answers a request. It waits for up to hold, and less if ctx has a
 // deadline, for something that the client does not have; after that the response
 // is nil. The error is a gRPC status. The caller has entered the gate.
@@ -191,23 +185,14 @@ func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*disco
 		return nil, s.refuseRequest(g, addressOf(ctx), e)
 	}
 	req := new(discoveryv3.DiscoveryRequest)
-	recycle, err := decodeRequest(&wire.SotWRequest, data, req, &s.known)
+	used, err := decodeRequest(&wire.SotWRequest, data, req, &s.known)
 	req.ResourceNames = slices.Clone(req.GetResourceNames()) // it is kept for as long as the request waits
-	recycle()
+	recycleNames(used)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request cannot be decoded: %v", err)
 	}
 	return req, nil
 }
-
-// noStream stands in for the stream that such a request does not have.
-type noStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (n noStream) Context() context.Context { return n.ctx }
 
 // wakeups implements cache.Waker for one who waits.
 type wakeups chan struct{}
@@ -224,6 +209,7 @@ var fetchForm = form[*discoveryv3.DiscoveryRequest, *session.Poll]{
 	newSession: session.NewPoll,
 	take:       (*session.Poll).Request,
 	names:      sotwNames,
+	longest:    longestInSotW,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
 	resumed:    func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
 	subscribed: (*session.Poll).SubscribedWith,

@@ -12,7 +12,7 @@ import (
 // for lagAfter, or maxInFlight responses of one type.
 //
 // The stream does not wait in two cases. A client that has never answered anything may be one
-// that never does. And beside other types Clusters do not count: Envoy acknowledges them when
+// that never does. (If it does not read either, the next response blocks in gRPC, and the stream makes no further one.) And beside other types Clusters do not count: Envoy acknowledges them when
 // they are warm, for which it needs their endpoints and secrets.
 
 // A client can be sent the second response while it works on the first, and a client that is
@@ -24,24 +24,6 @@ const (
 
 // answerTimeout is how long a stream waits for an answer. Then it sends one response more.
 const answerTimeout = time.Second
-
-// moment is a time in milliseconds since the process started, modulo 2^32: it is small.
-type moment uint32
-
-var processStart = time.Now()
-
-func now() moment { return moment(time.Since(processStart).Milliseconds()) }
-
-// ago is how long m is past, if that is less than 49 days.
-func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
-
-// time is when that was, zero for moment 0.
-func (m moment) time() time.Time {
-	if m == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(-m.ago())
-}
 
 // lags says that the client has to answer before it is sent more.
 func (st *stream) lags() bool {

@@ -3,6 +3,7 @@ package downstream
 import (
 	"iter"
 	"slices"
+	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -80,6 +81,10 @@ type typeSession interface {
 	Subscribed() int
 	SubscribedAlone() int
 	SharedList() session.NameList
+	// Watched are the topics that it watches itself, and Group the group in which it watches others, nil if
+	// there is none.
+	Watched() iter.Seq[cache.Key]
+	Group() session.WatchGroup
 	Parameters() map[string]int
 	// Servable says whether something that is subscribed to is held or may come, and if not, why.
 	// Unreachable says that something cannot be reached and is not held, Decided that the stream is
@@ -106,47 +111,78 @@ type request interface {
 	proto.Message
 	GetNode() *corev3.Node
 	GetTypeUrl() string
+	Reset()
 }
 
 // form makes a stream's sessions: what differs between SotW and delta.
 type form[R request, S typeSession] struct {
 	name       string
 	newRequest func() R
+	// complete adds what is not decoded with each request: a Node and a list of names that several clients
+	// have sent. Either may be nil.
+	complete   func(R, *corev3.Node, *nameList)
 	newSession func(typeURL string, c *session.Client) S
 	take       func(S, R) *session.NACK
 	// names are all names in a request, and subscribed how many its session will
 	// have when it has taken it: see check.
-	names      func(R) iter.Seq[string]
+	names func(R) iter.Seq[string]
+	// longest is the length of the longest name, in bytes.
+	longest    func(R) int
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
 	// resumed says whether the first request of a type says that the client holds something.
 	resumed func(R) bool
 	fields  *wire.RequestFields
+
+	// Requests are reused: unprocessed has *newRequest[R, S], requests has *reusable[R].
+	unprocessed, requests *sync.Pool
 }
 
 var deltaForm = form[*discoveryv3.DeltaDiscoveryRequest, *session.Delta]{
 	name:       "delta",
 	newRequest: func() *discoveryv3.DeltaDiscoveryRequest { return new(discoveryv3.DeltaDiscoveryRequest) },
+	complete: func(r *discoveryv3.DeltaDiscoveryRequest, node *corev3.Node, list *nameList) {
+		if node != nil {
+			r.Node = node
+		}
+		if list != nil {
+			r.ResourceNamesSubscribe = list.names
+		}
+	},
 	newSession: session.NewDelta,
 	take:       (*session.Delta).Request,
 	names:      deltaNames,
+	longest:    longestInDelta,
 	subscribed: (*session.Delta).SubscribedWith,
 	locators:   (*discoveryv3.DeltaDiscoveryRequest).GetResourceLocatorsSubscribe,
 	resumed:    func(r *discoveryv3.DeltaDiscoveryRequest) bool { return len(r.GetInitialResourceVersions()) > 0 },
 	fields:     &wire.DeltaRequest,
+
+	unprocessed: new(sync.Pool), requests: new(sync.Pool),
 }
 
 var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	name:       "sotw",
 	newRequest: func() *discoveryv3.DiscoveryRequest { return new(discoveryv3.DiscoveryRequest) },
+	complete: func(r *discoveryv3.DiscoveryRequest, node *corev3.Node, list *nameList) {
+		if node != nil {
+			r.Node = node
+		}
+		if list != nil {
+			r.ResourceNames = list.names
+		}
+	},
 	newSession: session.NewSotW,
 	take:       (*session.SotW).Request,
 	names:      sotwNames,
+	longest:    longestInSotW,
 	subscribed: (*session.SotW).SubscribedWith,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
 	resumed:    func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
 	fields:     &wire.SotWRequest,
+
+	unprocessed: new(sync.Pool), requests: new(sync.Pool),
 }
 
 // deltaNames are all names in a request.
@@ -176,6 +212,30 @@ func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 
 func noNames(func(string) bool) {}
 
+// longestInDelta is the length of the longest name in a request.
+func longestInDelta(req *discoveryv3.DeltaDiscoveryRequest) int {
+	n := max(
+		longest(texts(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())),
+		longest(texts(req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe())),
+	)
+	for name := range req.GetInitialResourceVersions() {
+		n = max(n, len(name))
+	}
+	return n
+}
+
+// longestInSotW is the length of the longest name in a request.
+func longestInSotW(req *discoveryv3.DiscoveryRequest) int {
+	return longest(texts(req.GetResourceNames(), req.GetResourceLocators()))
+}
+
+func longest(names []string) (n int) {
+	for _, name := range names {
+		n = max(n, len(name))
+	}
+	return n
+}
+
 // sotwNames are all names in a request.
 func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {
 	return slices.Values(texts(req.GetResourceNames(), req.GetResourceLocators()))
@@ -196,3 +256,9 @@ func texts(names []string, locators []*discoveryv3.ResourceLocator) []string {
 func paramsOf(l *discoveryv3.ResourceLocator) string {
 	return cache.Params(l.GetDynamicParameters()).String()
 }
+
+// What an operator sees in the place of a stream's form.
+const (
+	formUnary = "unary"
+	formREST  = "rest"
+)

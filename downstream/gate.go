@@ -2,15 +2,21 @@ package downstream
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Limits at work: what a listener, a stream or a request is refused, and what the operator sees of it.
@@ -18,12 +24,26 @@ import (
 // turnedAwayEvery is how often the relay logs that streams are turned away.
 const turnedAwayEvery = time.Minute
 
+// NewDoor returns the door of a listener, for ListenerOptions.Door.
+func NewDoor(o ListenerOptions) *Door {
+	d := &Door{turnedAway: rate.Sometimes{Interval: turnedAwayEvery}}
+	d.Set(o)
+	return d
+}
+
+// Set changes the settings for streams. It holds for those that begin from now on, and
+// SecretsForAnyone at the next [Server.Reconfigure] for those that are open.
+func (d *Door) Set(o ListenerOptions) {
+	o.Door = d
+	d.newest.Store(newGate(o))
+}
+
 func newGate(o ListenerOptions) *gate {
 	g := &gate{
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		secretsForAnyone: o.SecretsForAnyone, longPoll: o.LongPoll,
 		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, expiries: o.Expiries, door: o.Door,
-		admission: newAdmission(o.Admission),
+		admission: newAdmission(o.Admission), prefetch: o.Prefetch,
 	}
 	if g.door == nil {
 		g.door = &Door{turnedAway: rate.Sometimes{Interval: turnedAwayEvery}}
@@ -120,6 +140,89 @@ func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 	s.stats.limits[limitRequestBytes].Add(1)
 }
 
+// slowDown has the connection of a stream that was refused read later, if too many of its
+// client's identity were.
+func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return
+	}
+	addr, ok := p.Addr.(*limitedAddr)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	if wait, _ := s.refusals.take(identityKeyOf(ctx, id), maxRefusedStreams, now); wait > 0 {
+		addr.conn.readAfter(now.Add(min(wait, mostIdentityWait)), limitRefusedStreams)
+	}
+}
+
+// joinIdentity counts a stream for its client's identity until leaveIdentity, unless it is one
+// too many.
+func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
+	l := &g.perIdentity
+	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 {
+		return nil, nil
+	}
+	return s.identities.join(identityKeyOf(ctx, id), l.Streams)
+}
+
+func (s *Server) leaveIdentity(u *identityUse) {
+	if u != nil {
+		s.identities.leave(u)
+	}
+}
+
+// paceIdentity waits until a request that gets one answer may be processed. The error, a gRPC
+// status, is why it may not be.
+func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identity) error {
+	most := g.perIdentity.RequestsPerSecond
+	if most == 0 {
+		return nil
+	}
+	wait, refused := s.paces.take(identityKeyOf(ctx, id), most, time.Now())
+	switch {
+	case refused:
+		return s.refuseRequest(g, addressOf(ctx), &excess{
+			limit: limitIdentityRequests, got: int(wait.Milliseconds()), most: most,
+			what: "a request that would have to wait for %d ms, because of the others of this identity",
+		})
+	case wait == 0:
+		return nil
+	}
+	s.stats.limits[limitIdentityRequests].Add(1)
+	if log, ok := g.line(eventPaced, s.options.Log.With("client", addressOf(ctx))); ok {
+		log.Warn(fasterThanRead, "limit", limitIdentityRequests.String(), "max", most)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// admitStream waits until a stream may come in. The error is the status with which it ends
+// otherwise.
+func (s *Server) admitStream(g *gate, stream grpc.ServerStream) error {
+	why := g.admission.admit(stream.Context(), &s.stats.admission)
+	switch {
+	case why == nil:
+		return nil
+	case why.refusal == numAdmissionRefusals:
+		return stream.Context().Err()
+	}
+	s.stats.admission.refused[why.refusal].Add(1)
+	if log, ok := g.line(eventNotAdmitted, s.options.Log); ok {
+		log.Warn("client's stream is not admitted", "client", addressOf(stream.Context()), "refused", why.refusal.String(), "reason", why.text)
+	}
+	// gRFC A6: "Pushback".
+	stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(why.retry.Milliseconds(), 10)))
+	return why
+}
+
 func logExcess(log *slog.Logger, e *excess) {
 	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.got)
 }
@@ -127,10 +230,8 @@ func logExcess(log *slog.Logger, e *excess) {
 // check holds a request against the limits before anything of it is done. The
 // caller holds mu.
 func check[R request, S typeSession](st *stream, f form[R, S], typeURL string, sess S, req R) *excess {
-	for name := range f.names(req) {
-		if e := over(limitNameBytes, len(name), st.limits.NameBytes, "a name of %d bytes"); e != nil {
-			return e
-		}
+	if e := over(limitNameBytes, f.longest(req), st.limits.NameBytes, "a name of %d bytes"); e != nil {
+		return e
 	}
 	if e := checkParameters(sess, f.locators(req)); e != nil {
 		return e
@@ -180,6 +281,21 @@ func (st *stream) checkPendingNames() *excess {
 		n += s.Unsubscribed()
 	}
 	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names unsubscribed from on this stream and still to be answered")
+}
+
+// enterType counts a type of the stream for its client's identity until leaveType. Types that the
+// relay knows are few, and do not count.
+func (st *stream) enterType(typeURL string) *excess {
+	if st.uses == nil || xdstype.Of(typeURL) != xdstype.Other {
+		return nil
+	}
+	return st.uses.enterType(typeURL, st.gate.perIdentity.Types)
+}
+
+func (st *stream) leaveType(typeURL string) {
+	if st.uses != nil && xdstype.Of(typeURL) == xdstype.Other {
+		st.uses.leaveType(typeURL)
+	}
 }
 
 // line returns the logger for a line about a client, false if there are too many.

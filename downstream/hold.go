@@ -20,7 +20,7 @@ func (st *stream) mayRemove() session.RemovalRule {
 	switch {
 	case len(st.sessions) < 2 || st.server.options.RemovalHold == 0:
 		return session.RemoveAll // no other type may refer to what is removed
-	case st.held.since.IsZero() || time.Since(st.held.since) < st.server.options.RemovalHold:
+	case st.held.since == 0 || uptime()-st.held.since < st.server.options.RemovalHold:
 		return session.RemoveUnnamed
 	}
 	return session.RemoveAll
@@ -31,9 +31,9 @@ func (st *stream) mayRemove() session.RemovalRule {
 func (st *stream) holdRemovals(some bool) {
 	switch {
 	case !some:
-		st.held.since = time.Time{}
-	case st.held.since.IsZero():
-		st.held.since = time.Now()
+		st.held.since = 0
+	case st.held.since == 0:
+		st.held.since = uptime()
 		hold := st.server.options.RemovalHold
 		if st.held.timer == nil {
 			st.held.timer = time.AfterFunc(hold, st.resume)

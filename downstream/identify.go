@@ -3,7 +3,6 @@ package downstream
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"google.golang.org/grpc/peer"
 
@@ -48,15 +47,4 @@ func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 	if log, ok := g.line(eventClientRefused, s.options.Log.With("client", addressOf(ctx))); ok {
 		log.Warn("client is refused for who it is", "refused", refused.Reason.String(), "reason", refused.Detail)
 	}
-}
-
-// clientRefusals are totals.
-type clientRefusals [identity.NumReasons]atomic.Uint64
-
-func (c *clientRefusals) read() map[string]uint64 {
-	counts := make(map[string]uint64, len(c))
-	for r := range identity.NumReasons {
-		counts[r.String()] = c[r].Load()
-	}
-	return counts
 }

@@ -9,11 +9,10 @@ import (
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What one identity may cost on all of its connections to all listeners. Limits of a stream and
@@ -63,6 +62,63 @@ type identityUse struct {
 	types  map[string]int // streams by type URL, of types that the relay does not know
 	room   cache.Room     // of types
 }
+
+// names are those of one type on one stream, as they are counted.
+type names struct {
+	alone  int
+	shared session.NameList
+}
+
+// countedNames are the names of a session, as they are counted for its client's identity.
+type countedNames struct {
+	sess typeSession
+	names
+}
+
+func namesOf(sess typeSession) names {
+	return names{alone: sess.SubscribedAlone(), shared: sess.SharedList()}
+}
+
+// identityNames counts names. The zero value is ready.
+type identityNames struct {
+	n      int
+	shared map[session.NameList]int // types of streams by list
+}
+
+// with returns how many names there are if was becomes is.
+func (c *identityNames) with(was, is names) int {
+	n := c.n + is.alone - was.alone
+	if is.shared == was.shared {
+		return n
+	}
+	if is.shared != nil && c.shared[is.shared] == 0 {
+		n += len(is.shared.All())
+	}
+	if was.shared != nil && c.shared[was.shared] == 1 {
+		n -= len(was.shared.All())
+	}
+	return n
+}
+
+func (c *identityNames) replace(was, is names) {
+	c.n = c.with(was, is)
+	if is.shared == was.shared {
+		return
+	}
+	if is.shared != nil {
+		if c.shared == nil {
+			c.shared = map[session.NameList]int{}
+		}
+		c.shared[is.shared]++
+	}
+	if was.shared != nil {
+		if c.shared[was.shared]--; c.shared[was.shared] == 0 {
+			delete(c.shared, was.shared)
+		}
+	}
+}
+
+const tooManyNames = "%d names subscribed to by this identity"
 
 // identities are those that have streams. The zero value is ready.
 type identities struct {
@@ -118,21 +174,6 @@ func (u *identityUse) leave(scope cache.Scope) {
 	u.scopes.add(scope, -1)
 }
 
-// enterType counts a type of the stream for its client's identity until leaveType. Types that the
-// relay knows are few, and do not count.
-func (st *stream) enterType(typeURL string) *excess {
-	if st.uses == nil || xdstype.Of(typeURL) != xdstype.Other {
-		return nil
-	}
-	return st.uses.enterType(typeURL, st.gate.perIdentity.Types)
-}
-
-func (st *stream) leaveType(typeURL string) {
-	if st.uses != nil && xdstype.Of(typeURL) == xdstype.Other {
-		st.uses.leaveType(typeURL)
-	}
-}
-
 func (u *identityUse) enterType(typeURL string, most int) *excess {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -154,6 +195,27 @@ func (u *identityUse) leaveType(typeURL string) {
 	if u.types[typeURL]--; u.types[typeURL] == 0 {
 		u.types = cache.Without(u.types, &u.room, typeURL)
 	}
+}
+
+// hasRoom says whether so many more names are none too many.
+func (u *identityUse) hasRoom(more, most int) *excess {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return over(limitIdentitySubscriptions, u.names.n+more, most, tooManyNames)
+}
+
+// count counts the names of a type of a stream, which were counted as was, unless they are too
+// many.
+func (u *identityUse) count(was, is names, most int) *excess {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if n := u.names.with(was, is); n > u.names.n {
+		if e := over(limitIdentitySubscriptions, n, most, tooManyNames); e != nil {
+			return e
+		}
+	}
+	u.names.replace(was, is)
+	return nil
 }
 
 // The rates of requests that get one answer, and of streams that are refused: clients can send
@@ -214,69 +276,5 @@ func (p *identityPaces) sweep(now time.Time) {
 		if pace.TokensAt(now) >= float64(pace.Burst()) {
 			delete(p.of, key)
 		}
-	}
-}
-
-// slowDown has the connection of a stream that was refused read later, if too many of its
-// client's identity were.
-func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return
-	}
-	addr, ok := p.Addr.(*limitedAddr)
-	if !ok {
-		return
-	}
-	now := time.Now()
-	if wait, _ := s.refusals.take(identityKeyOf(ctx, id), maxRefusedStreams, now); wait > 0 {
-		addr.conn.readAfter(now.Add(min(wait, mostIdentityWait)), limitRefusedStreams)
-	}
-}
-
-// joinIdentity counts a stream for its client's identity until leaveIdentity, unless it is one
-// too many.
-func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
-	l := &g.perIdentity
-	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 {
-		return nil, nil
-	}
-	return s.identities.join(identityKeyOf(ctx, id), l.Streams)
-}
-
-func (s *Server) leaveIdentity(u *identityUse) {
-	if u != nil {
-		s.identities.leave(u)
-	}
-}
-
-// paceIdentity waits until a request that gets one answer may be processed. The error, a gRPC
-// status, is why it may not be.
-func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identity) error {
-	most := g.perIdentity.RequestsPerSecond
-	if most == 0 {
-		return nil
-	}
-	wait, refused := s.paces.take(identityKeyOf(ctx, id), most, time.Now())
-	switch {
-	case refused:
-		return s.refuseRequest(g, addressOf(ctx), &excess{
-			limit: limitIdentityRequests, got: int(wait.Milliseconds()), most: most,
-			what: "a request that would have to wait for %d ms, because of the others of this identity",
-		})
-	case wait == 0:
-		return nil
-	}
-	s.stats.limits[limitIdentityRequests].Add(1)
-	if log, ok := g.line(eventPaced, s.options.Log.With("client", addressOf(ctx))); ok {
-		log.Warn(fasterThanRead, "limit", limitIdentityRequests.String(), "max", most)
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return status.FromContextError(ctx.Err()).Err()
 	}
 }

@@ -28,9 +28,9 @@ const (
 	bytesPerSharedName = 1
 	// bytesPerClient is what a client has besides, with one type. What is rounded up of its
 	// subscriptions is in it.
-	bytesPerClient = 3400
+	bytesPerClient = 3200
 	// bytesPerSharingClient is that of a client that asks for the same names as others.
-	bytesPerSharingClient = 2500
+	bytesPerSharingClient = 2400
 )
 
 // TestCostOfAQuietClient: its goroutines and timers are gRPC's, as on a server that

@@ -9,8 +9,8 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// What clients hold, for whoever looks: CSDS, and the admin listener. Nothing is kept for it per
-// resource; it is computed from the sessions when somebody asks.
+// What clients hold, for CSDS and the admin listener. It is computed from the sessions for each request: no state is kept
+// for it.
 
 // heldPiece is how many resources are read of a stream at a time, while it is locked.
 const heldPiece = 256
@@ -32,19 +32,11 @@ type Held struct {
 	KeptBack bool
 }
 
-// LastNACK is a client's rejection of a response.
-type LastNACK struct {
-	Reason  string // in the client's words, without secrets
-	At      time.Time
-	Version string // of the response
-	Names   session.NameSample
-}
-
 // Inspect yields the open streams in the order in which they came, those whose ID is greater than after. Each
 // is described when it is its turn.
 func (s *Server) Inspect(after uint64) iter.Seq[*Inspected] {
 	return func(yield func(*Inspected) bool) {
-		for _, st := range s.streamsAfter(after) {
+		for st := range s.streamsAfter(after) {
 			if !yield(&Inspected{st.describe(), st}) {
 				return
 			}
@@ -83,6 +75,31 @@ func (i *Inspected) Held(typeURL string) iter.Seq[Held] {
 				st.server.noteKeptBack(held)
 				for _, h := range held {
 					if !yield(h) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Subscribed yields the topics that the client watches of a type: those of its names, wildcards and globs, without
+// the members of these.
+func (i *Inspected) Subscribed(typeURL string) iter.Seq[cache.Key] {
+	return func(yield func(cache.Key) bool) {
+		st := i.stream
+		var piece []session.Held
+		for _, w := range st.walks(typeURL) {
+			w.LeaveOutMembers()
+			for {
+				st.mu.Lock()
+				piece = w.Next(heldPiece, piece[:0])
+				st.mu.Unlock()
+				if len(piece) == 0 {
+					break
+				}
+				for _, h := range piece {
+					if h.Key != (cache.Key{}) && !yield(h.Key) {
 						return
 					}
 				}
@@ -143,11 +160,4 @@ func (s *Server) noteKeptBack(held []Held) {
 // sameTopics reports whether both are names of a scope and type.
 func sameTopics(a, b cache.Key) bool {
 	return a.Scope == b.Scope && a.TypeURL == b.TypeURL && !a.IsSet() && a != (cache.Key{})
-}
-
-func nackOf(r *session.Rejection) *LastNACK {
-	if r == nil {
-		return nil
-	}
-	return &LastNACK{Reason: r.Reason, At: moment(r.At).time(), Version: r.Version, Names: r.Names}
 }

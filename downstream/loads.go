@@ -22,36 +22,6 @@ import (
 // The load reporting service (LRS). Its streams come in by the door of their listener, as those of xDS
 // do, and are held to the same limits. What is done with the reports is for LoadReports.
 
-// LoadReports takes what clients report.
-type LoadReports interface {
-	// Open begins the stream of a client, after its first request. The error, a gRPC status, is why it is
-	// not taken.
-	Open(LoadClient) (LoadStream, error)
-}
-
-// LoadClient is a client that reports.
-type LoadClient struct {
-	Client
-	// Account is equal for clients of one identity.
-	Account any
-	// Enter is called before the client uses a scope that it can make up, and returns an error if that is
-	// one too many; Leave when it does not use it any more.
-	Enter func(cache.Scope) error
-	Leave func(cache.Scope)
-}
-
-// LoadStream is the stream of one client that reports.
-type LoadStream interface {
-	// Report takes a report.
-	Report(*lrsv3.LoadStatsRequest)
-	// Response returns what is to be sent, nil if there is nothing; and in what time to ask again, 0 for not
-	// before Changed has something.
-	Response() (r *lrsv3.LoadStatsResponse, again time.Duration)
-	Changed() <-chan struct{}
-	// Close is called once, when the client has gone.
-	Close()
-}
-
 // maxLoadParts bounds what a report takes when it is decoded: two bytes can encode a locality, which takes
 // two hundred in memory. A report on 1000 clusters of 10 localities with 5 metrics each has 200,000.
 const maxLoadParts = 256 << 10
@@ -119,7 +89,7 @@ func (s *Server) registerLoads(r GRPCServer, d *Door) {
 	of := &lrsv3.LoadReportingService_ServiceDesc
 	desc := &grpc.ServiceDesc{ServiceName: of.ServiceName, HandlerType: (*any)(nil)}
 	desc.Streams = append(desc.Streams, streamDesc(of.Streams[0].StreamName, func(_ any, call grpc.ServerStream) error {
-		in, err := s.comeIn(call, d, func(why error) { finish(call.Context(), why) })
+		in, err := s.comeIn(call, d)
 		if err != nil {
 			return err
 		}

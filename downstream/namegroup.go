@@ -2,12 +2,10 @@ package downstream
 
 import (
 	"encoding/binary"
-	"slices"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"weak"
-
-	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
@@ -46,6 +44,31 @@ type watchGroup struct {
 	seq    uint64
 	log    []groupChange
 	logged uint64
+	// audiences are those of clients on listeners that prefetch.
+	audiences map[PrefetchAudience]*groupAudience
+}
+
+// nameList is a list of names that more than one client has sent, and what it means to whom.
+type nameList struct {
+	fields []byte // as they are in requests
+	names  []string
+
+	index func() map[string]uint32
+
+	mu sync.Mutex
+	// groups are those of the clients that have sent it: one for all, unless it means
+	// different things to them.
+	groups []*watchGroup
+	// meant says to which clients a list of old-style names means resources in the scope of the first.
+	meant map[meantFor]bool
+}
+
+// meantFor are clients to whom all old-style names mean the same by one configuration, and who may have
+// the same of them. The class is 0 for those who may have all.
+type meantFor struct {
+	configuration uint32
+	class         uint64
+	first         cache.Key
 }
 
 // groupName is what is known of one of the names, on the accepted side.
@@ -69,37 +92,103 @@ type groupChange struct {
 	before uint64
 }
 
+// groupAudience is an audience with clients in a group.
+type groupAudience struct {
+	clients int
+	wanted  moment // when the audience was last called for a client
+}
+
+// side is one of the sides of a group.
+type side uint8
+
+const (
+	accepted side = iota
+	rolledOut
+	nSides
+)
+
+func sideOf(onNew bool) side {
+	if onNew {
+		return rolledOut
+	}
+	return accepted
+}
+
+// sides are some of the sides, as bits.
+type sides uint8
+
+const both sides = 1<<nSides - 1
+
+func only(s side) sides { return 1 << s }
+
+func (in sides) has(s side) bool { return in&(1<<s) != 0 }
+
+func (in sides) each() iter.Seq[side] {
+	return func(yield func(side) bool) {
+		for s := range nSides {
+			if in.has(s) && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// groupSide is what a group has of one side. watchGroup.mu guards it, but for audience and newest.
+type groupSide struct {
+	audience cache.WatchGroup
+	// newest is the number of the last change. It does not change while the cache is held; on the new
+	// side it does when more names are watched there.
+	newest  atomic.Uint64
+	members []*session.Member
+	// changes are those that are measured.
+	changes propagation.Numbered
+	// waking: somebody is to wake the members, and has not begun.
+	waking bool
+	// nHeld is how many names have a resource and are not individual, bytes are theirs, and sum is
+	// the sum of their digests. SotW.
+	nHeld int
+	bytes int
+	sum   uint64
+	// fresh is for clients that come, news for those that were sent all but the newest, and moved for those
+	// that come from the other side.
+	fresh, news, moved weak.Pointer[session.News]
+	common             commonOrigin
+}
+
+// commonOrigin is the version of the origin that all had which are held, as of a change, as long as none has
+// left it.
+type commonOrigin struct {
+	origin *cache.OriginVersion
+	seq    uint64
+	left   uint32
+}
+
+// kept returns where the news are kept for clients at a position.
+func (s *groupSide) kept(at session.Position, onNew bool) *weak.Pointer[session.News] {
+	switch {
+	case at.Seq == 0:
+		return &s.fresh
+	case at.New != onNew:
+		return &s.moved
+	}
+	return &s.news
+}
+
+// newName is a name that is watched on the new side as well.
+type newName struct {
+	watch cache.Watch
+	entry *cache.Entry
+	nameState
+	// filled: the new side has an answer, so the name counts there.
+	filled bool
+}
+
 // minLog is how many changes are remembered at least. A client that was sent nothing for longer is sent
 // what has changed since, also what is again as it was.
 const minLog = 64
 
 // firstChange is the number of what there is when a group begins.
 const firstChange = 1
-
-func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
-	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), seq: firstChange, logged: firstChange + 1}
-	for s := range g.sides {
-		g.sides[s].newest.Store(firstChange)
-	}
-	g.sides[accepted].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changed}
-	g.sides[rolledOut].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changedNew}
-	for i, name := range l.names {
-		w := &g.watches[i]
-		w.Group = &g.sides[accepted].audience
-		setPlace(w, i)
-		key := kind.First
-		key.Name = name
-		// What newcomers must not be given is individual, and each requests it.
-		entry, _ := topics.WatchInGroup(key, w)
-		st := entry.State()
-		g.mu.Lock()
-		if g.names[i].seqs[accepted] == 0 { // it has not changed since
-			g.set(i, g.look(i, &st), both, firstChange)
-		}
-		g.mu.Unlock()
-	}
-	return g
-}
 
 // setPlace notes in a watch which name it is of. placeOf returns that.
 func setPlace(w *cache.Watch, i int) { binary.LittleEndian.PutUint32(w.Own[:], uint32(i)) } //nolint:gosec // a request has fewer
@@ -196,278 +285,39 @@ func (g *watchGroup) toWake(in sides) (w cache.Waker) {
 	return w
 }
 
-// memberLists are reused from update to update.
-var memberLists = sync.Pool{New: func() any { return new([]*session.Member) }}
-
-// Wake implements cache.Waker: it has the clients sent to of the sides on which something has changed.
-func (g *watchGroup) Wake() {
-	list := memberLists.Get().(*[]*session.Member)
-	all := (*list)[:0]
-	g.mu.Lock()
-	for s := range g.sides {
-		if of := &g.sides[s]; of.waking {
-			of.waking = false
-			all = append(all, of.members...)
-		}
-	}
-	g.mu.Unlock()
-	for i, m := range all {
-		if in := &m.Host.(*stream).inbox; in.wake() {
-			in.waker.Wake()
-		}
-		all[i] = nil
-	}
-	*list = all
-	memberLists.Put(list)
+// differs reports whether a name is something of its own on the new side. The caller holds mu.
+func (g *watchGroup) differs(i int) bool {
+	n := g.differing[uint32(i)] //nolint:gosec // a request has fewer
+	return n != nil && n.filled
 }
 
-// List implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) List() session.NameList { return g.of }
-
-// Enter implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.enter(m, accepted)
-	for i := range g.names {
-		if g.names[i].individual {
-			individual = append(individual, uint32(i))
-		}
+// on returns what a name is on a side. The caller holds mu.
+func (g *watchGroup) on(s side, i uint32) *nameState {
+	if s == rolledOut && g.differs(int(i)) {
+		return &g.differing[i].nameState
 	}
-	return g.sides[accepted].bytes, individual
+	return &g.names[i].nameState
 }
 
-// Resume implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Resume(topics *cache.Reader) {
-	if g.resumed.Swap(true) {
-		return
+// entry returns the entry that has what a name is on a side. The caller holds mu.
+func (g *watchGroup) entry(s side, i uint32) *cache.Entry {
+	if s == rolledOut && g.differs(int(i)) {
+		return g.differing[i].entry
 	}
-	for i := range g.watches {
-		topics.Resume(g.watches[i].Entry())
-		if st := g.watches[i].Entry().State(); st.Stale {
-			g.note(i, &st)
-		}
-	}
+	return g.watches[i].Entry()
 }
 
-// Leave implements the stream's typeSession.WatchGroup. The group ends with the last.
-func (g *watchGroup) Leave(m *session.Member) {
-	if m.OnNew {
-		g.ShowAccepted(m, 0) // what it is owed is noted
+// watched returns the entry that a client of a side watches for a name. The caller holds mu.
+func (g *watchGroup) watched(s side, i uint32) *cache.Entry {
+	if n := g.differing[i]; s == rolledOut && n != nil {
+		return n.entry
 	}
-	g.mu.Lock()
-	g.leave(m)
-	g.mu.Unlock()
-	if !g.of.left(g) {
-		return
-	}
-	for i := range g.watches {
-		g.topics.Unwatch(&g.watches[i])
-	}
+	return g.watches[i].Entry()
 }
 
-// unknownMark is of content that a client was sent and that is not remembered.
-const unknownMark = ^uint64(0)
-
-// Newest implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Newest(onNew bool) session.Position {
-	return session.Position{Seq: g.sides[sideOf(onNew)].newest.Load(), New: onNew}
-}
-
-// ChangedAt implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) ChangedAt(i uint32, onNew bool) uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.names[i].seqs[sideOf(onNew)]
-}
-
-// ChangesSince implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) ChangesSince(seq uint64, onNew bool) *propagation.List {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.sides[sideOf(onNew)].changes.Since(seq)
-}
-
-// SentAt implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) SentAt(i uint32, at session.Position, onNew bool) (e *cache.Entry, mark uint64, changed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	to := sideOf(onNew)
-	mark, changed = g.sentAt(i, at)
-	changed = changed || g.on(to, i).individual || at.New != onNew && g.differs(int(i))
-	return g.watched(to, i), mark, changed
-}
-
-// sentAt returns what a client holds of a name that was sent everything up to a position, and whether the
-// name has changed on that side since. The caller holds mu.
-func (g *watchGroup) sentAt(i uint32, at session.Position) (mark uint64, changed bool) {
-	of := sideOf(at.New)
-	switch {
-	case at.Seq == 0:
-		return 0, true
-	case g.names[i].seqs[of] <= at.Seq:
-		return g.on(of, i).mark, false
-	case at.Seq+1 < g.logged:
-		return unknownMark, true
+// measure notes for the clients of some sides that the change is measured. The caller holds mu.
+func (g *watchGroup) measure(w *cache.Watch, in sides) {
+	for s := range in.each() {
+		g.sides[s].changes.Add(w.Change(), g.seq, len(g.sides[s].members))
 	}
-	for _, c := range g.log[at.Seq+1-g.logged:] {
-		if c.name == i && c.sides.has(of) {
-			return c.before, true
-		}
-	}
-	return unknownMark, true // not reached: the change is in the log
-}
-
-// changedSince yields the names that have changed since on the side of a position, each once.
-func (g *watchGroup) changedSince(at session.Position, yield func(uint32)) {
-	of := sideOf(at.New)
-	if at.Seq+1 < g.logged {
-		for i := range g.names {
-			if g.names[i].seqs[of] > at.Seq {
-				yield(uint32(i))
-			}
-		}
-		return
-	}
-	for k, c := range g.log[at.Seq+1-g.logged:] {
-		if g.names[c.name].seqs[of] == at.Seq+1+uint64(k) {
-			yield(c.name)
-		}
-	}
-}
-
-// NewsSince implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	to := sideOf(onNew)
-	kept := g.sides[to].kept(at, onNew)
-	now := g.Newest(onNew)
-	if n := kept.Value(); n != nil && n.From == at && n.To == now && g.current(n) {
-		return n
-	}
-	n := &session.News{From: at, To: now}
-	if at.Seq > 0 && at.New == onNew {
-		n.Changes = g.sides[to].changes.Since(at.Seq)
-	}
-	add := func(i uint32) {
-		of := g.on(to, i)
-		switch before, _ := g.sentAt(i, at); {
-		case of.individual:
-			n.Odd = append(n.Odd, i)
-		case of.mark != 0 && of.mark != before:
-			n.Names = append(n.Names, i)
-		}
-	}
-	g.changedSince(at, add)
-	if at.New != onNew && at.Seq != 0 {
-		g.differingSince(at, add)
-	}
-	g.gather(n)
-	*kept = weak.Make(n)
-	return n
-}
-
-// current says that news are still what there is: a resource may have another version
-// though its content is the same.
-func (g *watchGroup) current(n *session.News) bool {
-	to := sideOf(n.To.New)
-	for k, i := range n.Names {
-		if g.entry(to, i).Snapshot() != n.States[k] {
-			return false
-		}
-	}
-	return true
-}
-
-// gather puts news together.
-func (g *watchGroup) gather(n *session.News) {
-	delta, to := !g.kind.SotW, sideOf(n.To.New)
-	n.States = make([]*cache.State, 0, len(n.Names))
-	for _, i := range n.Names {
-		st := g.entry(to, i).Snapshot()
-		n.States = append(n.States, st)
-		n.Size += len(st.Resource.Encoded(delta))
-		n.Sent.Add(g.of.names[i])
-		n.HoldsSecret = n.HoldsSecret || st.Resource.HoldsSecret()
-	}
-	n.Sent.First = slices.Clip(n.Sent.First)
-	if worthBatching(len(n.States), n.Size) {
-		n.Bytes = make(mem.SliceBuffer, 0, n.Size)
-		for _, st := range n.States {
-			n.Bytes = append(n.Bytes, st.Resource.Encoded(delta)...)
-		}
-		n.Parts = mem.BufferSlice{&n.Bytes} // who has it keeps the news
-		return
-	}
-	n.Parts = make(mem.BufferSlice, 0, len(n.States))
-	for _, st := range n.States {
-		n.Parts = append(n.Parts, mem.SliceBuffer(st.Resource.Encoded(delta)))
-	}
-}
-
-// Held implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Held(at session.Position, but session.NameBits) (n int, sum uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	of := sideOf(at.New)
-	isNewest := at == g.Newest(at.New)
-	if isNewest {
-		if n, sum = g.sides[of].nHeld, g.sides[of].sum; but == nil {
-			return n, sum
-		}
-	}
-	for i := range g.names {
-		i := uint32(i) //nolint:gosec // a request has fewer
-		mark, by := g.on(of, i).mark, -1
-		if !isNewest {
-			mark, _ = g.sentAt(i, at)
-			by = 1
-		}
-		if mark != 0 && but.Has(i) == isNewest {
-			n += by
-			sum += uint64(by) * session.Digest(mark, g.of.names[i])
-		}
-	}
-	return n, sum
-}
-
-// Origin implements the stream's typeSession.WatchGroup.
-func (g *watchGroup) Origin(at session.Position, but session.NameBits) *cache.OriginVersion {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if at != g.Newest(at.New) {
-		return nil
-	}
-	of := sideOf(at.New)
-	known := &g.sides[of].common
-	if but == nil {
-		if known.origin != nil && known.seq == at.Seq && known.left == known.origin.Left() {
-			return known.origin
-		}
-		known.origin = nil
-	}
-	var origin *cache.OriginVersion
-	one := true
-	for i := range g.names {
-		i := uint32(i) //nolint:gosec // a request has fewer
-		if g.on(of, i).mark == 0 || but.Has(i) {
-			continue
-		}
-		o := g.entry(of, i).Snapshot().Origin
-		switch {
-		case o == nil:
-			return nil
-		case origin == nil:
-			origin = o
-		}
-		if !o.Same(origin) {
-			return nil
-		}
-		one = one && o == origin
-	}
-	if one && origin != nil && but == nil {
-		*known = commonOrigin{origin, at.Seq, origin.Left()}
-	}
-	return origin
 }

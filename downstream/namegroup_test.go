@@ -377,4 +377,4 @@ func TestCostOfComing(t *testing.T) {
 }
 
 // allocsOfComing is what a client costs that comes, is sent what there is, and goes.
-const allocsOfComing = 36
+const allocsOfComing = 14

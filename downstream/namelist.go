@@ -89,29 +89,6 @@ func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameLi
 	return l
 }
 
-// nameList is a list of names that more than one client has sent, and what it means to whom.
-type nameList struct {
-	fields []byte // as they are in requests
-	names  []string
-
-	index func() map[string]uint32
-
-	mu sync.Mutex
-	// groups are those of the clients that have sent it: one for all, unless it means
-	// different things to them.
-	groups []*watchGroup
-	// meant says to which clients a list of old-style names means resources in the scope of the first.
-	meant map[meantFor]bool
-}
-
-// meantFor are clients to whom all old-style names mean the same by one configuration, and who may have
-// the same of them. The class is 0 for those who may have all.
-type meantFor struct {
-	configuration uint32
-	class         uint64
-	first         cache.Key
-}
-
 // maxMeant bounds what a list remembers. When there is more, it begins anew.
 const maxMeant = 1 << 8
 
@@ -122,6 +99,31 @@ func (l *nameList) All() []string { return l.names }
 func (l *nameList) Place(name string) (i uint32, ok bool) {
 	i, ok = l.index()[name]
 	return i, ok
+}
+
+func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
+	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), seq: firstChange, logged: firstChange + 1}
+	for s := range g.sides {
+		g.sides[s].newest.Store(firstChange)
+	}
+	g.sides[accepted].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changed}
+	g.sides[rolledOut].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changedNew}
+	for i, name := range l.names {
+		w := &g.watches[i]
+		w.Group = &g.sides[accepted].audience
+		setPlace(w, i)
+		key := kind.First
+		key.Name = name
+		// What newcomers must not be given is individual, and each requests it.
+		entry, _ := topics.WatchInGroup(key, w)
+		st := entry.State()
+		g.mu.Lock()
+		if g.names[i].seqs[accepted] == 0 { // it has not changed since
+			g.set(i, g.look(i, &st), both, firstChange)
+		}
+		g.mu.Unlock()
+	}
+	return g
 }
 
 // Group implements session.NameList.

@@ -143,5 +143,5 @@ func (c *crowd) atWork() (active, composing int) {
 	q := c.server.senders
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.active, q.composing
+	return len(q.working), q.composing
 }

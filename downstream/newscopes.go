@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/xds-relay/xds-relay/cache"
 )
 
 // newScopes bounds how often an identity has the relay begin a scope, which opens a stream upstream.
@@ -74,25 +72,4 @@ func (n *newScopes) makeRoom(now time.Time) {
 		}
 		return
 	}
-}
-
-// enterIdentity counts a scope that is new to the stream for its client's identity.
-func (s *streamScopes) enterIdentity(scope cache.Scope) *excess {
-	u := s.stream.uses
-	if u == nil {
-		return nil
-	}
-	most := s.stream.gate.perIdentity.Scopes
-	if e := u.enter(scope, most); e != nil {
-		return e
-	}
-	server := s.stream.server
-	if server.topics.HasScope(scope) {
-		return nil
-	}
-	e := server.newScopes.take(u.key, most, time.Now())
-	if e != nil {
-		u.leave(scope)
-	}
-	return e
 }

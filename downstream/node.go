@@ -22,7 +22,7 @@ import (
 // first, so that another one is refused: the client comes back with it on a new
 // stream.
 func (st *stream) checkNode(node *corev3.Node) error {
-	if node == nil {
+	if node == nil || node == st.node {
 		return nil
 	}
 	changes := nodeChanges(st.node, node)

@@ -1,10 +1,15 @@
 package downstream
 
 import (
+	"context"
 	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
 // Services other than xDS, as health and reflection: their streams can be made up like any
@@ -16,7 +21,9 @@ type GRPCServer interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// gatedServer registers services whose streams come in by the listener's door.
+// gatedServer registers services whose streams come in by the listener's door, and so do their requests that get one
+// answer. Only whether the relay is healthy everybody may ask, however many clients there are: who asks may be what ends
+// the process if it is not answered.
 type gatedServer struct {
 	GRPCServer
 	server *Server
@@ -31,7 +38,33 @@ func (g *gatedServer) RegisterService(desc *grpc.ServiceDesc, impl any) {
 		s := &gated.Streams[i]
 		s.Handler = g.handler(s.Handler)
 	}
+	if desc.ServiceName != healthpb.Health_ServiceDesc.ServiceName {
+		gated.Methods = slices.Clone(desc.Methods)
+		for i := range gated.Methods {
+			m := &gated.Methods[i]
+			m.Handler = g.unary(m.Handler)
+		}
+	}
 	g.GRPCServer.RegisterService(&gated, impl)
+}
+
+// unary has requests that get one answer keep to the limits that those of a Fetch method have.
+func (g *gatedServer) unary(h grpc.MethodHandler) grpc.MethodHandler {
+	return func(srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+		gate := g.door.newest.Load()
+		if e := gate.enter(); e != nil {
+			return nil, g.server.turnAway(gate, noStream{ctx: ctx}, e)
+		}
+		defer gate.leave()
+		id, err := g.server.identify(ctx, gate)
+		if err == nil {
+			err = g.server.paceIdentity(ctx, gate, id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return h(srv, ctx, decode, i)
+	}
 }
 
 func (g *gatedServer) handler(h grpc.StreamHandler) grpc.StreamHandler {
@@ -50,11 +83,24 @@ func (g *gatedServer) handler(h grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// pacedStream is a stream that is read no faster than the limits say.
+// pacedStream is a stream that is read no faster than the limits say, and whose client has to read.
 type pacedStream struct {
 	grpc.ServerStream
 	pace  *rate.Limiter // nil for no limit
 	stats *stats
+}
+
+// mostSend is how long a client may take to read a response of another service. What such a service has at work for a client
+// has no place for others meanwhile.
+const mostSend = 30 * time.Second
+
+var errNotRead = status.Error(codes.DeadlineExceeded, "the client has not read a response for 30s")
+
+// SendMsg implements grpc.ServerStream.
+func (p *pacedStream) SendMsg(m any) error {
+	stuck := time.AfterFunc(mostSend, func() { finish(p.Context(), errNotRead) })
+	defer stuck.Stop()
+	return p.ServerStream.SendMsg(m)
 }
 
 // RecvMsg implements grpc.ServerStream.

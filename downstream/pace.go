@@ -12,6 +12,45 @@ import (
 
 const fasterThanRead = "client sends requests faster than they are read"
 
+// requestPace is how fast the requests of a stream are read. It is a rate.Limiter without a lock, which is small, as
+// there are very many streams. The zero value is ready.
+type requestPace struct {
+	unpaid float64       // requests that count still
+	at     time.Duration // when they did, by uptime
+}
+
+// moment is a time in milliseconds since the process started, modulo 2^32: it is small.
+type moment uint32
+
+var processStart = time.Now()
+
+// uptime is how long the process has been running.
+func uptime() time.Duration { return time.Since(processStart) }
+
+func now() moment { return moment(uptime().Milliseconds()) }
+
+// ago is how long m is past, if that is less than 49 days.
+func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
+
+// time is when that was, zero for moment 0.
+func (m moment) time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(-m.ago())
+}
+
+// take takes a request, and returns how long it has to wait.
+func (p *requestPace) take(perSecond, burst int, now time.Duration) (wait time.Duration) {
+	if p.unpaid > 0 {
+		p.unpaid = max(0, p.unpaid-(now-p.at).Seconds()*float64(perSecond))
+	}
+	p.at = now
+	p.unpaid++
+	over := p.unpaid - float64(max(burst, 1))
+	return time.Duration(max(0, over) / float64(perSecond) * float64(time.Second))
+}
+
 // newPace returns nil where there is no limit.
 func newPace(l Limits) *rate.Limiter {
 	if l.RequestsPerSecond == 0 {
@@ -31,12 +70,17 @@ func pause(ctx context.Context, pace *rate.Limiter) (waited, ok bool) {
 	if delay == 0 {
 		return false, true
 	}
+	return true, sleep(ctx, delay)
+}
+
+// sleep waits, and says false if ctx ended in the meantime.
+func sleep(ctx context.Context, delay time.Duration) bool {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return true, true
+		return true
 	case <-ctx.Done():
-		return true, false
+		return false
 	}
 }

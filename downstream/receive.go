@@ -8,9 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -26,26 +27,74 @@ import (
 // Requests: the goroutine of a stream that receives reads them, holds them against the limits, and hands
 // each to the session of its type.
 
-// decode is decodeRequest. list is the list of names in the request, nil if no other
-// client has sent it.
-func (s *Server) decode(f *wire.RequestFields, request []byte, into proto.Message) (recycle func(), list *nameList, err error) {
-	from, to, names := f.Names(request)
-	if names >= leastShared {
-		list = s.lists.find(request[from:to], f.Subscribe, &s.known)
+// decodeLimited decodes a request that is within the limits. list is the list of names in it, nil if no other
+// client has sent it. The request keeps nothing of its bytes. into is to be recycled when the request is not needed any
+// more.
+func decodeLimited[R request, S typeSession](s *Server, f form[R, S], request []byte, limits *Limits) (req R, list *nameList, into *reusable[R], err error) {
+	o := f.fields.Outline(request)
+	var node *corev3.Node
+	if o.Node.Count == 1 {
+		_, value, _ := wire.NextBytes(request[o.Node.From:])
+		node = s.nodes.find(value, func() bool { return limits.overCost(f.fields.Cost(request, nodeLimits)) == nil })
+	}
+	if node == nil {
+		o.Node = wire.Run{}
+		o.Cost = f.fields.Cost(request, nodeLimits)
+	}
+	if e := limits.overCost(o.Cost); e != nil {
+		return req, nil, nil, e
+	}
+	if o.Names.Count >= leastShared {
+		list = s.lists.find(request[o.Names.From:o.Names.To], f.fields.Subscribe, &s.known)
 	}
 	if list == nil {
-		recycle, err = decodeRequest(f, request, into, &s.known)
-		return recycle, nil, err
+		o.Names = wire.Run{}
 	}
-	rest := append(slices.Clip(request[:from]), request[to:]...)
-	recycle, err = decodeRequest(f, rest, into, &s.known)
-	switch req := into.(type) {
-	case *discoveryv3.DiscoveryRequest:
-		req.ResourceNames = list.names
-	case *discoveryv3.DeltaDiscoveryRequest:
-		req.ResourceNamesSubscribe = list.names
+	into, _ = f.requests.Get().(*reusable[R])
+	if into == nil {
+		into = &reusable[R]{request: f.newRequest(), pool: f.requests}
 	}
-	return recycle, list, err
+	rest := request
+	if node != nil || list != nil {
+		rest = withoutRuns(into.rest[:0], request, [2]wire.Run{o.Names, o.Node})
+	}
+	into.names, err = decodeRequest(f.fields, rest, into.request, &s.known)
+	if err != nil {
+		return req, nil, into, status.Errorf(codes.Internal, "the request cannot be decoded: %v", err)
+	}
+	f.complete(into.request, node, list)
+	return into.request, list, into, nil
+}
+
+// reusable is a request with what it takes to decode it, which are reused. nil is none.
+type reusable[R request] struct {
+	request R
+	rest    [256]byte // of the encoded request, if that is enough
+	names   *[]string
+	pool    *sync.Pool
+}
+
+func (r *reusable[R]) recycle() {
+	if r == nil {
+		return
+	}
+	recycleNames(r.names)
+	r.names = nil
+	r.request.Reset()
+	r.pool.Put(r)
+}
+
+// withoutRuns appends to b a request without some of its fields.
+func withoutRuns(b, request []byte, runs [2]wire.Run) []byte {
+	at := 0
+	if runs[0].From > runs[1].From {
+		runs[0], runs[1] = runs[1], runs[0]
+	}
+	for _, run := range runs {
+		b = append(b, request[at:max(at, run.From)]...)
+		at = max(at, run.To)
+	}
+	return append(b, request[at:]...)
 }
 
 // repeated takes a request that says nothing new, and says whether it is one, and
@@ -93,11 +142,13 @@ func (st *stream) due(sess typeSession, wasBehind bool) bool {
 
 // serve takes a client's requests until it goes, and ends its subscriptions.
 func serve[R request, S typeSession](st *stream, f form[R, S]) error {
+	st.server.workers.join()
+	defer st.server.workers.leave()
 	defer st.end()
-	var in incoming // once, as it is on the heap
+	in := &st.incoming
 	for st.pace() {
-		in = incoming{}
-		if err := st.grpc.RecvMsg(&in); err != nil {
+		*in = incoming{}
+		if err := st.grpc.RecvMsg(in); err != nil {
 			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				st.halfClosed = errors.Is(err, io.EOF)
 				return nil
@@ -112,7 +163,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		taken, answer := st.repeated(g)
 		var err error
 		if !taken {
-			answer, err = takeNew(st, f, data, g)
+			err = takeNew(st, f, data, g)
 		}
 		in.data.Free()
 		if err != nil {
@@ -136,28 +187,57 @@ func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answ
 	return decodeAndAccept(st, f, data, g)
 }
 
-// takeNew is take of a request that is no repetition, without the stack that this needs.
-func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) (answer bool, err error) {
-	elsewhere(func() { answer, err = decodeAndAccept(st, f, data, g) })
-	return answer, err
+// takeNew is take of a request that is no repetition, without the stack that this needs. It has the stream
+// sent what there may be to answer.
+func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) error {
+	r, _ := f.unprocessed.Get().(*newRequest[R, S])
+	if r == nil {
+		r = new(newRequest[R, S])
+	}
+	*r = newRequest[R, S]{st: st, form: f, data: data, peeked: g}
+	st.server.workers.process(r)
+	err := r.err
+	*r = newRequest[R, S]{}
+	f.unprocessed.Put(r)
+	return err
+}
+
+// newRequest is a request that says something new, on its way through a worker.
+type newRequest[R request, S typeSession] struct {
+	st     *stream
+	form   form[R, S]
+	data   []byte
+	peeked wire.Peeked
+	err    error
+}
+
+func (r *newRequest[R, S]) process() *sender {
+	answer, err := decodeAndAccept(r.st, r.form, r.data, r.peeked)
+	r.err = err
+	if err == nil && answer && r.st.inbox.wake() {
+		return r.st.server.senders.enqueue(r.st)
+	}
+	return nil
 }
 
 func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) (answer bool, err error) {
-	if e := st.limits.overCost(f.fields.Cost(data, nodeLimits)); e != nil {
-		return false, st.refuse(e)
-	}
-	req := f.newRequest()
-	recycle, list, err := st.server.decode(f.fields, data, req)
-	defer recycle()
+	req, list, into, err := decodeLimited(st.server, f, data, st.limits)
+	defer into.recycle()
 	if err != nil {
-		return false, st.invalid(status.Errorf(codes.Internal, "the request cannot be decoded: %v", err))
+		if e := (*excess)(nil); errors.As(err, &e) {
+			return false, st.refuse(e)
+		}
+		return false, st.invalid(err)
 	}
 	return acceptList(st, f, req, g, list)
 }
 
-// accept hands a request to its session, and says whether there may be
+// accept hands a request to its session that was not decoded by decodeLimited, and says whether there may be
 // something to answer.
 func accept[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked) (answer bool, err error) {
+	if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
+		return false, st.refuse(e)
+	}
 	return acceptList(st, f, req, g, nil)
 }
 
@@ -175,16 +255,11 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.names == nil {
-		if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
-			return false, st.refuse(e)
-		}
 		through, err := st.through()
 		if err != nil {
 			return false, st.invalid(err)
 		}
-		if st.server.options.Rollouts != nil {
-			st.trials = &streamTrials{resumed: f.resumed(req)}
-		}
+		st.resumed = f.resumed(req)
 		admittedBy := st.who.Generation
 		st.identify(req.GetNode(), through)
 		if st.who.Generation != admittedBy {
@@ -267,8 +342,9 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	}
 	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
 	st.useNames(st.server.naming.Load(), through)
+	st.startPrefetch()
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
-		st.logger().Debug("client connected", "peer", st.peer, "form", st.form)
+		st.logger().Debug("client connected", "peer", st.peer(), "form", st.form)
 	}
 }
 
@@ -314,13 +390,13 @@ func (st *stream) pace() bool {
 	if st.limits.RequestsPerSecond == 0 {
 		return true
 	}
-	if st.requests == nil {
-		st.requests = newPace(*st.limits)
-	}
-	waited, ok := pause(st.grpc.Context(), st.requests)
-	if !waited {
-		return true
-	}
+	wait := st.requests.take(st.limits.RequestsPerSecond, st.limits.RequestBurst, uptime())
+	return wait == 0 || st.waitPaced(wait)
+}
+
+// waitPaced is pace of a client that sends too fast.
+func (st *stream) waitPaced(wait time.Duration) bool {
+	ok := sleep(st.grpc.Context(), wait)
 	st.server.stats.limits[limitRequests].Add(1)
 	if !st.paced {
 		st.paced = true
@@ -375,6 +451,7 @@ func (st *stream) end() {
 		s.Close()
 		st.leaveType(s.TypeURL())
 	}
+	st.endPrefetch()
 	st.leaveNames()
 	for _, t := range st.trials.each() {
 		t.Leave(st.brokeOff())

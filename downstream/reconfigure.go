@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/xds-relay/xds-relay/chain"
@@ -19,14 +18,6 @@ import (
 // things do not wait for a stream's turn: a request is taken by the newest configuration, and a stream
 // with few subscriptions, or where clients may not have everything, is sent nothing by an older one.
 
-// naming makes the Names of a configuration. The generations count the configurations.
-type naming struct {
-	of         func(Client) Names
-	generation uint32
-	// restricts: there are clients that may not have everything by it.
-	restricts atomic.Bool
-}
-
 // fewSubscriptions can be looked up in about the time that a response takes.
 const fewSubscriptions = 16
 
@@ -35,12 +26,6 @@ const mostSettling = 15 * time.Second
 
 // dismissSpread keeps clients that are not admitted any more from coming back at the same moment.
 const dismissSpread = time.Second
-
-// reconfiguration goes through the streams. Server.mu guards it.
-type reconfiguration struct {
-	next    *stream // nil after the last
-	running bool
-}
 
 // Reconfigure gives the names that clients use, and their rights, another meaning. New streams get it at
 // once, and open ones soon after, each by itself. It does not wait for that.
@@ -81,13 +66,6 @@ func (s *Server) nextStream() *stream {
 	}
 	s.next = st.after
 	return st
-}
-
-// skip is called before a stream is removed from the list. The caller holds mu.
-func (s *Server) skip(st *stream) {
-	if s.next == st {
-		s.next = st.after
-	}
 }
 
 // useNames gives the stream Names of a configuration. The caller holds mu.
@@ -150,6 +128,7 @@ func (st *stream) reconfigure() error {
 	st.topics.Cache().Requests().End(request)
 	old.Close()
 	st.joinNewTrials()
+	st.prefetchAnew()
 	st.scopes.excess = nil // the client has not asked for more
 	for _, s := range st.sessions {
 		st.recountNames(s)

@@ -73,13 +73,7 @@ func (e *RefusedError) Unwrap() error { return e.Client }
 // refusalCounts are totals.
 type refusalCounts [numRefusals]atomic.Uint64
 
-func (c *refusalCounts) read() map[string]uint64 {
-	counts := make(map[string]uint64, numRefusals)
-	for r := range numRefusals {
-		counts[r.String()] = c[r].Load()
-	}
-	return counts
-}
+func (c *refusalCounts) read() map[string]uint64 { return readTotals[Refusal](c[:]) }
 
 // RefusedNames are the names of one type that a client was refused.
 type RefusedNames struct {

@@ -158,9 +158,9 @@ func TestCostOfDecodingARequestIsBounded(t *testing.T) {
 	req := new(discoveryv3.DiscoveryRequest)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	recycle, err := decodeRequest(&wire.SotWRequest, data, req, new(knownNames))
+	used, err := decodeRequest(&wire.SotWRequest, data, req, new(knownNames))
 	runtime.ReadMemStats(&after)
-	recycle()
+	recycleNames(used)
 	if err != nil || req.GetErrorDetail().GetMessage() != "bad" || len(req.GetErrorDetail().GetDetails()) != 0 {
 		t.Errorf("got %v, %v", req.GetErrorDetail().GetMessage(), err)
 	}

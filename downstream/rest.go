@@ -13,10 +13,12 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -27,11 +29,6 @@ import (
 // timeoutHeader is how Envoy says in milliseconds how long it waits for the
 // answer: its ApiConfigSource.request_timeout, which is one second by default.
 const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
-
-const (
-	restPatience = 10 * time.Second // for a request to come, once it has begun
-	restWriting  = time.Minute      // for a client to read the answer
-)
 
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
 // the latter without TLS too, to clients that know.
@@ -77,6 +74,23 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	of := *h
 	of.gate = h.door.newest.Load()
 	of.serve(w, r)
+}
+
+// refuseClient answers a client that is refused for who it is.
+func refuseClient(w http.ResponseWriter, err error) {
+	refused := &identity.RefusedError{}
+	if errors.As(err, &refused) {
+		switch refused.Reason {
+		case identity.NoToken: // RFC 6750: "The WWW-Authenticate Response Header Field"
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		case identity.InvalidToken:
+			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+		case identity.CertificateExpired: // the next connection has another one
+			w.Header().Set("Connection", "close")
+		default:
+		}
+	}
+	failWith(w, err)
 }
 
 func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
@@ -255,4 +269,18 @@ func (h *restHandler) pace(r *http.Request) bool {
 		log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", h.gate.limits.RequestsPerSecond)
 	}
 	return ok
+}
+
+// peerOf returns a request's client as gRPC would.
+func (h *restHandler) peerOf(r *http.Request) *peer.Peer {
+	c, ok := r.Context().Value(restConnKey{}).(*restConn)
+	if !ok { // the server is not that of HTTPServer
+		return &peer.Peer{Addr: remoteAddr(r.RemoteAddr)}
+	}
+	p := &peer.Peer{Addr: c.conn.RemoteAddr(), LocalAddr: c.conn.LocalAddr()}
+	metered, ok := c.conn.(*meteredConn)
+	if ok && metered.tls != nil && h.gate.identify != nil {
+		p.AuthInfo = credentials.TLSInfo{State: metered.tls.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return p
 }

@@ -82,6 +82,11 @@ func (c *decryptedConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b) // the handshake's error, if there was one
 }
 
+const (
+	restPatience = 10 * time.Second // for a request to come, once it has begun
+	restWriting  = time.Minute      // for a client to read the answer
+)
+
 func (c *decryptedConn) handshake() error {
 	// The server has set a deadline for reading only.
 	if err := c.SetWriteDeadline(time.Now().Add(restPatience)); err != nil {

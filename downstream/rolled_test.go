@@ -44,7 +44,7 @@ type gatedRollouts struct{ *rolloutgate.Controller }
 
 func (r gatedRollouts) Join(scope cache.Scope, c TrialClient) (Trial, uint64) {
 	m, showing := r.Controller.Join(scope, rolloutgate.Client{
-		Node: c.Name, Conn: c.Conn, Cohort: "all", Who: c.Who, CohortNow: func() string { return "all" },
+		Node: c.Name, Conn: c.Conn, Cohort: "all", Who: c.Who, CohortNow: func(cache.Scope) string { return "all" },
 		Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
 	})
 	if m == nil {

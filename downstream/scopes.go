@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"time"
+
 	"github.com/xds-relay/xds-relay/cache"
 )
 
@@ -40,6 +42,7 @@ func (s *streamScopes) Enter(k cache.Key) error {
 	if isView(k.Scope) {
 		s.stream.withdrawTrials()
 	}
+	s.stream.wants(k)
 	return nil
 }
 
@@ -50,6 +53,7 @@ func isView(s cache.Scope) bool {
 
 // Leave implements session.Host.
 func (s *streamScopes) Leave(k cache.Key) {
+	s.stream.wantsNoMore(k)
 	for scope := range scopesOf(k) {
 		s.leaveOne(scope)
 	}
@@ -63,6 +67,7 @@ func (s *streamScopes) Move(from, to cache.Key) {
 		_ = s.enterOne(scope, false)
 	}
 	s.alternatives.count(to, 1)
+	s.stream.wants(to)
 	s.Leave(from)
 }
 
@@ -144,4 +149,25 @@ func (s *streamScopes) close() {
 		s.stream.server.conns.leave(s.conn)
 		s.conn = nil
 	}
+}
+
+// enterIdentity counts a scope that is new to the stream for its client's identity.
+func (s *streamScopes) enterIdentity(scope cache.Scope) *excess {
+	u := s.stream.uses
+	if u == nil {
+		return nil
+	}
+	most := s.stream.gate.perIdentity.Scopes
+	if e := u.enter(scope, most); e != nil {
+		return e
+	}
+	server := s.stream.server
+	if server.topics.HasScope(scope) {
+		return nil
+	}
+	e := server.newScopes.take(u.key, most, time.Now())
+	if e != nil {
+		u.leave(scope)
+	}
+	return e
 }

@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,13 +22,17 @@ type senders struct {
 	mu sync.Mutex
 	// parked are those whose turn had come while an update was stored: they go first.
 	parked, queue streamQueue
-	// active counts the senders that are neither idle nor held up, and composing those that
-	// were held up by a response before it was sent, and still are.
-	active, composing int
-
-	// ended are senders that have ended, with their timers. A herd that comes one by one
+	// working are the senders that are not held up, and idle those that have ended: a herd that comes one by one
 	// would have a new one for each client.
-	ended sync.Pool
+	working, idle []*sender
+	// composing counts the senders that were held up by a response before it was sent, and still are.
+	composing int
+
+	// timer calls watch as long as there are working senders; ticks says whether it runs. It is never stopped, and
+	// set only when it has fired: Go looks through all timers of a processor when one that is set, or was stopped, is
+	// set to another time, and each connection of gRPC has three.
+	timer *time.Timer
+	ticks bool
 }
 
 // streamQueue is first in, first out.
@@ -48,17 +53,21 @@ const slowFor, maxSlowness = 8, 255
 // add has a stream sent to. It is in the queue at most once: whoever adds it has made
 // its inbox awake.
 func (q *senders) add(st *stream) {
+	if s := q.enqueue(st); s != nil {
+		go s.send()
+	}
+}
+
+// enqueue is add, but if another sender is to begin, it returns that and the caller calls send.
+func (q *senders) enqueue(st *stream) *sender {
 	if st.slowness > 0 {
 		go q.alone(st)
-		return
+		return nil
 	}
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.queue.add(st)
-	start := q.start()
-	q.mu.Unlock()
-	if start {
-		go q.send()
-	}
+	return q.start()
 }
 
 // Wake implements cache.Waker.
@@ -66,24 +75,30 @@ func (st *parkedStream) Wake() {
 	q := st.server.senders
 	q.mu.Lock()
 	q.parked.add((*stream)(st))
-	start := q.start()
+	s := q.start()
 	q.mu.Unlock()
-	if start {
-		go q.send()
+	if s != nil {
+		go s.send()
 	}
 }
 
-// start says whether another sender is to begin, and counts it. The caller holds mu.
-func (q *senders) start() bool {
-	if q.active >= q.limit || q.queue.empty() && q.parked.empty() {
-		return false
+// start returns the sender that is to begin, if another one is. The caller holds mu.
+func (q *senders) start() (s *sender) {
+	if len(q.working) >= q.limit || q.queue.empty() && q.parked.empty() {
+		return nil
 	}
-	q.active++
-	return true
+	if last := len(q.idle) - 1; last >= 0 {
+		s, q.idle = q.idle[last], q.idle[:last]
+	} else {
+		s = &sender{of: q, at: phases} // the number 0 is none
+	}
+	q.working = append(q.working, s)
+	q.tick()
+	return s
 }
 
 // next returns the stream whose turn it is. Without one, nil, the sender ends.
-func (q *senders) next() *stream {
+func (q *senders) next(s *sender) *stream {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if st := q.parked.next(); st != nil {
@@ -91,7 +106,8 @@ func (q *senders) next() *stream {
 	}
 	st := q.queue.next()
 	if st == nil {
-		q.active--
+		q.working = slices.DeleteFunc(q.working, func(w *sender) bool { return w == s })
+		q.idle = append(q.idle, s)
 	}
 	return st
 }
@@ -119,12 +135,12 @@ func (q *streamQueue) next() *stream {
 
 // sender is one of the senders.
 type sender struct {
+	of *senders
 	// state is a phase, and the number of the stream that it is at times phases. The
 	// numbers go on when the sender begins again.
 	state atomic.Uint64
-	at    uint64        // that number times phases
-	timer *time.Timer   // calls watch
-	seen  atomic.Uint64 // the number as of when that was called last
+	at    uint64 // that number times phases
+	seen  uint64 // the number as of when watch looked last; guarded by senders.mu
 }
 
 // A sender's phases.
@@ -136,15 +152,12 @@ const (
 	phases
 )
 
-const senderEnded = ^uint64(0)
-
 // send sends to one stream after another, until there is none.
-func (q *senders) send() {
-	s := q.begin()
-	defer q.end(s)
+func (s *sender) send() {
+	q := s.of
 	for ; ; s.at += phases {
 		at := s.at
-		st := q.next()
+		st := q.next(s)
 		if st == nil {
 			return
 		}
@@ -157,7 +170,7 @@ func (q *senders) send() {
 		if r != nil {
 			err := st.transmit(r)
 			if !lent && !s.state.CompareAndSwap(at+senderSends, at+senderRests) {
-				lent, st.slowness = true, min(2*st.slowness+slowFor, maxSlowness)
+				lent, st.slowness = true, uint8(min(2*int(st.slowness)+slowFor, maxSlowness))
 			}
 			if err == nil {
 				q.add(st)
@@ -201,59 +214,49 @@ func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 	return nil, false
 }
 
-// begin returns a sender whose timer runs.
-func (q *senders) begin() *sender {
-	if s, ok := q.ended.Get().(*sender); ok {
-		s.state.Store(s.at + senderRests)
-		s.timer.Reset(lendAfter)
-		return s
+// tick sees that watch is called. The caller holds mu.
+func (q *senders) tick() {
+	switch {
+	case q.ticks:
+		return
+	case q.timer == nil:
+		q.timer = time.AfterFunc(lendAfter, q.watch)
+	default:
+		q.timer.Reset(lendAfter)
 	}
-	s := &sender{}
-	s.timer = time.AfterFunc(time.Hour, func() { q.watch(s) })
-	s.timer.Reset(lendAfter)
-	return s
+	q.ticks = true
 }
 
-// end ends a sender. It can begin again unless its timer is being served, or has lent its place.
-func (q *senders) end(s *sender) {
-	s.state.Store(senderEnded)
-	if s.timer.Stop() {
-		s.at += phases
-		q.ended.Put(s)
-	}
-}
-
-// watch gives the place of a sender to another, if it has been at one stream for so long.
-func (q *senders) watch(s *sender) {
-	now := s.state.Load()
-	if now == senderEnded {
-		return
-	}
-	is := now / phases
-	was := s.seen.Swap(is)
-	if now%phases == senderRests || is != was || !q.lend(s, now) {
-		s.timer.Reset(lendAfter)
-		return
-	}
+// watch gives the place of each sender that has been at one stream for so long to another.
+func (q *senders) watch() {
+	var others []*sender
 	q.mu.Lock()
-	q.active--
-	start := q.start()
+	q.working = slices.DeleteFunc(q.working, q.lend)
+	for s := q.start(); s != nil; s = q.start() {
+		others = append(others, s)
+	}
+	if q.ticks = false; len(q.working) > 0 {
+		q.tick()
+	}
 	q.mu.Unlock()
-	if start {
-		q.send()
+	for _, s := range others {
+		go s.send()
 	}
 }
 
-// lend marks a sender as one that has no place any more, unless its state is another by now.
-// Of those that compose there may be as many as have a place: each is at work.
-func (q *senders) lend(s *sender, now uint64) bool {
+// lend says whether a sender has no place any more: it is at the stream at which it was before, and is marked as one
+// that is held up. Of those that compose there may be as many as have a place: each is at work. The caller holds mu.
+func (q *senders) lend(s *sender) bool {
+	now := s.state.Load()
+	is, was := now/phases, s.seen
+	s.seen = is
 	lent := now - now%phases + senderLent
-	if now%phases == senderSends {
+	switch {
+	case is != was || now%phases == senderRests:
+		return false
+	case now%phases == senderSends:
 		return s.state.CompareAndSwap(now, lent)
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.composing >= q.limit || !s.state.CompareAndSwap(now, lent) {
+	case q.composing >= q.limit || !s.state.CompareAndSwap(now, lent):
 		return false
 	}
 	q.composing++
@@ -278,7 +281,7 @@ func (q *senders) alone(st *stream) {
 		}
 		r, _ := st.compose(holdAndWait)
 		if r == nil {
-			st.slowness = max(0, st.slowness-1)
+			st.slowness -= min(st.slowness, 1)
 			if !st.inbox.sleep() {
 				q.add(st)
 			}
@@ -293,3 +296,5 @@ func (q *senders) alone(st *stream) {
 // Wake implements cache.Waker: it has the stream sent to. Whoever calls it has made
 // the inbox awake.
 func (st *stream) Wake() { st.server.senders.add(st) }
+
+func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }

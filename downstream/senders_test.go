@@ -67,6 +67,32 @@ func TestAsManySendersAsThereAreProcessors(t *testing.T) {
 	})
 }
 
+// Who takes less than two ticks of the senders' timer holds up nobody, and the timer runs only as long as there is a sender.
+func TestASenderKeepsItsPlaceForShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, streams, busy := paced(t, 1, 2, lendAfter*7/5)
+		q := c.server.senders
+		q.mu.Lock()
+		q.idle = nil // a new sender keeps its place, too
+		q.mu.Unlock()
+		c.changes(1)
+		time.Sleep(time.Minute)
+		for i, s := range streams {
+			if n := s.messages.Load(); n != 1 {
+				t.Errorf("client %d was sent %d messages, want 1", i, n)
+			}
+		}
+		if most := busy.most.Load(); most != 1 {
+			t.Errorf("%d were sent to at once: a place was lent", most)
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.ticks || len(q.idle) != 1 {
+			t.Errorf("the timer runs: %v; %d senders are idle, want 1", q.ticks, len(q.idle))
+		}
+	})
+}
+
 // Who has to wait for its turn is sent the newest state, once.
 func TestUnderLoadClientsAreSentFewerResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +144,7 @@ func TestAClientThatDoesNotReadHoldsUpNoSender(t *testing.T) {
 				t.Errorf("client %d was sent %d messages in the end, want 2", i, n)
 			}
 		}
-		if n := c.server.senders.active; n != 0 || busy.now.Load() != 0 {
+		if n, _ := c.atWork(); n != 0 || busy.now.Load() != 0 {
 			t.Errorf("%d senders are left", n)
 		}
 	})

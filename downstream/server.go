@@ -1,29 +1,19 @@
 package downstream
 
 import (
-	"context"
 	"log/slog"
-	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may send it, and get it back
-	"google.golang.org/grpc/peer"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What a server is made of: streams, the gates of its listeners, and senders.
+// What a server is made of. Its streams are in stream.go, the gates of its listeners in door.go, and its senders in senders.go.
 
 // Server serves xDS to clients from the cache. Its methods may be called
 // concurrently.
@@ -34,9 +24,11 @@ type Server struct {
 	stats   stats
 	known   knownNames
 	lists   nameLists
+	nodes   sharedNodes
 	batches batches
 	conns   connections
 	senders *senders
+	workers requestWorkers
 
 	identities identities
 	paces      identityPaces // of requests that get one answer
@@ -56,6 +48,53 @@ type Server struct {
 	reconfiguration
 }
 
+// streamList has streams in the order in which they came. The zero value is ready. Each step takes
+// the same time however many there are.
+type streamList struct {
+	first, last *stream
+	n           int
+}
+
+func (l *streamList) add(st *stream) {
+	st.before = l.last
+	if l.last == nil {
+		l.first = st
+	} else {
+		l.last.after = st
+	}
+	l.last = st
+	l.n++
+}
+
+func (l *streamList) remove(st *stream) {
+	if st.before == nil {
+		l.first = st.after
+	} else {
+		st.before.after = st.after
+	}
+	if st.after == nil {
+		l.last = st.before
+	} else {
+		st.after.before = st.before
+	}
+	st.before, st.after = nil, nil
+	l.n--
+}
+
+// naming makes the Names of a configuration. The generations count the configurations.
+type naming struct {
+	of         func(Client) Names
+	generation uint32
+	// restricts: there are clients that may not have everything by it.
+	restricts atomic.Bool
+}
+
+// reconfiguration goes through the streams. Server.mu guards it.
+type reconfiguration struct {
+	next    *stream // nil after the last
+	running bool
+}
+
 type stats struct {
 	requests, responses, nacks atomic.Uint64
 	unreachable, denied, ended atomic.Uint64
@@ -64,16 +103,6 @@ type stats struct {
 	clientsRefused             clientRefusals
 	departures                 departureCounts
 	admission                  admissionStats
-}
-
-// Client is what a server knows of a client when it has received its first request.
-type Client struct {
-	Node *corev3.Node
-	// Through are the relays between the client and this relay.
-	Through  chain.Chain
-	Identity *identity.Identity
-	// SecretsForAnyone is that of its listener.
-	SecretsForAnyone bool
 }
 
 // NewServer makes a server of what is in topics. names is called once for each
@@ -110,7 +139,7 @@ const (
 var unlimited Limits
 
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, peer: addressOf(g.Context()), since: time.Now(), limits: &unlimited, topics: s.topics.NewReader()}
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, came: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	st.who.Generation = s.naming.Load().generation
 	s.mu.Lock()
@@ -129,184 +158,9 @@ func (s *Server) forget(st *stream) {
 	s.stats.ended.Add(1)
 }
 
-// gate holds the clients of one listener to its limits. It does not change; the door has the newest.
-type gate struct {
-	limits      Limits
-	perIdentity IdentityLimits
-	// responses is the size below which responses are cut; 0 for the server's.
-	responses int
-	// passes: redirects go to clients as they are.
-	passes bool
-	// secretsForAnyone: clients that have proven nothing may have Secrets.
-	secretsForAnyone bool
-	// unreachable: which streams end on which nothing can be served.
-	unreachable WhenUnreachable
-	// identify says who a client is; nil where nobody has to prove anything.
-	identify func(identity.Proof) (*identity.Identity, error)
-	// admits says whether the client of an open stream is still served; nil if all are.
-	admits func(*identity.Identity) error
-	// expiries may be nil.
-	expiries  *Expiries
-	admission *admission
-	// longPoll is how long a request that is answered once waits.
-	longPoll time.Duration
-	door     *Door
-}
-
-// stream is one client's stream.
-type stream struct {
-	server *Server
-	grpc   grpc.ServerStream
-	id     uint64
-	form   string
-	// implied is the type URL of the service, empty on an aggregated stream.
-	implied string
-	peer    string
-	// identity is who the client has proven to be.
-	identity *identity.Identity
-	// uses is what all streams of the identity use; nil without limits on that.
-	uses   *identityUse
-	since  time.Time
-	limits *Limits // of its listener
-	gate   *gate   // nil of no listener
-	// maxResponse is the size below which responses are cut, in bytes.
-	maxResponse int
-	// passes: redirects go to the client as they are.
-	passes bool
-	// unreachable: whether the stream ends when nothing can be served on it.
-	unreachable WhenUnreachable
-	// paced belongs to the goroutine that receives: the log says that the client sends too fast.
-	paced bool
-	// byRelay: the relay has ended the stream, and not the client.
-	byRelay atomic.Bool
-	// halfClosed: the client has. Of the goroutine that receives.
-	halfClosed bool
-	inbox      inbox
-	// before and after are its neighbours in Server.streams, which Server.mu guards.
-	before, after *stream
-	// slowness is how often the stream has to have been sent all that there was, until
-	// a sender of all streams takes it again. It belongs to who has made the inbox awake.
-	slowness int
-
-	// Of the goroutine that receives.
-	requests *rate.Limiter // nil before the first
-
-	mu       sync.Mutex // guards all below, and the sessions
-	node     *corev3.Node
-	sameNode uint64 // of a request whose Node was that, as in wire.Peeked
-	names    Names  // from the first request on
-	who      session.Client
-	topics   cache.Reader
-	sessions []typeSession // in the order of their types' ranks
-	nonces   uint64
-	closed   bool
-	// dismissed: it ends, because its listener does not admit its client any more.
-	dismissed bool
-	flow      flow
-	held      heldRemovals
-	scopes    streamScopes
-	counted   []countedNames
-	trials    *streamTrials // nil where no rollout is configured
-	// answerTimer is nil until the stream has waited for an answer.
-	answerTimer *time.Timer
-	// nackLines bounds what is logged of its rejections: a client that rejects everything
-	// says the same again and again.
-	nackLines loglines.Lines
-	// namesRefused: it is logged that it was refused names.
-	namesRefused bool
-	// namesNotRequested: the same, now or with notRequestedWhy, of names that a request to a control
-	// plane has no room for.
-	namesNotRequested bool
-	// movedAt is when something moved by a new configuration, 0 if all of that has an answer.
-	movedAt         moment
-	notRequestedWhy *cache.Error
-	// refusedNames are the names that the client was refused, by type.
-	refusedNames map[string]RefusedNames
-	// denies is for when the client may have nothing of what it asks for, and nil if it may have
-	// something; deniedTold, that it has had the time of one that was sent an error. See endIfDenied.
-	denies     *time.Timer
-	deniedSent bool
-	// refusedLately: a name was refused since that was looked at.
-	refusedLately bool
-	// ends is for when nothing can be served, and nil if something can: see ending.
-	ends *time.Timer
-	// undecided is nil unless the stream has waited for others: see waitsForOthers.
-	undecided *undecided
-}
-
-// streamScopes are those that one stream uses, with the number of its subscriptions in each.
-// Guarded by stream.mu, as its sessions are.
-type streamScopes struct {
-	scopeCounts
-	stream *stream
-	conn   *connScopes // nil before the first, and without a limit
-	// alternatives are those of what it is subscribed to.
-	alternatives alternatives
-	// excess, if not nil, is why the stream is to end: it may not use the partition that
-	// all of its old-style names are in.
-	excess *excess
-}
-
-// heldRemovals are removals that wait for what the control plane may send together with them.
-// They belong to a stream, and are guarded by its lock.
-type heldRemovals struct {
-	since time.Time   // zero if there are none
-	timer *time.Timer // nil until there were some
-}
-
-// undecided is such a time of a stream.
-type undecided struct {
-	over  bool
-	timer *time.Timer
-}
-
-// flow is what a stream knows of its client's answers. stream.mu guards it.
-type flow struct {
-	answers bool // the client has answered a response
-	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays
-	// awake, though nobody looks after it.
-	waits bool
-	late  bool // the answer took too long: one response goes without it
-}
-
-// addressOf returns the address of the client whose request has that context.
-func addressOf(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
+// skip is called before a stream is removed from the list. The caller holds mu.
+func (s *Server) skip(st *stream) {
+	if s.next == st {
+		s.next = st.after
 	}
-	return ""
-}
-
-func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }
-
-// client names the client in logs: by its node id, or where that is empty by its
-// address.
-func (st *stream) client() string {
-	if id := st.node.GetId(); id != "" {
-		return id
-	}
-	return st.peer
-}
-
-// logger returns a logger that names the client. It is for the goroutine that
-// receives. Few streams ever need one.
-func (st *stream) logger() *slog.Logger {
-	return st.server.options.Log.With("stream", st.id, "client", st.client())
-}
-
-// session returns the session of a type, nil if there is none. There are few.
-func (st *stream) session(typeURL string) typeSession {
-	for _, s := range st.sessions {
-		if s.TypeURL() == typeURL {
-			return s
-		}
-	}
-	return nil
-}
-
-func (st *stream) insert(s typeSession) {
-	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.TypeURL()).Order)+1, func(s typeSession, r int) int {
-		return int(xdstype.Of(s.TypeURL()).Order) - r
-	})
-	st.sessions = slices.Insert(st.sessions, at, s)
 }

@@ -26,7 +26,7 @@ import (
 
 // What only shows with real streams. What is said on them is in the transcripts.
 
-const patience = 20 * time.Second // for what takes milliseconds
+const patience = time.Minute // for what takes milliseconds
 
 // memory is a server's address in a test's memory.
 type memory struct {

@@ -65,13 +65,7 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 
 func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, call grpc.ServerStream) error {
-		var opened atomic.Pointer[stream]
-		in, err := s.comeIn(call, d, func(why error) {
-			if st := opened.Load(); st != nil {
-				st.byRelay.Store(true)
-			}
-			finish(call.Context(), why)
-		})
+		in, err := s.comeIn(call, d)
 		if err != nil {
 			return err
 		}
@@ -83,46 +77,62 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 		if stop := st.expires(in.gate); stop != nil {
 			defer stop()
 		}
-		opened.Store(st)
+		in.stream.Store(st)
 		return serve(st, f)
 	}
 }
 
 // arrival is a stream that has come in, until leave.
 type arrival struct {
+	server   *Server
+	grpc     grpc.ServerStream
 	gate     *gate
 	identity *identity.Identity
 	uses     *identityUse // nil without limits on that
 	// admittedBy is the generation of names by which it was admitted.
 	admittedBy uint32
-	left       []func()
+	conn       *limitedConn // nil of no listener
+	call       connCall     // of conn
+	// stream is nil unless it is one of xDS that has begun.
+	stream atomic.Pointer[stream]
 }
 
 func (in *arrival) leave() {
-	for _, undo := range slices.Backward(in.left) {
-		undo()
+	in.server.leaveIdentity(in.uses)
+	if in.conn != nil {
+		in.conn.calls.leave(&in.call)
 	}
+	in.gate.leave()
+}
+
+// end ends the stream because its client is sent away.
+func (in *arrival) end(why error) {
+	if st := in.stream.Load(); st != nil {
+		st.byRelay.Store(true)
+	}
+	finish(in.grpc.Context(), why)
 }
 
 // comeIn lets a stream in by the door of its listener, if its client and the limits allow it. The error
-// is the status with which the call ends otherwise. end ends the stream when its connection has to end.
-func (s *Server) comeIn(call grpc.ServerStream, d *Door, end func(why error)) (_ *arrival, err error) {
-	in := &arrival{gate: d.newest.Load()}
+// is the status with which the call ends otherwise.
+func (s *Server) comeIn(call grpc.ServerStream, d *Door) (_ *arrival, err error) {
+	in := &arrival{server: s, grpc: call, gate: d.newest.Load()}
 	g := in.gate
 	if e := g.enter(); e != nil {
 		return nil, s.turnAway(g, call, e)
 	}
-	in.left = append(in.left, g.leave)
 	defer func() {
 		if err != nil {
 			in.leave()
 		}
 	}()
-	leave, err := joinConn(call.Context(), end)
-	if err != nil {
-		return nil, err
+	if conn := connOf(call.Context()); conn != nil {
+		in.call.ender = in
+		if err := conn.calls.join(&in.call); err != nil {
+			return nil, err
+		}
+		in.conn = conn
 	}
-	in.left = append(in.left, leave)
 	if err := s.admitStream(g, call); err != nil {
 		return nil, err
 	}
@@ -135,7 +145,6 @@ func (s *Server) comeIn(call grpc.ServerStream, d *Door, end func(why error)) (_
 		return nil, s.turnAway(g, call, e)
 	}
 	in.uses = uses
-	in.left = append(in.left, func() { s.leaveIdentity(uses) })
 	return in, nil
 }
 

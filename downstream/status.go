@@ -30,10 +30,27 @@ type TypeStatus struct {
 	NACK *LastNACK
 }
 
+// LastNACK is a client's rejection of a response.
+type LastNACK struct {
+	Reason string // in the client's words, without secrets
+	At     time.Time
+	// Since is when the first of the client's NACKs came that count.
+	Since   time.Time
+	Version string // of the response
+	Names   session.NameSample
+}
+
+func nackOf(r *session.Rejection) *LastNACK {
+	if r == nil {
+		return nil
+	}
+	return &LastNACK{Reason: r.Reason, At: moment(r.At).time(), Since: moment(r.Since).time(), Version: r.Version, Names: r.Names}
+}
+
 func (st *stream) describe() ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	c := ClientStatus{Node: st.node, Peer: st.peer, Form: st.form, Since: st.since, Stream: st.id, Identity: st.identity}
+	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.came), Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
 		t := s.Describe()
 		c.Types = append(c.Types, TypeStatus{t, st.refusedNames[s.TypeURL()], nackOf(t.Rejection)})
@@ -45,7 +62,7 @@ func (st *stream) describe() ClientStatus {
 // when it is its turn, so that no more than one is held in memory.
 func (s *Server) Describe() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
-		for _, st := range s.streamsAfter(0) {
+		for st := range s.streamsAfter(0) {
 			if !yield(st.describe()) {
 				return
 			}

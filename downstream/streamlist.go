@@ -1,51 +1,51 @@
 package downstream
 
-// streamList has streams in the order in which they came. The zero value is ready. Each step takes
-// the same time however many there are.
-type streamList struct {
-	first, last *stream
-	n           int
+import "iter"
+
+// streamPiece is how many streams are collected at a time, while the server is locked.
+const streamPiece = 128
+
+// streamsAfter yields the open streams whose ID is greater than that, in the order in which they came: a piece at
+// a time, so that those who look at a few do not collect all. What comes meanwhile is not among them.
+func (s *Server) streamsAfter(id uint64) iter.Seq[*stream] {
+	return func(yield func(*stream) bool) {
+		s.mu.Lock()
+		newest := s.lastID
+		s.mu.Unlock()
+		var piece []*stream
+		for last := (*stream)(nil); ; last = piece[len(piece)-1] {
+			piece = s.streamsFrom(last, id, piece[:0])
+			for _, st := range piece {
+				if id = st.id; id > newest || !yield(st) {
+					return
+				}
+			}
+			if len(piece) < streamPiece {
+				return
+			}
+		}
+	}
 }
 
-func (l *streamList) add(st *stream) {
-	st.before = l.last
-	if l.last == nil {
-		l.first = st
-	} else {
-		l.last.after = st
-	}
-	l.last = st
-	l.n++
-}
-
-func (l *streamList) remove(st *stream) {
-	if st.before == nil {
-		l.first = st.after
-	} else {
-		st.before.after = st.after
-	}
-	if st.after == nil {
-		l.last = st.before
-	} else {
-		st.after.before = st.before
-	}
-	st.before, st.after = nil, nil
-	l.n--
-}
-
-// streamsAfter returns the open streams whose ID is greater than that, in the order in which they came.
-func (s *Server) streamsAfter(id uint64) []*stream {
+// streamsFrom appends some streams after one, or after an ID if that has ended.
+func (s *Server) streamsFrom(last *stream, id uint64, piece []*stream) []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, first := 0, (*stream)(nil)
-	for st := s.streams.last; st != nil && st.id > id; st = st.before {
-		n, first = n+1, st
+	var next *stream
+	switch {
+	case last != nil && (last.after != nil || last == s.streams.last):
+		next = last.after
+	case id == 0:
+		next = s.streams.first
+	default:
+		for st := s.streams.last; st != nil && st.id > id; st = st.before {
+			next = st
+		}
 	}
-	after := make([]*stream, 0, n)
-	for st := first; st != nil; st = st.after {
-		after = append(after, st)
+	for ; next != nil && len(piece) < streamPiece; next = next.after {
+		piece = append(piece, next)
 	}
-	return after
+	return piece
 }
 
 // streamOf returns the open stream with an ID, nil if there is none.

@@ -11,120 +11,8 @@ import (
 )
 
 // Rollouts: clients that get a change before others. Such a client is on the new side of a scope, and
-// watches other topics there (cache.Scope.New). Whoever decides that tells the stream, which moves
+// watches other topics there (cache.Scope.New). The rollout says when to the stream, which moves
 // its subscriptions when it next composes a response, and says what the client makes of it.
-
-// Rollouts decide which clients of a scope are on the new side.
-type Rollouts interface {
-	// Join begins a stream's part in the rollouts of an accepted scope; nil if it has none. showing is
-	// the side on which it begins, as Trial.Showing returns it.
-	Join(scope cache.Scope, c TrialClient) (t Trial, showing uint64)
-}
-
-// TrialClient is what Rollouts know of a stream.
-type TrialClient struct {
-	Client
-	// Name is the id of the client's Node, or its address where that is empty. Conn is its connection,
-	// of which each has one value.
-	Name string
-	Conn net.Addr
-	// Who stands behind the client, if it is not on this machine: its identity, or else its address.
-	Who string
-	// Eligible: it can be on the new side. A request that is answered once cannot, nor can a client
-	// with a view: a view has what is accepted.
-	Eligible bool
-	// Resumed: the client holds something from an earlier stream.
-	Resumed bool
-	// Wake has the stream look at Showing and Filled. It does not block.
-	Wake func()
-}
-
-// Trial is a stream's part in the rollouts of one scope. Its methods do not block, and take no locks
-// but those that come last.
-type Trial interface {
-	// RollsOut says whether changes of a type are rolled out.
-	RollsOut(typeURL string) bool
-	// Showing returns a number if the stream is to be on the new side, and otherwise 0. If the number
-	// has changed, the stream was to be on the accepted side in between.
-	Showing() uint64
-	// Moved says that the stream has moved to the new side. Filled says whether all that it
-	// watches there has a state since, as far as one is known.
-	Moved(showing uint64)
-	Filled() bool
-	// Asked returns a number. When it changes, more is new on the new side, and the stream has to say
-	// once more whether it is Sent or Untouched.
-	Asked() uint64
-	// Differing returns the names of the topics of a type that differ on the new side; all is true if
-	// these are many. When there are others, Asked has changed.
-	Differing(typeURL string) (names []string, all bool)
-	// IsNew says whether a resource is not accepted.
-	IsNew(*cache.Resource) bool
-	// Settled says that the client has answered all that it was sent first.
-	Settled()
-	// Withdraw says that the client can be on the accepted side only, from now on.
-	Withdraw()
-	// Sent, Untouched, Acked and Rejected say what becomes of what is new: the client is being sent
-	// some of it, or nothing of it; it has acknowledged all that it was sent; it has rejected some.
-	// hashes are those of what was new in the response that it has rejected, nil if that is not known.
-	Sent(showing uint64)
-	Untouched(showing uint64)
-	Acked(showing uint64)
-	Rejected(showing uint64, words string, hashes []uint64)
-	// Ended says that the scope has no rollouts any more: what was pending is accepted. The stream leaves.
-	Ended() bool
-	// Leave ends it. brokeOff says that the stream has broken off, as when a client dies: neither the
-	// relay has ended it, nor the client by a half-close.
-	Leave(brokeOff bool)
-}
-
-// streamTrials are those of a stream. Guarded by stream.mu. nil has none.
-type streamTrials struct {
-	all     []*streamTrial
-	resumed bool // the client's first request says that it holds something
-	views   bool // the client has, or had, a subscription to a view
-}
-
-func (t *streamTrials) each() []*streamTrial {
-	if t == nil {
-		return nil
-	}
-	return t.all
-}
-
-// streamTrial is a Trial of a stream. Guarded by stream.mu.
-type streamTrial struct {
-	Trial
-	scope cache.Scope
-	// showing is not 0 if the subscriptions are on the new side: see Trial.Showing.
-	showing uint64
-	settled bool
-	// stays: they never are on the new side.
-	stays bool
-	// types has what is known of the types that are rolled out and of which the client was sent something.
-	types map[string]*triedType
-	// open are the responses with something new that the client has not answered. reported: Sent or
-	// Untouched was called since the move, or since the trial asked: asked is how often it had when the
-	// stream began to compose a response. rejected: it has rejected one of them.
-	open     []sentNew
-	asked    uint64
-	reported bool
-	rejected bool
-}
-
-// triedType says whether the client's last answer of a type was an ACK.
-type triedType struct {
-	acked bool
-	// new is the last response with something new. A client that is a relay may reject it after it has
-	// acknowledged it.
-	new sentNew
-}
-
-// sentNew is a response with something new.
-type sentNew struct {
-	typeURL, nonce string
-	// hashes are those of what is new, nil if that is much.
-	hashes []uint64
-}
 
 // maxSentNews bounds sentNew.hashes.
 const maxSentNews = 64
@@ -134,17 +22,22 @@ func (t *streamTrial) onNew() bool { return t.showing != 0 }
 // joinTrial begins the stream's part in the rollouts of a scope that it begins to use.
 func (s *streamScopes) joinTrial(scope cache.Scope) {
 	st := s.stream
-	if st.trials == nil {
+	rollouts := st.server.options.Rollouts
+	if rollouts == nil {
 		return
 	}
+	if some, ok := rollouts.(RolledOutScopes); ok && !some.RollsOut(scope) {
+		return
+	}
+	views := st.trials != nil && st.trials.views
 	_, once := st.grpc.(noStream)
 	var conn net.Addr
 	if p, ok := peer.FromContext(st.grpc.Context()); ok {
 		conn = p.Addr
 	}
-	t, showing := st.server.options.Rollouts.Join(scope, TrialClient{
+	t, showing := rollouts.Join(scope, TrialClient{
 		Client: Client{Node: st.node, Identity: st.identity}, Name: st.client(), Conn: conn, Who: st.behind(),
-		Eligible: !once && !st.trials.views, Resumed: st.trials.resumed,
+		Eligible: !once && !views, Resumed: st.resumed,
 		Wake: func() {
 			if st.inbox.wake() {
 				st.inbox.waker.Wake()
@@ -154,8 +47,8 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	if t == nil {
 		return
 	}
-	trial := &streamTrial{Trial: t, scope: scope, stays: once, types: map[string]*triedType{}}
-	if st.trials.views {
+	trial := &streamTrial{Trial: t, scope: scope, stays: once}
+	if views {
 		trial.withdraw()
 	}
 	if !trial.stays && showing != 0 {
@@ -163,22 +56,22 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 		trial.settled = true
 		trial.Moved(showing)
 	}
+	if st.trials == nil {
+		st.trials = &streamTrials{}
+	}
 	st.trials.all = append(st.trials.all, trial)
 }
 
 // joinNewTrials begins the stream's part in the rollouts of scopes that had none when the stream began to
 // use them. What the client was sent of them since counts. The caller holds mu.
 func (st *stream) joinNewTrials() {
-	if st.trials == nil {
-		return
-	}
 	for scope := range st.scopes.all() {
-		if slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.scope == scope }) {
+		if slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
 			continue
 		}
-		had := len(st.trials.all)
+		had := len(st.trials.each())
 		st.scopes.joinTrial(scope)
-		for _, t := range st.trials.all[had:] {
+		for _, t := range st.trials.each()[had:] {
 			st.noteAnswers(t)
 		}
 	}
@@ -193,7 +86,7 @@ func (st *stream) noteAnswers(t *streamTrial) {
 		}
 		more = more || s.Adding()
 		if n, _ := s.InFlight(); n > 0 || s.LastAnswer() != session.NoAnswer {
-			t.types[s.TypeURL()] = &triedType{acked: s.LastAnswer() == session.ACKed}
+			t.try(s.TypeURL()).acked = s.LastAnswer() == session.ACKed
 		}
 	}
 	if !more {
@@ -333,8 +226,11 @@ func (st *stream) sidesChanged() bool {
 // withdrawTrials has the client be on the accepted side: it has subscribed to a view. The topics of a view
 // have what is accepted, and may have what names lead to as well.
 func (st *stream) withdrawTrials() {
-	if st.trials == nil || st.trials.views {
+	switch {
+	case st.server.options.Rollouts == nil || st.trials != nil && st.trials.views:
 		return
+	case st.trials == nil:
+		st.trials = &streamTrials{}
 	}
 	st.trials.views = true
 	for _, t := range st.trials.all {
@@ -371,9 +267,7 @@ func (st *stream) composed(r *session.Response) {
 				t.Untouched(t.showing)
 			}
 		case t.RollsOut(r.TypeURL):
-			if t.types[r.TypeURL] == nil {
-				t.types[r.TypeURL] = &triedType{}
-			}
+			t.try(r.TypeURL)
 			if t.onNew() && slices.ContainsFunc(r.News, t.IsNew) {
 				t.composedNew(r)
 			}
@@ -382,6 +276,19 @@ func (st *stream) composed(r *session.Response) {
 	if r != nil {
 		r.News = nil
 	}
+}
+
+// try returns what is known of a type, of which something is being sent.
+func (t *streamTrial) try(typeURL string) *triedType {
+	of := t.types[typeURL]
+	if of == nil {
+		if t.types == nil {
+			t.types = map[string]*triedType{}
+		}
+		of = &triedType{}
+		t.types[typeURL] = of
+	}
+	return of
 }
 
 // composedNew notes a response with something new.

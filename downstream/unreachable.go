@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -127,16 +126,4 @@ func (st *stream) decide() {
 	st.undecided.over = true
 	st.mu.Unlock()
 	st.resume()
-}
-
-// finish ends a gRPC stream whose handler waits for the client. gRPC has no way to
-// interrupt a handler other than by the stream's end, and what can end it is reachable
-// by its context only.
-func finish(ctx context.Context, why error) {
-	type finisher interface {
-		WriteStatus(*status.Status) error
-	}
-	if f, ok := grpc.ServerTransportStreamFromContext(ctx).(finisher); ok {
-		_ = f.WriteStatus(status.Convert(why)) // fails if the client has gone
-	}
 }

@@ -68,10 +68,10 @@ type child struct {
 	closed   bool
 }
 
-// note is one call of Start, Refresh, Resume or Stop.
+// note is one call of Start, Refresh, Resume, Adopt or Stop.
 type note struct {
-	key                   cache.Key
-	refresh, resume, stop bool
+	key                          cache.Key
+	refresh, resume, adopt, stop bool
 }
 
 // NewGroup begins to feed a scope. names are the addresses of the servers, by
@@ -99,6 +99,9 @@ func (g *Group) Refresh(k cache.Key) { g.inbox.Put(note{key: k, refresh: true}) 
 
 // Resume implements cache.Resumer. It neither blocks nor calls the cache.
 func (g *Group) Resume(k cache.Key) { g.inbox.Put(note{key: k, resume: true}) }
+
+// Adopt implements cache.Adopter. It neither blocks nor calls the cache.
+func (g *Group) Adopt(k cache.Key) { g.inbox.Put(note{key: k, adopt: true}) }
 
 // Stop implements cache.Source. It neither blocks nor calls the cache.
 func (g *Group) Stop(k cache.Key) { g.inbox.Put(note{key: k, stop: true}) }
@@ -162,7 +165,7 @@ func (g *Group) processNotes(now time.Time) {
 			g.ttls.forget(n.key)
 		case n.resume:
 			g.wanted.resume(n.key)
-		case !n.refresh:
+		case !n.refresh && !n.adopt:
 			g.wanted.add(n.key)
 		}
 		for _, c := range g.children {
@@ -174,6 +177,8 @@ func (g *Group) processNotes(now time.Time) {
 				c.feed.Refresh(n.key)
 			case n.resume:
 				cache.Resume(c.feed, n.key)
+			case n.adopt:
+				cache.Adopt(c.feed, n.key)
 			default:
 				c.feed.Start(n.key)
 			}

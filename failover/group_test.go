@@ -22,6 +22,7 @@ import (
 //
 //	servers NAME... [options as in TestMachine] [shared]
 //	subscribe NAME... | unsubscribe NAME...   the clients; * is the wildcard
+//	prefetch NAME...                the relay, before a client does
 //	NAME responds | NAME opened | NAME lost | NAME failed
 //	NAME sends [KEY=VALUE... | -KEY... | !KEY...]
 //	                                of names: a resource, that it does not exist, or
@@ -122,6 +123,8 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 // lateSource is set once the cache is there.
 type lateSource struct{ cache.Source }
 
+func (s *lateSource) Adopt(k cache.Key) { cache.Adopt(s.Source, k) }
+
 // fakeFeed prints the calls of its methods.
 type fakeFeed struct {
 	player *groupPlayer
@@ -137,6 +140,7 @@ func (f *fakeFeed) Start(k cache.Key) {
 	slices.Sort(f.starts)
 }
 func (f *fakeFeed) Refresh(k cache.Key) { f.player.printf("%s: again %s\n", f.name, k.Name) }
+func (f *fakeFeed) Adopt(k cache.Key)   { f.player.printf("%s: adopted %s\n", f.name, k.Name) }
 func (f *fakeFeed) Stop(k cache.Key) {
 	f.starts = slices.DeleteFunc(f.starts, func(name string) bool { return name == k.Name })
 }
@@ -169,6 +173,10 @@ func (p *groupPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		return "ok\n"
 	case d.Cmd == "subscribe" || d.Cmd == "unsubscribe":
 		p.want(d)
+	case d.Cmd == "prefetch":
+		for _, arg := range d.CmdArgs {
+			p.cache.Prefetch(cache.Key{Scope: someScope, TypeURL: someType, Name: arg.Key}, &prefetchWatch{})
+		}
 	case d.Cmd == "after":
 		span, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -184,6 +192,12 @@ func (p *groupPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	p.show()
 	return p.out.String()
 }
+
+type prefetchWatch struct{ cache.PrefetchWatch }
+
+func (*prefetchWatch) Changed() cache.Waker { return nil }
+
+func (*prefetchWatch) Adopted() {}
 
 type nameWatch struct{ cache.Watch }
 

@@ -104,7 +104,7 @@ var messageFields = map[protoreflect.FullName]func(*walk, protoreflect.Message){
 	"envoy.config.route.v3.RouteConfiguration":                              (*walk).virtualHosts,
 	"envoy.extensions.filters.network.http_connection_manager.v3.ScopedRds": (*walk).scopes,
 	"envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig":             (*walk).secret,
-	// Messages with the name of an extension beside the field config_discovery.
+	// Messages that have the name of an extension and a field config_discovery.
 	"envoy.config.cluster.v3.Filter":                                         (*walk).extension,
 	"envoy.config.listener.v3.Filter":                                        (*walk).extension,
 	"envoy.config.listener.v3.ListenerFilter":                                (*walk).extension,
@@ -115,7 +115,7 @@ var messageFields = map[protoreflect.FullName]func(*walk, protoreflect.Message){
 
 const (
 	anyName = "google.protobuf.Any"
-	// opaque is for whoever knows it: what it has names nothing.
+	// opaque has metadata of extensions, which name no resources.
 	opaque = "envoy.config.core.v3.Metadata"
 	// lookupPlugin is gRPC's RouteLookupClusterSpecifier, which no package has that can be imported.
 	lookupPlugin = xdstype.Prefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"

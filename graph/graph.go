@@ -85,7 +85,7 @@ func (g *Graph) link() {
 		return
 	}
 	for i := range resources {
-		for _, name := range setsOf(g.all[i].id) {
+		for _, name := range SetsOf(g.all[i].id) {
 			set, ok := g.nodes[ID{g.all[i].id.TypeURL, name}]
 			if !ok || !g.all[set].set {
 				continue
@@ -98,8 +98,8 @@ func (g *Graph) link() {
 	}
 }
 
-// setsOf returns the names for several resources, of which a resource is one.
-func setsOf(id ID) []string {
+// SetsOf returns the names for several resources, of which a resource is one, as references with Many have them.
+func SetsOf(id ID) []string {
 	name := id.canonical().Name
 	sets := []string{everything}
 	if glob, ok := globOf(name); ok {

@@ -59,6 +59,10 @@ var named = map[string]bool{
 	xdstype.EndpointsV3: true, xdstype.LocalityEndpointV3: true, xdstype.SecretV3: true, xdstype.ExtensionConfigV3: true,
 }
 
+// Named reports whether clients get resources of a type only if another resource names them, or they have requested
+// all.
+func Named(typeURL string) bool { return named[typeURL] }
+
 // Unused returns the resources that clients have no use for, as neither a listener, nor another
 // resource that clients ask for by themselves, nor any of roots leads to them. It is in the order
 // in which they were added.

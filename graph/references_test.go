@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -79,7 +80,8 @@ func TestRouteLookupNamesItsDefaultTarget(t *testing.T) {
 		Extension: &corev3.TypedExtensionConfig{Name: "rls", TypedConfig: &anypb.Any{TypeUrl: lookupPlugin, Value: specifier}},
 	}}}
 	want := "cluster_specifier_plugins[0].extension.typed_config.route_lookup_config.default_target -> cluster fallback"
-	if got := lines(ReferencesIn(routes)); !slices.Equal(got, []string{want}) {
+	found, err := ReferencesIn(routes)
+	if got := lines(found); err != nil || !slices.Equal(got, []string{want}) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -110,5 +112,48 @@ func TestAnysInAnysEnd(t *testing.T) {
 	}
 	if refs, err := References(inner.TypeUrl, inner.Value); err != nil || len(refs) != 0 {
 		t.Errorf("got %v, %v", refs, err)
+	}
+}
+
+// What the references of a resource take in memory is bounded by its size: paths may be long, and many references
+// below them.
+func TestReferencesOfALargeResourceAreBounded(t *testing.T) {
+	routes := func(key string, clusters int) []byte {
+		aggregate := &aggregatev3.ClusterConfig{}
+		for range clusters {
+			aggregate.Clusters = append(aggregate.Clusters, "c")
+		}
+		config, err := anypb.New(aggregate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := proto.Marshal(&routev3.RouteConfiguration{TypedPerFilterConfig: map[string]*anypb.Any{key: config}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	found, err := References(xdstype.RouteV3, routes(strings.Repeat("long", 100_000), 1000))
+	if err != nil || len(found) != 1000 {
+		t.Fatalf("found %d references (%v), want 1000", len(found), err)
+	}
+	const longest = 200
+	for _, r := range found {
+		if !strings.HasPrefix(r.Path, "typed_per_filter_config[") || len(r.Path) > longest {
+			t.Fatalf("the path has %d bytes: %.200s", len(r.Path), r.Path)
+		}
+	}
+	paths, n := 0, mostReferences
+	for range 2 {
+		if found, err = References(xdstype.RouteV3, routes(strings.Repeat("k", longestKey), n)); (err != nil) != (n > mostReferences) || len(found) != mostReferences {
+			t.Errorf("of %d references, %d are found (%v)", n, len(found), err)
+		}
+		for _, r := range found {
+			paths += len(r.Path)
+		}
+		if paths == 0 || paths > mostPaths {
+			t.Errorf("the paths have %d bytes, want at most %d", paths, mostPaths)
+		}
+		n, paths = n+1, 0
 	}
 }

@@ -22,6 +22,12 @@ const (
 	deepest = 100
 	// anyDepth is how deep Anys in Anys are looked at.
 	anyDepth = 16
+	// mostReferences is how many references of a resource are found, and mostPaths how long their paths are together, in
+	// bytes: a resource can have a path in it that is long, and many references below that.
+	mostReferences = 200_000
+	mostPaths      = 8 << 20
+	// longestKey is how much of a map's key is in a path, in bytes.
+	longestKey = 64
 )
 
 // walk is a walk through one resource.
@@ -29,6 +35,8 @@ type walk struct {
 	path  []byte // of the message that it is at
 	anys  int    // how many Anys that message is in
 	found []Reference
+	paths int  // length of all paths in found
+	more  bool // there are more references
 }
 
 // message adds the references of a message, and of all that is in it.
@@ -70,10 +78,18 @@ func (w *walk) mapField(m protoreflect.Message, step step) {
 	})
 	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
-		end := w.enter(step.field.Name(), "["+strconv.Quote(k.String())+"]")
+		end := w.enter(step.field.Name(), "["+strconv.Quote(clipped(k.String()))+"]")
 		w.step(values.Get(k).Message(), step)
 		w.leave(end)
 	}
+}
+
+// clipped returns the beginning of a key.
+func clipped(key string) string {
+	if len(key) <= longestKey {
+		return key
+	}
+	return strings.ToValidUTF8(key[:longestKey], "") + "…"
 }
 
 // step walks through one message of a field.
@@ -134,8 +150,13 @@ func (w *walk) add(r Reference, field protoreflect.Name, index string) {
 	if r.To.Name == "" {
 		return // not set; who reads the resource may reject it
 	}
+	if w.more = w.more || len(w.found) == mostReferences; w.more {
+		return
+	}
 	end := w.enter(field, index)
-	r.Path = string(w.path)
+	if w.paths += len(w.path); w.paths <= mostPaths {
+		r.Path = string(w.path)
+	}
 	w.leave(end)
 	if urn.IsXdstp(r.To.Name) {
 		if key, err := urn.KeyOf(r.To.Name); err == nil && key.Glob {

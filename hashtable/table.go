@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"math/bits"
+	"runtime"
 )
 
 // Table is a hash table with open addressing: a thing is in the first free slot from where
@@ -135,12 +136,38 @@ func (x *Table[T]) Reserve(n int, keyOf func(T) string) {
 	}
 }
 
+// Grow makes room for n more things, if there is not, and then for twice as many as there are. It is for
+// tables to which very much is added bit by bit: Put makes so little room that it looks at everything
+// in a table eight times while the table doubles. Fit returns the rest.
+func (x *Table[T]) Grow(n int, keyOf func(T) string) {
+	if (x.used+n)*loadParts > len(x.slots)*maxLoad {
+		x.resize(max(capacityFor(x.used+n), 2*x.used), keyOf)
+	}
+}
+
+// Fit returns room that Put would not have made for what is in the table.
+func (x *Table[T]) Fit(keyOf func(T) string) {
+	if n := capacityFor(x.used); slotsFor(n) < len(x.slots) {
+		x.resize(n, keyOf)
+	}
+}
+
+// slotsFor returns how many slots a table with room for just n things has.
+func slotsFor(n int) int { return (n*loadParts+maxLoad-1)/maxLoad + 1 }
+
+// pauseEvery is after how many things others may run while a table is built anew: with a million things that
+// takes a tenth of a second, as each key has to be read.
+const pauseEvery = 1 << 12
+
 // resize makes room for just n things.
 func (x *Table[T]) resize(n int, keyOf func(T) string) {
 	old, tags := x.slots, x.tags
-	size := (max(n, x.used)*loadParts+maxLoad-1)/maxLoad + 1
+	size := slotsFor(max(n, x.used))
 	x.slots, x.tags = make([]T, size), make([]uint8, size)
 	for i, t := range old {
+		if i%pauseEvery == pauseEvery-1 {
+			runtime.Gosched()
+		}
 		if tags[i] != 0 {
 			at, tag := x.slotOf(keyOf(t))
 			for x.tags[at] != 0 {

@@ -2,6 +2,8 @@ package hashtable
 
 import (
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -45,6 +47,17 @@ func TestTableIsAMap(t *testing.T) {
 				table.Reserve(n, keyOf)
 				reserved = max(reserved, n)
 			},
+			"grow": func(t *rapid.T) {
+				n := rapid.IntRange(1, keys).Draw(t, "n")
+				table.Grow(n, keyOf)
+				reserved = max(reserved, 2*(len(want)+n))
+			},
+			"fit": func(t *rapid.T) {
+				table.Fit(keyOf)
+				if room, most := len(table.slots), slotsFor(capacityFor(len(want))); room > most {
+					t.Fatalf("%d slots for %d, want at most %d", room, len(want), most)
+				}
+			},
 			"": func(t *rapid.T) {
 				for i := range keys + 1 {
 					k := fmt.Sprint("key-", i)
@@ -68,4 +81,67 @@ func TestTableIsAMap(t *testing.T) {
 			},
 		})
 	})
+}
+
+// filled returns a table with n things.
+func filled(n int) (table Table[*thing]) {
+	for i := range n {
+		k := fmt.Sprint("key-", i)
+		table.Put(k, &thing{k}, keyOf)
+	}
+	return table
+}
+
+// Others run while a large table is built anew, after each part of it and not after 10 ms as the scheduler
+// has it: with a million things, one Put can take a tenth of a second.
+func TestOthersRunWhileALargeTableGrows(t *testing.T) {
+	const parts = 20
+	table := filled(parts * pauseEvery)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var turns atomic.Int64
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !over.Load() {
+			turns.Add(1)
+			runtime.Gosched()
+		}
+	}()
+	before := turns.Load()
+	table.Reserve(4*parts*pauseEvery, keyOf)
+	if n := turns.Load() - before; n < parts-2 {
+		t.Errorf("others had %d turns, want about %d", n, parts)
+	}
+	over.Store(true)
+	<-ended
+}
+
+// What is added bit by bit is looked at less than twice more if Grow makes the room, and Fit leaves no more
+// room than Put alone.
+func TestGrowingTableIsSeldomBuiltAnew(t *testing.T) {
+	const few, n = 1000, 100_000
+	looked := 0
+	count := func(t *thing) string {
+		looked++
+		return t.key
+	}
+	table := filled(few)
+	for i := few; i < n; i++ {
+		k := fmt.Sprint("key-", i)
+		table.Grow(1, count)
+		table.Put(k, &thing{k}, keyOf)
+	}
+	if looked > 2*n {
+		t.Errorf("%d things were looked at to add %d, want less than twice as many", looked, n)
+	}
+	table.Fit(keyOf)
+	if room, most := len(table.slots), slotsFor(capacityFor(n)); room > most {
+		t.Errorf("room for %d, want at most %d", room, most)
+	}
+	for i := range n {
+		if _, found := table.Get(fmt.Sprint("key-", i), keyOf); !found {
+			t.Fatalf("key-%d is lost", i)
+		}
+	}
 }

@@ -51,7 +51,7 @@ type Token struct {
 	Lifetime time.Duration
 }
 
-// AddToken adds what a token proves . The client's streams end when the token has expired for as long
+// AddToken adds what a token proves. The client's streams end when the token has expired for as long
 // as grace. It is for who makes the identity.
 func (id *Identity) AddToken(t *Token, grace time.Duration, now time.Time) {
 	id.Claims = t.Claims

@@ -1,5 +1,4 @@
-// Package inbox is how goroutines tell another one, without waiting for it, that there is
-// something to do.
+// Package inbox is how goroutines give another one something to process, without waiting for it.
 package inbox
 
 import "sync"

@@ -178,7 +178,7 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 		if len(h.wanted) == 0 {
 			h.wanted[topic{clusterType, anchor}] = true
 		}
-		h.begun = maps.Clone(h.wanted)
+		h.begun, h.left = maps.Clone(h.wanted), map[topic]bool{}
 		h.barriers = chaosBarriers{after: map[topic]int{}}
 		h.forgive(c.relays)
 		c.past.add("begins a stream: %v", h)
@@ -226,6 +226,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 		}
 		delete(h.wanted, t)
 		delete(h.barriers.after, t)
+		h.left[t] = true
 		h.giveUp()
 		c.past.add("wants no longer %v", t)
 		for other := range maps.Clone(h.held) {
@@ -374,6 +375,7 @@ func (h *chaosHeld) losses(r *response) (lost []topic) {
 func (c *chaosClient) check(h *chaosHeld, r *response) {
 	if r.typeURL == routeType {
 		h.barriers.passes(r)
+		maps.DeleteFunc(h.left, func(t topic, _ bool) bool { return h.wanted[t] && h.barriers.known(t) })
 		return
 	}
 	if c.plane.poison != nil {

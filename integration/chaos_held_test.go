@@ -33,6 +33,9 @@ type chaosHeld struct {
 	// begun is what was ever requested on this stream, and by how what is held may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
+	// left is what was given up on this stream, until the relay is known to have read that it is requested again:
+	// a response may have been sent before the relay had read either.
+	left map[topic]bool
 	// barriers: see chaosBarriers. It is of this stream.
 	barriers chaosBarriers
 }
@@ -132,8 +135,8 @@ func (h *chaosHeld) gaveUp(t topic) bool {
 // requested again when the next response comes.
 func (h *chaosHeld) came(t topic) {
 	h.by[t] = waysTo(t, h.begun)
-	by := h.by[t]
-	by.gaveUp = h.gaveUp(t)
+	by, left := h.by[t], waysTo(t, h.left)
+	by.gaveUp = h.gaveUp(t) || left.name || left.set
 	h.by[t] = by
 }
 

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -124,6 +125,11 @@ func TestChaos(t *testing.T) {
 	}
 	deaths := actor()
 	running.Go(func() { relays.die(chaos, deaths) })
+	running.Go(func() {
+		showProgress(chaos, os.Stdout, isTerminal(os.Stdout), began, *chaosTime, func() string {
+			return fmt.Sprintf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
+		})
+	})
 	running.Wait()
 
 	// All is well now. What was rejected comes again when it changes.
@@ -142,6 +148,12 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	close(published)
+	within(t, grpcsBackoff, "gRPC has a stream to the last relay", func() error {
+		if streams := fetch(t, "http://"+relays.now.admin+"/clients"); !strings.Contains(streams, `"node": "shopper"`) {
+			return errors.New("it has none")
+		}
+		return nil
+	})
 	channel.awaitReaches(someMethod, shop.moveTo(shop.last()))
 	defer func() {
 		for _, c := range clients {
@@ -174,6 +186,10 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
 }
+
+// grpcsBackoff is how long gRPC-Go waits at most before it opens a stream again, if relays were killed again and again
+// before they had answered: two minutes, and a fifth more by chance. It is as long for the connection below.
+const grpcsBackoff = 2 * 144 * time.Second
 
 // guardsSilence is how old a stream has to be on which a delta control plane has nothing to say, until what the guard
 // holds goes: docs/safety.md, "The guard".

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -31,7 +30,7 @@ func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
 		t.Parallel()
 		r := startRelay(t, relayTo(cp.address, "auto"))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connect(t, r.address)).StreamAggregatedResources(ctx)
 		if err != nil {
@@ -54,7 +53,7 @@ func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 	t.Run("delta", func(t *testing.T) {
 		t.Parallel()
 		r := startRelay(t, relayTo(cp.address, "auto"))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connect(t, r.address)).DeltaAggregatedResources(ctx)
 		if err != nil {

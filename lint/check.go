@@ -59,7 +59,7 @@ type checker struct {
 }
 
 // Check returns what is wrong with a set of resources, in their order. It takes a time that is
-// linear in their size, and a constant number of findings per resource.
+// linear in their size. There is a constant number of findings per resource, and one for each reference that leads nowhere.
 func Check(resources []Resource, o Options) []Finding {
 	c := &checker{Options: o, resources: resources, addresses: map[string]int{}}
 	c.read = make([]bool, len(resources))
@@ -130,5 +130,5 @@ func (c *checker) name(i int, r Resource) {
 	c.broken(otherName, i, "", text)
 }
 
-// quoted returns a name that somebody chose, in quotes.
+// quoted returns a name in quotes. Long names are clipped.
 func quoted(name string) string { return strconv.Quote(loglines.Clip(name)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What Envoy's code requires beside the constraints in its API, and what is in a resource in vain.
+// What Envoy's code requires in addition to the constraints in its API, and routes that no request reaches.
 
 // mostDecoded is the length of the longest resource that is decoded here, in bytes.
 const mostDecoded = 16 << 20
@@ -24,12 +24,12 @@ func (c *checker) inside(i int, r Resource) {
 		if m := (&routev3.RouteConfiguration{}); decode(r, m) {
 			c.domains(i, m)
 			for h, host := range m.GetVirtualHosts() {
-				c.inVain(i, fmt.Sprintf("virtual_hosts[%d].", h), host)
+				c.unreachable(i, fmt.Sprintf("virtual_hosts[%d].", h), host)
 			}
 		}
 	case xdstype.VirtualHostV3:
 		if m := (&routev3.VirtualHost{}); decode(r, m) {
-			c.inVain(i, "", m)
+			c.unreachable(i, "", m)
 		}
 	case xdstype.ListenerV3:
 		if m := (&listenerv3.Listener{}); decode(r, m) {
@@ -58,11 +58,11 @@ func (c *checker) domains(i int, m *routev3.RouteConfiguration) {
 	}
 }
 
-// inVain adds the first route behind one that matches every request.
-func (c *checker) inVain(i int, path string, host *routev3.VirtualHost) {
+// unreachable adds the first route behind one that matches every request.
+func (c *checker) unreachable(i int, path string, host *routev3.VirtualHost) {
 	for r, route := range host.GetRoutes() {
 		if r+1 < len(host.GetRoutes()) && matchesAll(route.GetMatch()) {
-			c.broken(routeInVain, i, fmt.Sprintf("%sroutes[%d]", path, r+1), fmt.Sprintf("routes[%d] before it matches every request", r))
+			c.broken(unreachableRoute, i, fmt.Sprintf("%sroutes[%d]", path, r+1), fmt.Sprintf("routes[%d] before it matches every request", r))
 			return
 		}
 	}
@@ -92,7 +92,7 @@ func (c *checker) address(i int, m *listenerv3.Listener) {
 	}
 }
 
-// addressOf returns what tells an address from others, empty if others may have it, too.
+// addressOf returns a text that is equal for listeners that cannot both have the address, empty if both can.
 func addressOf(a *corev3.Address) string {
 	if pipe := a.GetPipe().GetPath(); pipe != "" {
 		return "pipe " + pipe

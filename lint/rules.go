@@ -11,11 +11,11 @@ type Severity uint8
 
 // The severities, the worst first.
 const (
-	// Error: no client takes the resource, or requests end nowhere because of it.
+	// Error: no client takes the resource, or requests that reach it fail.
 	Error Severity = iota
 	// Warning: clients of one family reject the resource, or it depends on what only they know.
 	Warning
-	// Hint: every client takes it, but it is there in vain.
+	// Hint: every client takes it, but no client uses it.
 	Hint
 )
 
@@ -65,15 +65,15 @@ type Rule struct {
 
 // The rules of this package.
 const (
-	readable       = "readable-file"
-	dangling       = "dangling-reference"
-	aggregateCycle = "aggregate-cycle"
-	aggregateDepth = "aggregate-depth"
-	sameAddress    = "same-address"
-	sameDomain     = "same-domain"
-	routeInVain    = "route-in-vain"
-	unused         = "unused-resource"
-	otherName      = "other-name"
+	readable         = "readable-file"
+	dangling         = "dangling-reference"
+	aggregateCycle   = "aggregate-cycle"
+	aggregateDepth   = "aggregate-depth"
+	sameAddress      = "same-address"
+	sameDomain       = "same-domain"
+	unreachableRoute = "unreachable-route"
+	unused           = "unused-resource"
+	otherName        = "other-name"
 )
 
 // own are the rules of this package.
@@ -85,7 +85,7 @@ var own = []Rule{
 	{aggregateDepth, Warning, taster.GRPC, "gRFC A37", "an aggregate cluster has at most 15 clusters below it, one in another", "Cluster"},
 	{sameDomain, Warning, taster.Envoy, "envoy.config.route.v3.VirtualHost.domains", "a domain is in one virtual host of a RouteConfiguration, and once", "RouteConfiguration"},
 	{sameAddress, Warning, taster.Envoy, "envoy.config.listener.v3.Listener.address", "no two listeners have the same address", "Listener"},
-	{routeInVain, Hint, "", "envoy.config.route.v3.VirtualHost.routes", "no route is behind one that matches every request", "VirtualHost"},
+	{unreachableRoute, Hint, "", "envoy.config.route.v3.VirtualHost.routes", "no route is behind one that matches every request", "VirtualHost"},
 	{unused, Hint, "", "xDS protocol, \"Resource types\"", "a listener leads to each resource that has to be named", "any resource"},
 }
 
@@ -110,7 +110,7 @@ var rules, inOrder = func() (map[string]*Rule, []*Rule) {
 	return byID, all
 }()
 
-// ReadableFile is the rule that files break which cannot be read. Whoever reads them says so.
+// ReadableFile is the rule that files break which cannot be read. The reader of the files adds its findings.
 var ReadableFile = rules[readable]
 
 // Rules returns all rules: those about several resources first, then those of one.

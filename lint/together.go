@@ -21,7 +21,7 @@ func (c *checker) together() {
 		return
 	}
 	for _, id := range g.Unused() {
-		c.broken(unused, places[id], "", "nothing names it that a listener leads to")
+		c.broken(unused, places[id], "", "no listener leads to it")
 	}
 }
 

@@ -6,7 +6,7 @@ import "sync"
 // until the control plane has been sent it. A part that several clients report is charged to the first.
 
 const (
-	// partBytes is what a part takes beside its texts.
+	// partBytes is what a part takes in addition to its texts.
 	partBytes = 256
 	// mostOfIdentity is what the parts of one identity may take together, and mostOfAll those of all, in
 	// bytes. 100,000 localities take 30 MB.

@@ -1,11 +1,13 @@
 package loadreport
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -61,7 +63,7 @@ func (c *Collector) Failed() {
 func (c *Collector) Refused() {
 	forget := func() {
 		c.ask = nil
-		c.sum.forget()
+		c.sum.forget(c.turns())
 	}
 	if before := c.become(refused, forget); before != refused {
 		c.notify()
@@ -99,58 +101,77 @@ func (c *Collector) Take(most int) (messages [][]*endpointv3.ClusterStats, at ti
 	defer c.mu.Unlock()
 	at = c.hub.now()
 	if c.ask == nil || c.ask.asksNothing() {
-		c.sum.forget()
+		c.sum.forget(c.turns())
 		return nil, at, false
 	}
-	t := c.sum.take(at, c.ask, most)
-	for t.next() {
-		c.mu.Unlock() // clients choose how much there is
-		c.mu.Lock()
-	}
-	return t.messages(), at, true
+	return c.sum.take(at, c.ask, most, c.turns()), at, true
 }
+
+// turns has others have mu now and then. The caller holds it.
+func (c *Collector) turns() *turns { return &turns{lock: &c.mu} }
 
 // Restore puts back what Take returned at that time and what could not be sent.
 func (c *Collector) Restore(messages [][]*endpointv3.ClusterStats, at time.Time) {
 	nobody := &Reporter{account: c.hub.free, is: States{}}
-	restore := func(st *endpointv3.ClusterStats) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.sum.Restore(st, at, c.hub.options.Canonical, nobody)
-	}
 	for _, message := range messages {
 		for _, st := range message {
-			restore(st)
+			c.restore(nobody, st, at)
 		}
+	}
+}
+
+// restore puts back a cluster. nobody is a Reporter without states.
+func (c *Collector) restore(nobody *Reporter, st *endpointv3.ClusterStats, at time.Time) {
+	st = proto.CloneOf(st)
+	for _, l := range st.GetUpstreamLocalityStats() {
+		l.TotalRequestsInProgress, l.TotalActiveConnections = 0, 0 // these are still there
+		for _, e := range l.GetUpstreamEndpointStats() {
+			e.TotalRequestsInProgress = 0
+		}
+	}
+	period := st.GetLoadReportInterval().AsDuration()
+	add := c.sum.Add(at, nobody, c.hub.options.Canonical(st.GetClusterName()), st, period)
+	c.addParts(st, add)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of, from := c.sum.clusters[add.key], at.Add(-period); of != nil && from.Before(of.from) {
+		of.from = from
 	}
 }
 
 // Over reports whether nobody needs the stream any more: no client is there, and nothing is to be sent.
 // Then the collector has ended.
 func (c *Collector) Over() bool {
+	release, over := c.over()
+	release()
+	return over
+}
+
+// over is Over. release is to be called without locks.
+func (c *Collector) over() (release func(), over bool) {
 	h := c.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.members) > 0 {
-		return false
+		return func() {}, false
 	}
 	if wanted := c.ask != nil && !c.sum.empty(); wanted && !h.closed {
 		if h.orphans <= mostOrphans {
-			return false
+			return func() {}, false
 		}
 		h.discard(DiscardedAbandoned, len(c.sum.clusters))
 	}
-	c.sum.forget()
+	release = c.sum.forgetAll()
 	if h.collectors[c.scope] == c {
 		delete(h.collectors, c.scope)
 		h.orphans--
 	}
-	return true
+	return release, true
 }
 
-// mostLocked is how many localities, endpoints or states of a report are added while others wait.
+// mostLocked is how many parts of a report, or of what is taken, are looked at while others wait.
 const mostLocked = 64
 
 // mostCovered bounds the period that a report says it is of.
@@ -159,27 +180,43 @@ const mostCovered = 24 * time.Hour
 // add adds a cluster of a report. It returns how many parts of it were refused.
 func (c *Collector) add(r *Reporter, name string, st *endpointv3.ClusterStats) (refusedParts int) {
 	covers := min(max(st.GetLoadReportInterval().AsDuration(), 0), mostCovered)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.link == refused {
-		return 0
-	}
-	left := mostLocked
-	pause := func() {
-		if left--; left == 0 {
-			left = mostLocked
-			c.mu.Unlock()
-			c.mu.Lock()
+	return c.addParts(st, c.sum.Add(c.hub.now(), r, name, st, covers))
+}
+
+// addParts adds a cluster part by part, as clients choose how many there are. It returns how many were refused.
+func (c *Collector) addParts(st *endpointv3.ClusterStats, add Adding) (refusedParts int) {
+	part := func(f func() (refused int)) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.link != refused {
+			refusedParts += f()
 		}
 	}
-	add := c.sum.Add(c.hub.now(), r, name, st, covers)
-	refusedParts += add.Cluster(st)
+	metrics := func(at place, all []*endpointv3.EndpointLoadMetricStats) {
+		for some := range slices.Chunk(all, mostLocked) {
+			part(func() int { return add.Metrics(at, some) })
+		}
+	}
+	part(func() int { return add.Cluster(st) })
+	for some := range slices.Chunk(st.GetDroppedRequests(), mostLocked) {
+		part(func() int { return add.Drops(some) })
+	}
 	for _, l := range st.GetUpstreamLocalityStats() {
-		refusedParts += add.Locality(l)
-		pause()
+		at, ok := placeOf(l), false
+		part(func() (n int) { n, ok = add.Locality(at, l); return n })
+		if ok {
+			metrics(at, l.GetLoadMetricStats())
+		}
 		for _, e := range l.GetUpstreamEndpointStats() {
-			refusedParts += add.Endpoint(l, e)
-			pause()
+			at, ok := endpointPlace(l, e)
+			if !ok {
+				refusedParts++
+				continue
+			}
+			part(func() (n int) { n, ok = add.Endpoint(at, e); return n })
+			if ok {
+				metrics(at, e.GetLoadMetricStats())
+			}
 		}
 	}
 	return refusedParts

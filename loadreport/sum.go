@@ -31,6 +31,7 @@ type cluster struct {
 	dropped uint64
 	drops   map[string]*drop // by category
 	rows    map[rowKey]*row
+	busy    int // rows with a state
 }
 
 // drop counts the dropped requests of one category.
@@ -142,8 +143,8 @@ type Reporter struct {
 // progress: clients leave out what is idle.
 func (r *Reporter) Begin() { r.was, r.is = r.is, States{} }
 
-// Adding adds what a report has of one cluster. Its methods return how many parts were refused. Between two calls the
-// sum may be taken.
+// Adding adds what a report has of one cluster, part by part. Its methods return how many parts were refused. Between two
+// calls the sum may be taken.
 type Adding struct {
 	sum      *Sum
 	reporter *Reporter
@@ -177,14 +178,23 @@ func (c *cluster) begins(since, from time.Time) {
 	}
 }
 
-// Cluster adds what there is beside the localities.
+// Cluster adds what belongs to no locality, without the drops by category.
 func (a Adding) Cluster(st *endpointv3.ClusterStats) (refused int) {
 	c := a.cluster()
 	if c == nil {
 		return 1
 	}
 	c.dropped = plus(c.dropped, st.GetTotalDroppedRequests())
-	for _, d := range st.GetDroppedRequests() {
+	return 0
+}
+
+// Drops adds drops of some categories.
+func (a Adding) Drops(drops []*endpointv3.ClusterStats_DroppedRequests) (refused int) {
+	c := a.cluster()
+	if c == nil {
+		return 0 // Cluster was refused
+	}
+	for _, d := range drops {
 		at := c.drops[d.GetCategory()]
 		if at == nil {
 			charge, ok := a.reporter.account.charge(len(d.GetCategory()))
@@ -203,27 +213,68 @@ func (a Adding) Cluster(st *endpointv3.ClusterStats) (refused int) {
 	return refused
 }
 
-// Locality adds a locality, without its endpoints.
-func (a Adding) Locality(st *endpointv3.UpstreamLocalityStats) (refused int) {
-	c, r := a.cluster(), a.reporter
-	if c == nil {
-		return 1
-	}
+// place is a row of the cluster, which is made if there is none.
+type place struct {
+	key  rowKey
+	size int // of its texts
+	// address and metadata are those of an endpoint.
+	address  *corev3.Address
+	metadata *structpb.Struct
+}
+
+func placeOf(st *endpointv3.UpstreamLocalityStats) place {
 	at := rowKeyOf(st)
-	to := c.row(at, r.account, len(at.region)+len(at.zone)+len(at.subZone))
+	return place{key: at, size: len(at.region) + len(at.zone) + len(at.subZone)}
+}
+
+// endpointPlace returns the place of an endpoint of a locality. It is not ok without an address, which identifies it.
+func endpointPlace(of *endpointv3.UpstreamLocalityStats, st *endpointv3.UpstreamEndpointStats) (at place, ok bool) {
+	address, err := proto.MarshalOptions{Deterministic: true}.Marshal(st.GetAddress())
+	if err != nil || len(address) == 0 {
+		return place{}, false
+	}
+	at = place{key: rowKeyOf(of), size: 2*len(address) + proto.Size(st.GetMetadata()), address: st.GetAddress(), metadata: st.GetMetadata()}
+	at.key.endpoint = string(address)
+	return at, true
+}
+
+// row returns a row, nil if there is no room for it.
+func (a Adding) row(at place) *row {
+	c := a.cluster()
+	if c == nil {
+		return nil
+	}
+	to := c.row(at.key, a.reporter.account, at.size)
+	if to != nil && to.address == nil {
+		to.address, to.metadata = at.address, at.metadata
+	}
+	return to
+}
+
+// Metrics adds metrics of a row.
+func (a Adding) Metrics(at place, metrics []*endpointv3.EndpointLoadMetricStats) (refused int) {
+	to := a.row(at)
 	if to == nil {
-		return 1
+		return len(metrics)
+	}
+	return to.addMetrics(a.reporter.account, metrics)
+}
+
+// Locality adds a locality, without its endpoints and named metrics. It is not ok if there is no room for it.
+func (a Adding) Locality(at place, st *endpointv3.UpstreamLocalityStats) (refused int, ok bool) {
+	to, r := a.row(at), a.reporter
+	if to == nil {
+		return 1, false
 	}
 	to.counts.add(counts{
 		successful: st.GetTotalSuccessfulRequests(), failed: st.GetTotalErrorRequests(), issued: st.GetTotalIssuedRequests(),
 		newConnections: st.GetTotalNewConnections(), failedConnections: st.GetTotalFailConnections(),
 	})
-	refused = r.state(to, stateKey{a.key, at}, states{st.GetTotalRequestsInProgress(), st.GetTotalActiveConnections()})
-	refused += to.addMetrics(r.account, st.GetLoadMetricStats())
+	refused = r.state(a.sum, to, stateKey{a.key, at.key}, states{st.GetTotalRequestsInProgress(), st.GetTotalActiveConnections()})
 	refused += to.addUnnamed(r.account, cpuMetric, st.GetCpuUtilization())
 	refused += to.addUnnamed(r.account, memMetric, st.GetMemUtilization())
 	refused += to.addUnnamed(r.account, applicationMetric, st.GetApplicationUtilization())
-	return refused
+	return refused, true
 }
 
 func rowKeyOf(st *endpointv3.UpstreamLocalityStats) rowKey {
@@ -231,33 +282,19 @@ func rowKeyOf(st *endpointv3.UpstreamLocalityStats) rowKey {
 	return rowKey{region: l.GetRegion(), zone: l.GetZone(), subZone: l.GetSubZone(), priority: st.GetPriority()}
 }
 
-// Endpoint adds an endpoint of a locality.
-func (a Adding) Endpoint(of *endpointv3.UpstreamLocalityStats, st *endpointv3.UpstreamEndpointStats) (refused int) {
-	address, err := proto.MarshalOptions{Deterministic: true}.Marshal(st.GetAddress())
-	if err != nil || len(address) == 0 {
-		return 1 // an endpoint is told from others by its address
-	}
-	c, r := a.cluster(), a.reporter
-	if c == nil {
-		return 1
-	}
-	at := rowKeyOf(of)
-	at.endpoint = string(address)
-	to := c.row(at, r.account, 2*len(address)+proto.Size(st.GetMetadata()))
+// Endpoint adds an endpoint, without its metrics. It is not ok if there is no room for it.
+func (a Adding) Endpoint(at place, st *endpointv3.UpstreamEndpointStats) (refused int, ok bool) {
+	to, r := a.row(at), a.reporter
 	if to == nil {
-		return 1
-	}
-	if to.address == nil {
-		to.address, to.metadata = st.GetAddress(), st.GetMetadata()
+		return 1, false
 	}
 	to.counts.add(counts{successful: st.GetTotalSuccessfulRequests(), failed: st.GetTotalErrorRequests(), issued: st.GetTotalIssuedRequests()})
-	refused = r.state(to, stateKey{a.key, at}, states{inProgress: st.GetTotalRequestsInProgress()})
-	return refused + to.addMetrics(r.account, st.GetLoadMetricStats())
+	return r.state(a.sum, to, stateKey{a.key, at.key}, states{inProgress: st.GetTotalRequestsInProgress()}), true
 }
 
 // state adds a state of the present report. A part that the report has twice counts twice. It returns 1 if the state was
 // refused, because there is no room for it.
-func (r *Reporter) state(at *row, key stateKey, add states) (refused int) {
+func (r *Reporter) state(of *Sum, at *row, key stateKey, add states) (refused int) {
 	is, known := r.is[key]
 	before := is.states
 	if was, had := r.was[key]; had {
@@ -272,8 +309,7 @@ func (r *Reporter) state(at *row, key stateKey, add states) (refused int) {
 			return 1
 		}
 	}
-	at.states.inProgress += next.inProgress - before.inProgress
-	at.states.connections += next.connections - before.connections
+	of.clusters[key.cluster].change(at, before, next)
 	if next == (states{}) {
 		is.release()
 		delete(r.is, key)
@@ -291,13 +327,25 @@ func (s *Sum) End(r *Reporter, most int) (done bool) {
 		if most--; most < 0 {
 			return false
 		}
-		at := s.clusters[key.cluster].rows[key.row] // it has a state, so it is there
-		at.states.inProgress -= was.inProgress
-		at.states.connections -= was.connections
+		c := s.clusters[key.cluster] // it has a state, so it is there
+		c.change(c.rows[key.row], was.states, states{})
 		was.release()
 		delete(r.was, key)
 	}
 	return true
+}
+
+// change changes the state of one client in a row.
+func (c *cluster) change(at *row, before, next states) {
+	was := at.states != (states{})
+	at.states.inProgress += next.inProgress - before.inProgress
+	at.states.connections += next.connections - before.connections
+	switch is := at.states != (states{}); {
+	case is && !was:
+		c.busy++
+	case was && !is:
+		c.busy--
+	}
 }
 
 // cluster returns a cluster, which it makes if there is none; nil if there is no room for it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,99 +13,91 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Take returns the sum of what the control plane asks for, as the parts of messages of no more than most
+// turns has what others wait for. Clients choose how much there is in a sum, so who holds the lock lets others have it after
+// each mostLocked parts. Meanwhile clients may add to the sum.
+type turns struct {
+	lock sync.Locker
+	n    int
+}
+
+// pause is called after each part.
+func (t *turns) pause() {
+	if t.n++; t.n >= mostLocked {
+		t.others(func() {})
+	}
+}
+
+// others has others have the lock while f runs.
+func (t *turns) others(f func()) {
+	t.n = 0
+	t.lock.Unlock()
+	f()
+	t.lock.Lock()
+}
+
+// take returns the sum of what the control plane asks for, as the parts of messages of no more than most
 // bytes, and begins anew. Counts of clusters that it does not ask for are forgotten. The states stay.
 //
 // To a relay that gets them, each message is a whole report. So what has a state is in the last
 // message, as far as it has room.
-func (s *Sum) Take(now time.Time, ask *Ask, most int) [][]*endpointv3.ClusterStats {
-	t := s.take(now, ask, most)
-	for t.next() {
-	}
-	return t.messages()
-}
-
-// taking is a Take in steps, between which clients may add to the sum.
-type taking struct {
-	writer
-	sum   *Sum
-	ask   *Ask
-	now   time.Time
-	since time.Time
-	keys  []clusterKey
-}
-
-func (s *Sum) take(now time.Time, ask *Ask, most int) *taking {
-	t := &taking{writer: writer{most: most}, sum: s, ask: ask, now: now, since: s.since}
-	for key, c := range s.clusters {
-		if _, ok := ask.wants(key.name); !ok || c.idle() {
-			t.keys = append(t.keys, key)
-		}
-	}
-	idle := len(t.keys)
-	for key, c := range s.clusters {
-		if _, ok := ask.wants(key.name); ok && !c.idle() {
-			t.keys = append(t.keys, key)
-		}
-	}
-	slices.SortFunc(t.keys[:idle], compareClusters)
-	slices.SortFunc(t.keys[idle:], compareClusters)
+func (s *Sum) take(now time.Time, ask *Ask, most int, turns *turns) [][]*endpointv3.ClusterStats {
+	w := writer{most: most}
+	since := s.since
 	s.since = now
-	return t
+	var idle, busy []clusterKey
+	for key, c := range s.clusters {
+		if _, ok := ask.wants(key.name); ok && c.busy > 0 {
+			busy = append(busy, key)
+		} else {
+			idle = append(idle, key)
+		}
+		turns.pause()
+	}
+	turns.others(func() {
+		slices.SortFunc(idle, compareClusters)
+		slices.SortFunc(busy, compareClusters)
+	})
+	for _, key := range slices.Concat(idle, busy) {
+		spelled, ok := ask.wants(key.name)
+		c := s.clusters[key]
+		if !ok {
+			s.clear(key, c, turns)
+			continue
+		}
+		from := c.from
+		switch {
+		case !from.IsZero():
+		case !since.IsZero(): // it has states only
+			from = since
+		default: // not reached: a state comes with a report, which has a period
+			from = now
+		}
+		w.cluster(&clusterHead{spelled, key.service, now.Sub(from)}, c, ask.PerEndpoint, turns)
+		s.release(key, c)
+	}
+	return w.messages()
 }
 
 func compareClusters(a, b clusterKey) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.service, b.service))
 }
 
-// next takes the next cluster, and returns false if there is none.
-func (t *taking) next() bool {
-	if len(t.keys) == 0 {
-		return false
+// clear begins the counts of a cluster anew.
+func (s *Sum) clear(key clusterKey, c *cluster, turns *turns) {
+	_, drops := c.takeDrops()
+	turns.others(func() { releaseDrops(drops) })
+	for at := range c.rows {
+		_, metrics := c.takeRow(at)
+		turns.others(func() { releaseMetrics(metrics) })
 	}
-	key := t.keys[0]
-	t.keys = t.keys[1:]
-	c := t.sum.clusters[key]
-	if spelled, ok := t.ask.wants(key.name); ok {
-		from := c.from
-		switch {
-		case !from.IsZero():
-		case !t.since.IsZero(): // it has states only
-			from = t.since
-		default: // not reached: a state comes with a report, which has a period
-			from = t.now
-		}
-		t.cluster(spelled, key.service, c, t.now.Sub(from), t.ask.PerEndpoint)
-	}
-	t.sum.clear(key, c)
-	return true
+	s.release(key, c)
 }
 
-// clear begins the counts of a cluster anew.
-func (s *Sum) clear(key clusterKey, c *cluster) {
-	if c.clear(); len(c.rows) == 0 {
+// release forgets a cluster of which there is nothing.
+func (s *Sum) release(key clusterKey, c *cluster) {
+	if len(c.rows) == 0 && c.from.IsZero() {
 		c.release()
 		delete(s.clusters, key)
-	}
-}
-
-// Restore puts back a part of what Take returned at that time, as it could not be sent. nobody is a Reporter without
-// states.
-func (s *Sum) Restore(st *endpointv3.ClusterStats, taken time.Time, canonical func(string) string, nobody *Reporter) {
-	name, period := canonical(st.GetClusterName()), st.GetLoadReportInterval().AsDuration()
-	add := s.Add(taken, nobody, name, st, period)
-	add.Cluster(st)
-	for _, l := range st.GetUpstreamLocalityStats() {
-		l = proto.CloneOf(l)
-		l.TotalRequestsInProgress, l.TotalActiveConnections = 0, 0 // these are still there
-		add.Locality(l)
-		for _, e := range l.GetUpstreamEndpointStats() {
-			e.TotalRequestsInProgress = 0
-			add.Endpoint(l, e)
-		}
-	}
-	if c, from := s.clusters[add.key], taken.Add(-period); from.Before(c.from) {
-		c.from = from
 	}
 }
 
@@ -112,39 +105,57 @@ func (s *Sum) Restore(st *endpointv3.ClusterStats, taken time.Time, canonical fu
 func (s *Sum) empty() bool { return len(s.clusters) == 0 }
 
 // forget forgets all counts.
-func (s *Sum) forget() {
-	for key, c := range s.clusters {
-		s.clear(key, c)
-	}
+func (s *Sum) forget(turns *turns) {
 	s.since = time.Time{}
+	for key, c := range s.clusters {
+		s.clear(key, c, turns)
+	}
 }
 
-// idle reports whether the cluster has no state.
-func (c *cluster) idle() bool {
-	for _, at := range c.rows {
-		if at.states != (states{}) {
-			return false
+// forgetAll forgets everything, and returns what releases it, which may take long. No client is there, and so no state.
+func (s *Sum) forgetAll() (release func()) {
+	was := s.clusters
+	*s = Sum{}
+	return func() {
+		for _, c := range was {
+			releaseDrops(c.drops)
+			for _, at := range c.rows {
+				releaseMetrics(at.metrics)
+				at.release()
+			}
+			c.release()
 		}
 	}
-	return true
 }
 
-// clear begins the counts anew. Only rows that have a state stay.
-func (c *cluster) clear() {
-	c.dropped, c.from = 0, time.Time{}
-	for _, d := range c.drops {
+// takeDrops begins the counts anew that belong to no row.
+func (c *cluster) takeDrops() (total uint64, drops map[string]*drop) {
+	total, drops = c.dropped, c.drops
+	c.dropped, c.drops, c.from = 0, nil, time.Time{}
+	return total, drops
+}
+
+// takeRow begins the counts of a row anew, and returns what they were. Only a row that has a state stays.
+func (c *cluster) takeRow(key rowKey) (was row, metrics map[metricKey]*metric) {
+	at := c.rows[key]
+	was, metrics = *at, at.metrics
+	at.counts, at.metrics = counts{}, nil
+	if at.states == (states{}) {
+		at.release()
+		delete(c.rows, key)
+	}
+	return was, metrics
+}
+
+func releaseDrops(drops map[string]*drop) {
+	for _, d := range drops {
 		d.release()
 	}
-	c.drops = nil
-	for key, at := range c.rows {
-		for _, m := range at.metrics {
-			m.release()
-		}
-		at.counts, at.metrics = counts{}, nil
-		if at.states == (states{}) {
-			at.release()
-			delete(c.rows, key)
-		}
+}
+
+func releaseMetrics(metrics map[metricKey]*metric) {
+	for _, m := range metrics {
+		m.release()
 	}
 }
 
@@ -181,48 +192,90 @@ func (w *writer) messages() [][]*endpointv3.ClusterStats {
 	return w.done
 }
 
-// cluster writes a cluster, row by row.
-func (w *writer) cluster(name, service string, c *cluster, period time.Duration, perEndpoint bool) {
-	head := func() *endpointv3.ClusterStats {
-		st := &endpointv3.ClusterStats{ClusterName: name, ClusterServiceName: service, LoadReportInterval: durationpb.New(period)}
-		w.now = append(w.now, st)
-		return st
+// clusterHead is what each message says of a cluster.
+type clusterHead struct {
+	name, service string
+	period        time.Duration
+}
+
+func (h *clusterHead) proto() *endpointv3.ClusterStats {
+	return &endpointv3.ClusterStats{ClusterName: h.name, ClusterServiceName: h.service, LoadReportInterval: durationpb.New(h.period)}
+}
+
+// cluster takes a cluster and writes it, row by row.
+func (w *writer) cluster(of *clusterHead, c *cluster, perEndpoint bool, turns *turns) {
+	dropped, drops := c.takeDrops()
+	keys := make([]rowKey, 0, len(c.rows))
+	for key := range c.rows {
+		keys = append(keys, key)
+		turns.pause()
 	}
-	first := &endpointv3.ClusterStats{ClusterName: name, ClusterServiceName: service, TotalDroppedRequests: c.dropped, LoadReportInterval: durationpb.New(period)}
-	for _, category := range slices.Sorted(maps.Keys(c.drops)) {
-		first.DroppedRequests = append(first.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: category, DroppedCount: c.drops[category].n})
+	rows := clusterWriter{writer: w, clusterHead: of, perEndpoint: perEndpoint}
+	turns.others(func() {
+		slices.SortFunc(keys, compareRows)
+		rows.begin(dropped, drops)
+		releaseDrops(drops)
+	})
+	for _, key := range keys {
+		row, metrics := c.takeRow(key)
+		turns.others(func() {
+			rows.row(key, &row)
+			releaseMetrics(metrics)
+		})
 	}
-	w.fits(proto.Size(first))
-	w.now = append(w.now, first)
-	st, headSize := first, len(name)+len(service)
-	var locality *endpointv3.UpstreamLocalityStats
-	var at rowKey
-	for _, key := range slices.SortedFunc(maps.Keys(c.rows), compareRows) {
-		row := c.rows[key]
-		if key.endpoint == "" {
-			locality, at = row.locality(key), key
-			if !w.fits(proto.Size(locality)) {
-				w.size += headSize + partOverhead
-				st = head()
-			}
-			st.UpstreamLocalityStats = append(st.UpstreamLocalityStats, locality)
-			continue
-		}
-		if !perEndpoint {
-			continue
-		}
-		endpoint := row.endpoint()
-		if !w.fits(proto.Size(endpoint)) || locality == nil || at != key.locality() {
-			at = key.locality()
-			locality = &endpointv3.UpstreamLocalityStats{Locality: at.proto(), Priority: at.priority}
-			if len(w.now) == 0 {
-				st = head()
-			}
-			w.size += headSize + proto.Size(locality) + 2*partOverhead
-			st.UpstreamLocalityStats = append(st.UpstreamLocalityStats, locality)
-		}
-		locality.UpstreamEndpointStats = append(locality.UpstreamEndpointStats, endpoint)
+}
+
+// clusterWriter writes the rows of a cluster, in their order.
+type clusterWriter struct {
+	*writer
+	*clusterHead
+	perEndpoint bool
+	st          *endpointv3.ClusterStats
+	locality    *endpointv3.UpstreamLocalityStats // nil before the first
+	at          rowKey                            // of locality
+}
+
+func (w *clusterWriter) begin(dropped uint64, drops map[string]*drop) {
+	w.st = w.proto()
+	w.st.TotalDroppedRequests = dropped
+	for _, category := range slices.Sorted(maps.Keys(drops)) {
+		w.st.DroppedRequests = append(w.st.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: category, DroppedCount: drops[category].n})
 	}
+	w.fits(proto.Size(w.st))
+	w.now = append(w.now, w.st)
+}
+
+// again begins the cluster in the next message.
+func (w *clusterWriter) again() {
+	w.st = w.proto()
+	w.now = append(w.now, w.st)
+}
+
+func (w *clusterWriter) row(key rowKey, row *row) {
+	headSize := len(w.name) + len(w.service)
+	if key.endpoint == "" {
+		w.locality, w.at = row.locality(key), key
+		if !w.fits(proto.Size(w.locality)) {
+			w.size += headSize + partOverhead
+			w.again()
+		}
+		w.st.UpstreamLocalityStats = append(w.st.UpstreamLocalityStats, w.locality)
+		return
+	}
+	if !w.perEndpoint {
+		return
+	}
+	endpoint := row.endpoint()
+	if !w.fits(proto.Size(endpoint)) || w.locality == nil || w.at != key.locality() {
+		w.at = key.locality()
+		w.locality = &endpointv3.UpstreamLocalityStats{Locality: w.at.proto(), Priority: w.at.priority}
+		if len(w.now) == 0 {
+			w.again()
+		}
+		w.size += headSize + proto.Size(w.locality) + 2*partOverhead
+		w.st.UpstreamLocalityStats = append(w.st.UpstreamLocalityStats, w.locality)
+	}
+	w.locality.UpstreamEndpointStats = append(w.locality.UpstreamEndpointStats, endpoint)
 }
 
 func compareRows(a, b rowKey) int {

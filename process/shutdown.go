@@ -17,18 +17,15 @@ const shutdownTimeout = 10 * time.Second
 // a disk hangs. Its methods may be called concurrently.
 type Shutdown struct {
 	log *slog.Logger
-	// current is what the relay is doing, as text for the log. failure is why it ends
-	// without having been asked to.
+	// current is what the relay is doing, as text for the log.
 	current atomic.Value // of string
-	failure atomic.Pointer[error]
-	failed  chan struct{} // closed once failure is set
 	// drained is until when the relay drains, in nanoseconds since 1970; 0 if it has not begun to.
 	drained atomic.Int64
 }
 
 // NewShutdown returns a Shutdown that logs what a shutdown that timed out was waiting for.
 func NewShutdown(log *slog.Logger) *Shutdown {
-	s := &Shutdown{log: log, failed: make(chan struct{})}
+	s := &Shutdown{log: log}
 	s.Stage("starting")
 	return s
 }
@@ -36,19 +33,12 @@ func NewShutdown(log *slog.Logger) *Shutdown {
 // Stage records what the relay does from now on.
 func (s *Shutdown) Stage(what string) { s.current.Store(what) }
 
-// Fail records why the relay ends without a signal. It is called at most once.
-func (s *Shutdown) Fail(err error) {
-	s.failure.Store(&err)
-	close(s.failed)
-}
-
 // Drain says that the relay drains its listeners for at most the given time, which Bound adds to
 // its own. 0 says that it has drained them.
 func (s *Shutdown) Drain(within time.Duration) { s.drained.Store(time.Now().Add(within).UnixNano()) }
 
-// Bound calls run and returns its error. Once ctx has ended or the relay has failed, Bound
-// waits for run: at most 10 seconds, or 10 seconds after the relay has drained. Then it logs what
-// the relay was doing and returns the failure, or nil.
+// Bound calls run and returns its error. Once ctx has ended, Bound waits for run: at most 10 seconds, or 10
+// seconds after the relay has drained. Then it logs what the relay was doing and returns nil.
 func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
@@ -56,7 +46,6 @@ func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-	case <-s.failed:
 	}
 	timeout := time.NewTimer(shutdownTimeout)
 	defer timeout.Stop()
@@ -79,9 +68,6 @@ func (s *Shutdown) Bound(ctx context.Context, run func() error) error {
 	s.log.Warn("shutdown timed out", "after", shutdownTimeout, "still", s.current.Load())
 	if s.log.Enabled(context.Background(), slog.LevelDebug) {
 		s.log.Debug("goroutines at the shutdown timeout", "goroutines", goroutines())
-	}
-	if err := s.failure.Load(); err != nil {
-		return *err
 	}
 	return nil
 }

@@ -55,10 +55,14 @@ type Change struct {
 	receipt *Receipt
 	clients int64 // that it is for
 	limit   time.Time
+	period  time.Time // that in which it was opened begins then
 	stages  [stages]stage
 	closed  atomic.Bool
 	left    atomic.Int32 // stages that are not complete
 	span    trace.Span   // nil if the response is not sampled
+	// begun and opened are moments of line.clock; opened is 0 before Open.
+	begun  uint64
+	opened atomic.Uint64
 }
 
 // stage counts the clients that have reached a stage.
@@ -73,9 +77,19 @@ type stage struct {
 // Expect counts clients that the change is for. It is called before Open.
 func (c *Change) Expect(clients int) { c.clients += int64(clients) }
 
+// wasOpenAt reports whether all clients were expected at a moment of line.clock.
+func (c *Change) wasOpenAt(moment uint64) bool {
+	opened := c.opened.Load()
+	return opened != 0 && opened < moment
+}
+
 // Open begins the counting, once all clients are expected. Without any, there is nothing to measure.
 func (c *Change) Open() {
-	if c == nil || c.clients == 0 {
+	if c == nil {
+		return
+	}
+	c.opened.Store(c.line.clock.Add(1))
+	if c.clients == 0 {
 		return
 	}
 	for i := range c.stages {

@@ -1,6 +1,9 @@
 package propagation
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // List is the changes that a response brings a client. It does not change, so that clients can share it. nil is
 // none.
@@ -52,13 +55,17 @@ func (l *List) gone(s Stage) {
 	}
 }
 
-// open returns those that are still measured.
+// open returns those that are still measured, in the same order.
 func (l *List) open() *List {
-	var all *List
+	changes := make([]*Change, 0, maxOwed)
 	for ; l != nil; l = l.rest {
 		if !l.change.closed.Load() {
-			all = all.With(&l.change.alone)
+			changes = append(changes, l.change)
 		}
+	}
+	var all *List
+	for _, c := range slices.Backward(changes) {
+		all = all.With(&c.alone)
 	}
 	return all
 }
@@ -67,9 +74,14 @@ func (l *List) open() *List {
 // none.
 type Owed struct{ list atomic.Pointer[List] }
 
-// maxOwed bounds what is remembered for a client that is sent nothing, besides what is given up
-// anyway.
-const maxOwed = 2 * maxOpen
+const (
+	// maxOwed bounds what is remembered for a client that is sent nothing, besides what is given up
+	// anyway.
+	maxOwed = 2 * maxOpen
+	// mostKept is how many of these stay when there are maxOwed: so that the next ones are looked through only after some
+	// more have come.
+	mostKept = maxOwed * 3 / 4
+)
 
 // Add notes that the client is to be sent a change, which may be nil and is not open yet, and counts the client.
 func (o *Owed) Add(c *Change) {
@@ -83,7 +95,7 @@ func (o *Owed) Add(c *Change) {
 		}
 		kept, spared := was, (*List)(nil)
 		if was != nil && was.n >= maxOwed {
-			if kept = was.open(); kept != nil && kept.n >= maxOwed {
+			if kept = was.open(); kept != nil && kept.n > mostKept {
 				kept, spared = nil, kept
 			}
 		}
@@ -95,8 +107,10 @@ func (o *Owed) Add(c *Change) {
 	}
 }
 
+// has reports whether a change is among them that is not open yet. What came after it is before it in the list. So it is
+// not behind a change that was open already when it began: only those are looked at that come at the same time.
 func (l *List) has(c *Change) bool {
-	for ; l != nil; l = l.rest {
+	for ; l != nil && !l.change.wasOpenAt(c.begun); l = l.rest {
 		if l.change == c {
 			return true
 		}

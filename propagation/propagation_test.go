@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/costs"
 )
 
 // measurements implements Observer.
@@ -322,4 +324,86 @@ func TestAClientAllocatesNothing(t *testing.T) {
 	if allocs > 50 {
 		t.Errorf("a change for 100 clients makes %v allocations", allocs)
 	}
+}
+
+// A client that lags is owed many changes. The next one costs no more for that.
+func TestWorkForAClientThatLags(t *testing.T) {
+	costs.Linear(t, maxOpen/2, func(_ *testing.T, n int) {
+		tracker, _ := newTestTracker()
+		defer tracker.Close()
+		clients := newClients(3)
+		for range n {
+			begin(tracker, clients)
+		}
+	})
+}
+
+// What a client is owed is looked through only now and then, also if nearly all of it is still measured.
+func TestAClientIsSparedAtOnceWhatIsTooMuch(t *testing.T) {
+	tracker, _ := newTestTracker()
+	defer tracker.Close()
+	client := new(Owed)
+	open := func(authority string) {
+		c := tracker.Begin(&Receipt{At: time.Now()}, authority, "type")
+		client.Add(c)
+		client.Add(c)
+		c.Open()
+	}
+	for range maxOpen - 1 {
+		open("a") // these stay open, and of the others the newest ones
+	}
+	const changes = 10 * maxOwed
+	before, lookedThrough := client.list.Load().n, 0
+	for range changes {
+		open("b")
+		n := client.list.Load().n
+		if n > maxOwed {
+			t.Fatalf("the client is owed %d changes, want at most %d", n, maxOwed)
+		}
+		if n != before+1 {
+			lookedThrough++
+		}
+		before = n
+	}
+	if most := changes/(maxOwed-mostKept) + 1; lookedThrough > most {
+		t.Errorf("for %d changes, what the client is owed was looked through %d times, want at most %d", changes, lookedThrough, most)
+	}
+}
+
+// Changes that come at the same time, each with several resources of a client, count the client once.
+func TestChangesThatComeAtTheSameTimeCountAClientOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tracker, _ := newTestTracker()
+		defer tracker.Close()
+		client := new(Owed)
+		var coming []*Change
+		wants := 0
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			if len(coming) == 0 || len(coming) < 4 && rapid.Bool().Draw(t, "begins") {
+				coming = append(coming, tracker.Begin(&Receipt{At: time.Now()}, "a", "type"))
+				continue
+			}
+			i := rapid.IntRange(0, len(coming)-1).Draw(t, "which")
+			c := coming[i]
+			if rapid.Bool().Draw(t, "is over") {
+				c.Open()
+				coming = slices.Delete(coming, i, i+1)
+				continue
+			}
+			if c.clients == 0 {
+				wants++
+			}
+			client.Add(c)
+			if c.clients != 1 {
+				t.Fatalf("the client counts %d times", c.clients)
+			}
+		}
+		n := 0
+		for l := client.Take(); l != nil; l = l.rest {
+			n++
+		}
+		if n != wants {
+			t.Fatalf("the client is owed %d changes, want %d", n, wants)
+		}
+	})
 }

@@ -40,6 +40,7 @@ type Tracker struct {
 	observer Observer
 	kind     func(authority, typeURL string) (authorityLabel, typeLabel string)
 	on       atomic.Bool
+	clock    atomic.Uint64 // counts what begins and what is opened
 
 	mu    sync.Mutex
 	lines map[Kind]*line
@@ -59,7 +60,7 @@ func (t *Tracker) Begin(r *Receipt, authority, typeURL string) *Change {
 	if t == nil || r == nil || !t.on.Load() {
 		return nil
 	}
-	c := &Change{receipt: r, line: t.line(r, authority, typeURL)}
+	c := &Change{receipt: r, line: t.line(r, authority, typeURL), begun: t.clock.Add(1)}
 	c.alone = List{change: c, n: 1}
 	return c
 }
@@ -71,7 +72,10 @@ func (t *Tracker) line(r *Receipt, authority, typeURL string) *line {
 	defer t.mu.Unlock()
 	l := t.lines[k]
 	if l == nil {
-		l = &line{observer: t.observer, kind: k}
+		l = &line{observer: t.observer, kind: k, clock: &t.clock}
+		if len(t.lines) < maxHistories {
+			l.history = &history{}
+		}
 		t.lines[k] = l
 	}
 	return l
@@ -93,6 +97,8 @@ func (t *Tracker) Close() {
 type line struct {
 	observer Observer
 	kind     Kind
+	clock    *atomic.Uint64 // that of the Tracker
+	history  *history       // nil if there are too many
 
 	mu      sync.Mutex
 	changes []*Change
@@ -101,7 +107,9 @@ type line struct {
 
 // open begins to measure a change.
 func (l *line) open(c *Change) {
-	c.limit = time.Now().Add(Limit)
+	now := time.Now()
+	c.limit, c.period = now.Add(Limit), periodOf(now)
+	l.history.note(c.period, func(p *Period) { p.Changes++ })
 	if c.receipt.Span != nil {
 		c.span = startSpan(c)
 	}
@@ -168,7 +176,9 @@ func (l *line) close() {
 
 // reached reports the time of a client.
 func (l *line) reached(c *Change, at Stage, client Client, now time.Time) {
-	l.observer.Reached(l.kind, at, client, now.Sub(c.receipt.At))
+	after := now.Sub(c.receipt.At)
+	l.observer.Reached(l.kind, at, client, after)
+	l.history.note(c.period, func(p *Period) { p.longest[at][client] = max(p.longest[at][client], after, 1) })
 	if c.span != nil {
 		c.span.AddEvent(at.String()+": "+client.String()+" client", trace.WithTimestamp(now))
 	}
@@ -182,6 +192,7 @@ func (c *Change) giveUp() {
 	for s := range stages {
 		if n := c.missing(s); n > 0 {
 			c.line.observer.Missed(c.line.kind, s, n)
+			c.line.history.note(c.period, func(p *Period) { p.missed[s] += n })
 			if c.span != nil {
 				c.span.SetAttributes(attribute.Int64("xds.clients.not_"+s.String(), n))
 				c.span.SetStatus(codes.Error, "not all clients have the change")

@@ -3,9 +3,6 @@ package relay
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +57,7 @@ old_style_names: [{authority: files}]
 			if got := len(m.GetResources()) == 1; got != tt.served {
 				t.Errorf("the client is sent %v", m)
 			}
-			get := func(path string) string {
-				w := httptest.NewRecorder()
-				s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
-				return w.Body.String()
-			}
+			get := func(path string) string { return askAdmin(s.relay, path).Body.String() }
 			var authorities []AuthorityStatus
 			if err := json.Unmarshal([]byte(get("/authorities")), &authorities); err != nil {
 				t.Fatal(err)

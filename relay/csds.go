@@ -4,13 +4,14 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/csds"
@@ -91,7 +92,8 @@ func (c *ClientRights) mayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
 }
 
 // Upstream implements csds.Viewer. Old-style names are those of the partitions that the identity's own streams use:
-// an expression may have put others elsewhere for who they are.
+// an expression may have put others elsewhere for who they are. What views match does not show where rules allow it: for
+// some clients they allow the view only, and which ones is known only with a Node.
 func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 	rights := v.generation.rights.Of(v.id, v.secretsForAnyone)
 	var partitions map[cache.Scope]bool
@@ -104,7 +106,7 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 				return false
 			}
 		}
-		return rights == nil || rights.may(asked{Key: k}) == nil
+		return rights == nil || rights.may(asked{Key: k}) == nil && rights.besideView(asked{Key: k}, anyView) == nil
 	})
 	return func(yield func(downstream.Held) bool) {
 		for h := range all {
@@ -117,6 +119,9 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 		}
 	}
 }
+
+// anyView matches each view.
+func anyView(int) (bool, error) { return true, nil }
 
 // partitions are those of old-style names that the streams of the viewer's identity use.
 func (v *clientView) partitions() map[cache.Scope]bool {
@@ -135,24 +140,42 @@ func (v *clientView) partitions() map[cache.Scope]bool {
 // leafPartition is the partition of a scope, whatever is derived in it.
 func leafPartition(scope cache.Scope) cache.Scope { return partitionOf(scope.Accepted()) }
 
-// sameIdentity reports whether two clients have proven to be the same.
+// sameIdentity reports whether two clients have proven to be the same. Those that have proven nothing share one identity.
 func sameIdentity(a, b *identity.Identity) bool {
 	if a == nil {
 		a = identity.Anonymous(nil)
 	}
-	return a.Source == b.Source && a.SPIFFEID == b.SPIFFEID && a.Subject == b.Subject && slices.Equal(a.DNSNames, b.DNSNames) &&
-		(a.UID == nil) == (b.UID == nil) && (a.UID == nil || *a.UID == *b.UID)
+	if b == nil {
+		b = identity.Anonymous(nil)
+	}
+	return a.Key() == b.Key()
 }
 
 // clientCSDS returns the service for the clients of a listener.
 func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
 	return csds.New(r.ownNode, func(ctx context.Context) (csds.Viewer, error) {
+		if !r.givesCSDS(o.Door) {
+			return nil, status.Error(codes.Unimplemented, "the listener does not serve CSDS any more (csds)")
+		}
 		id, secretsForAnyone, err := r.server.Caller(ctx, o.Door)
 		if err != nil {
 			return nil, err
 		}
 		return &clientView{r, r.now(), id, secretsForAnyone}, nil
 	})
+}
+
+// givesCSDS reports whether the newest configuration has CSDS for the clients of a door: connections from before a reload
+// stay open. A listener that drains, and is not in the configuration any more, serves as before.
+func (r *Relay) givesCSDS(d *downstream.Door) bool {
+	for _, l := range r.openListeners() {
+		if l.door == d {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.config.CSDS
+		}
+	}
+	return true
 }
 
 func (r *Relay) ownNode() *corev3.Node { return r.now().node }

@@ -22,7 +22,7 @@ func (r *Relay) Follow(ctx context.Context, path string) {
 	defer running.Wait()
 	for {
 		w.Arm() // before the file is read, so that no change falls in between
-		// What counts is the text of what runs, whoever has loaded that. A file that is put back as it was
+		// What counts is the text of what runs, also if it was loaded in another way. A file that is put back as it was
 		// ends a problem.
 		if text, err := os.ReadFile(path); err != nil || !r.now().cfg.ReadFrom(text) || r.configStatus().Problem != "" {
 			_ = r.Load(ctx, ByWatch) // it logs what is wrong

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/taster"
 )
 
-// generation is what follows from one configuration. It does not change, so whoever has loaded one
+// generation is what follows from one configuration. It does not change, so code that has loaded one
 // sees one state. A reload replaces it. What is the same in the new configuration is part of the new
 // generation, too: it has the same origins, with their connections and streams.
 type generation struct {

@@ -1,7 +1,7 @@
 package relay
 
-// What is wrong with the resources that an authority has, by all rules of lint. Nothing of it is computed
-// unless somebody asks.
+// What is wrong with the resources that an authority has, by all rules of lint. It is computed for each
+// request only.
 
 import (
 	"net/http"

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -66,11 +65,7 @@ old_style_names: [{authority: files}]
 			answered[name] = true
 		}
 	}
-	get := func(query string) *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/lint?"+query, nil))
-		return w
-	}
+	get := func(query string) *httptest.ResponseRecorder { return askAdmin(s.relay, "/api/lint?"+query) }
 	var report LintReport
 	if w := get("authority=files"); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), &report) != nil {
 		t.Fatalf("status %d\n%s", w.Code, w.Body)

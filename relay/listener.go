@@ -31,7 +31,7 @@ type listener struct {
 
 	mu     sync.Mutex
 	config *configs.Listener
-	socket *socket
+	socket *socket // nil after giveUp
 	server *clientServer
 	// lost is why the socket does not accept connections any more, nil while it does.
 	lost error
@@ -73,6 +73,7 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
+		Prefetch:         l.Prefetch,
 		SecretsForAnyone: l.Secrets == configs.SecretsAnyone,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Limits:           limitsOf(l),
@@ -149,8 +150,7 @@ func (s *clientServer) serve() error {
 	} else {
 		err = s.rest.Serve(s.socket) // the socket does TLS
 	}
-	// Nobody else closes the socket.
-	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && s.turn.hasEnded() {
 		return nil
 	}
 	return err
@@ -217,12 +217,35 @@ func (l *listener) replaceServer(ctx context.Context, by *clientServer, within t
 	}()
 }
 
-// closeSocket has the listener accept no more connections. It may be called twice.
+// closeSocket has the listener accept no more connections. It may be called twice, and after giveUp.
 func (l *listener) closeSocket() {
 	l.mu.Lock()
 	s := l.socket
 	l.mu.Unlock()
-	_ = s.Close() // it may be closed already
+	l.endTurn()
+	if s != nil {
+		_ = s.Close() // it may be closed already
+	}
+}
+
+// giveUp has the listener accept no more connections, and returns its socket, which stays open. The caller holds
+// reloading.
+func (l *listener) giveUp() *socket {
+	l.mu.Lock()
+	s := l.socket
+	l.socket = nil
+	l.mu.Unlock()
+	l.endTurn()
+	return s
+}
+
+// endTurn ends the turn of the server that accepts connections, if there is one.
+func (l *listener) endTurn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server != nil {
+		_ = l.server.turn.Close() // makes no errors
+	}
 }
 
 // lose notes that a server's socket accepts no connections any more, and closes it. It returns false if the listener

@@ -18,6 +18,8 @@ type listenerPlan struct {
 	isNew      bool
 	options    downstream.ListenerOptions
 	identities *certs.Part
+	// taken says that a new listener has the socket of another one, which is gone.
+	taken bool
 	// server takes the turn of the present one; nil if that stays. socket is that of a listener that was lost, and is
 	// opened again; nil if it has its own.
 	server *clientServer
@@ -37,9 +39,9 @@ func onConnections(l *configs.Listener) string {
 	return configs.Fingerprint(c)
 }
 
-// planListeners opens the sockets of new listeners, and makes the servers of changed ones. Nothing that
-// runs changes. The errors are all that is wrong; then nothing is left open.
-func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config) (plans []*listenerPlan, errs configs.Errors) {
+// planListeners opens the sockets of new listeners, or takes them from those that are leaving, and makes the servers of
+// changed ones. Nothing that runs changes. The errors are all that is wrong; then nothing is left open.
+func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *leaving) (plans []*listenerPlan, errs configs.Errors) {
 	left := r.openListeners()
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
@@ -49,7 +51,7 @@ func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config) (plans [
 			p.listener = left[at]
 			left = slices.Delete(slices.Clone(left), at, at+1)
 		}
-		if err := r.planListener(ctx, cfg, p); err != nil {
+		if err := r.planListener(ctx, cfg, p, from); err != nil {
 			errs = append(errs, cfg.Errorf(fmt.Sprintf("listeners[%d]", i)+err.key, "%w", err.err))
 			continue
 		}
@@ -68,14 +70,14 @@ type keyError struct {
 	err error
 }
 
-func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listenerPlan) *keyError {
+func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listenerPlan, from *leaving) *keyError {
 	l := p.config
 	if p.listener == nil {
-		s, err := openTurns(ctx, l.Address, l.Mode)
+		s, taken, err := from.open(ctx, l.Address, l.Mode)
 		if err != nil {
 			return &keyError{".address", err}
 		}
-		p.isNew = true
+		p.isNew, p.taken = true, taken
 		p.listener = &listener{socket: s, address: s.address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
 	}
 	p.options = r.listenerOptions(cfg, l)
@@ -125,7 +127,7 @@ func undoListeners(plans []*listenerPlan) {
 			p.server.stop()
 			p.server.credentials.Close()
 		}
-		if p.isNew {
+		if p.isNew && !p.taken {
 			_ = p.listener.socket.Close() // nobody has it
 		}
 		if p.socket != nil {
@@ -174,7 +176,7 @@ func (r *Relay) commitListener(p *listenerPlan) {
 	if before != nil {
 		before.Close()
 	}
-	if mode != p.config.Mode {
+	if p.taken || mode != p.config.Mode {
 		r.changeMode(p.config.Address, p.config.Mode)
 	}
 	switch {

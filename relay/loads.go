@@ -140,7 +140,7 @@ type loadNames struct {
 func newLoadNames(r *Relay, c downstream.Client) *loadNames {
 	g := r.now()
 	names := r.namesOf(g, c)
-	names.lines = nil // whoever calls logs what is refused
+	names.lines = nil // loadreport logs what is refused
 	return &loadNames{names, g, r.origins, names.scope(clusterType, "")}
 }
 
@@ -242,8 +242,8 @@ type loadRoute struct {
 // Target implements upstream.LoadRoute: the active server. While it cannot be reached, the others are tried, too.
 func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
 	s := l.loads.relay.origins
-	o := s.originFor(l.scope)
-	if o == nil || !l.on() || !s.tryEnter(o) {
+	o := l.origin()
+	if o == nil || !s.tryEnter(o) {
 		return upstream.LoadTarget{}, false
 	}
 	active, connected := s.activeServer(l.scope, o)
@@ -266,7 +266,7 @@ func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
 		Reports:         o.counts.loadReports,
 		Leave:           func() { s.leave(o) },
 		Current: func() bool {
-			if s.originFor(l.scope) != o || !l.on() || !proto.Equal(l.node(o), node) {
+			if l.origin() != o || !proto.Equal(l.node(o), node) {
 				return false
 			}
 			active, connected := s.activeServer(l.scope, o)
@@ -275,10 +275,14 @@ func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
 	}, true
 }
 
-// on reports whether reports go to the authority.
-func (l *loadRoute) on() bool {
-	a, ok := l.loads.relay.now().router.Source(l.scope)
-	return ok && takesLoads(a)
+// origin returns where the reports go by the newest generation, nil if they go nowhere. It has a server that takes them.
+func (l *loadRoute) origin() *origin {
+	g := l.loads.relay.now() // once: another generation may have other servers
+	a, ok := g.router.Source(l.scope)
+	if !ok || !takesLoads(a) {
+		return nil
+	}
+	return g.origins[a.Name]
 }
 
 // node returns the Node of the scope.

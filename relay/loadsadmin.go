@@ -37,9 +37,10 @@ func (r *Relay) loadStreams() []admin.Sample {
 		connected bool
 	}
 	count := map[kind]int64{}
-	for name, o := range r.now().origins {
-		if takesLoads(o.authority) {
-			count[kind{name, true}] = 0
+	cfg := r.now().cfg
+	for i := range cfg.Authorities {
+		if a := &cfg.Authorities[i]; takesLoads(a) {
+			count[kind{a.Name, true}] = 0
 		}
 	}
 	for authority, connected := range r.loads.all() {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -151,9 +148,7 @@ func metricsAfter(t *testing.T, config string, before func(*Relay), names ...str
 		answered += len(m.GetResourceErrors())
 	}
 	before(s.relay)
-	w := httptest.NewRecorder()
-	s.relay.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
-	return w.Body.String()
+	return askAdmin(s.relay, "/metrics").Body.String()
 }
 
 // Clients can make up any number of authorities under a pattern.

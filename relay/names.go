@@ -35,8 +35,10 @@ type clientNames struct {
 	// rights are what the client may have; nil if that is everything.
 	rights *ClientRights
 	// oldStyle has the scopes of old-style names. They depend only on the type, so each is
-	// computed once.
+	// computed once. first is the first of them: very many clients have streams of one type.
 	oldStyle []*oldStyleScope
+	one      [1]*oldStyleScope // room for oldStyle
+	first    oldStyleScope
 	// logged is a bit set of the refusals that were logged for this client. lines limits
 	// these log lines for all clients together.
 	logged uint16
@@ -46,8 +48,9 @@ type clientNames struct {
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
 	used    map[cache.Scope]usedScope
-	// hashes are those of its Node, nil until they are needed.
-	hashes *nodeHashes
+	// hashes are those of its Node, if hashed.
+	hashes nodeHashes
+	hashed bool
 }
 
 // usedScope is a scope that the client uses. It is recorded only if the client is a relay.
@@ -183,7 +186,14 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 			return s
 		}
 	}
-	s := &oldStyleScope{typeURL: typeURL}
+	s := &n.first
+	if len(n.oldStyle) > 0 {
+		s = new(oldStyleScope)
+	}
+	if n.oldStyle == nil {
+		n.oldStyle = n.one[:0]
+	}
+	s.typeURL = typeURL
 	if s.partition, s.err = n.router.Partition(n.client, typeURL); s.err != nil {
 		// Whether the names exist is not known, so clients must not get NOT_FOUND.
 		why := s.err
@@ -202,13 +212,13 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
 		return false
 	}
-	if n.hashes == nil {
-		h := hashesOf(n.client.Node)
-		n.hashes = &h
+	if !n.hashed {
+		n.hashed, n.hashes = true, hashesOf(n.client.Node)
 	}
 	differ, first := n.nodes.join(p.Scope, partitionClient{
-		rule: p.Rule, generation: n.generation, fields: strings.Join(p.Upstream.Paths(), " "), hashes: *n.hashes, ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
-		node: func() *corev3.Node { return nodeFor(p.Upstream, n.client.Node) },
+		rule: p.Rule, generation: n.generation, upstream: p.Upstream, hashes: n.hashes,
+		node:    func() *corev3.Node { return nodeFor(p.Upstream, n.client.Node) },
+		ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
 	})
 	if differ != 0 {
 		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",

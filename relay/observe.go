@@ -51,7 +51,7 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Admission.Waited })},
 		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Admission.Refused })},
 		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().SentAway })},
-		{r.metrics.Gauge, "xds_relay.downstream.lost_listeners", "Listeners whose sockets have failed, so that they accept no connections.", r.lostListeners},
+		{r.metrics.Gauge, "xds_relay.downstream.lost_listeners", "Listeners whose sockets have failed, so that they accept no connections, the admin listener among them.", r.lostListeners},
 		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
 			one(func() int { return r.cache.Stats().Entries })},
 		{r.metrics.Gauge, "xds_relay.cache.sets", "Cached wildcards and globs.",
@@ -65,6 +65,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.collections.failures", "Collections that could not be read for a view, and entries of collections that could not be used.",
 			one(r.derived.Failures)},
 		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams to control planes.", r.upstreamStreams},
+		{r.metrics.Gauge, "grpc.xds_client.resources", "Resources that the relay has requested as an xDS client, by their state.", r.requestedResources},
 		{r.metrics.Counter, "xds_relay.upstream.switches", "How often an authority switched to another of its servers.",
 			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.switches }) }},
 		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
@@ -76,7 +77,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
 	}
-	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.loadInstruments()) {
+	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.loadInstruments(), r.prefetchInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}
@@ -266,6 +267,8 @@ type AuthorityStatus struct {
 	Directory *DirectoryStatus `json:"directory,omitempty"`
 	// Held are the sets of which the guard keeps members.
 	Held []HeldStatus `json:"held,omitempty"`
+	// Affected are the clients for which no server of it can be reached, in /api/authority.
+	Affected *Affected `json:"affected,omitempty"`
 }
 
 // StreamStatus is one stream to a control plane.
@@ -289,6 +292,9 @@ type StreamStatus struct {
 	NACKs         uint64    `json:"nacks"`
 	Errors        uint64    `json:"resource_errors"`
 	LastError     string    `json:"last_error,omitempty"`
+	// LastErrorAt is when LastError was, and Failures how often in a row since the stream was open.
+	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
+	Failures    int        `json:"failures,omitempty"`
 }
 
 // DirectoryStatus is a directory of resource files.
@@ -343,7 +349,10 @@ func (r *Relay) authorities() []AuthorityStatus {
 				Parameters: loglines.Clip(scope.Params),
 				Node:       node, NodesDiffer: differ.fields(),
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
-				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError,
+				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
+			}
+			if !st.LastErrorAt.IsZero() {
+				view.LastErrorAt = &st.LastErrorAt
 			}
 			if st.TypeURL != "" {
 				view.Type = xdstype.Word(st.TypeURL)

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -19,23 +18,29 @@ import (
 
 // operator is the admin listener: a turn of a socket and its server.
 type operator struct {
-	config      configs.Admin
-	sockets     *socket
-	turn        *turn
-	socket      net.Listener // the turn, with limits and TLS
-	address     string
-	http        *http.Server
-	credentials *certs.Part
+	config  configs.Admin
+	sockets *socket
+	// opened says that the socket was opened for it, and taken, that it was a client listener's. Otherwise it was that of
+	// the admin listener before it.
+	opened, taken bool
+	turn          *turn
+	socket        net.Listener // the turn, with limits and TLS
+	address       string
+	http          *http.Server
+	credentials   *certs.Part
+	// lost is why the socket does not accept connections any more, nil while it does. Relay.listening guards it.
+	lost error
 }
 
 // planOperator returns the admin listener of a configuration, nil if it has none: the present one if it
-// stays as it is, or another one, which serves nobody yet.
-func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config) (*operator, *configs.Error) {
+// stays as it is, or another one, which serves nobody yet. One that was lost is opened again, or stays lost.
+func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *leaving) (*operator, *configs.Error) {
 	o, before := &cfg.Admin, r.theOperator()
 	if o.Address == "" {
 		return nil, nil
 	}
-	if before != nil && configs.Fingerprint(before.config) == configs.Fingerprint(o) {
+	lost := r.lostOperator()
+	if before != nil && lost == nil && configs.Fingerprint(before.config) == configs.Fingerprint(o) {
 		return before, nil
 	}
 	n := &operator{config: *o, credentials: r.credentials.Part()}
@@ -57,18 +62,26 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config) (*operato
 		}
 		tlsConfig, certificate = listener.Config(), listener.Certificate
 	}
-	if before != nil && before.config.Address == o.Address {
-		n.sockets = before.sockets
-	} else {
-		var err error
-		if n.sockets, err = openTurns(ctx, o.Address, o.Mode); err != nil {
+	stays := before != nil && before.config.Address == o.Address
+	var err error
+	switch {
+	case !stays:
+		if n.sockets, n.taken, err = from.open(ctx, o.Address, o.Mode); err != nil {
 			return failed("admin.address", "%w", err)
 		}
+		n.opened = !n.taken
+	case lost == nil:
+		n.sockets = before.sockets
+	default:
+		if n.sockets, err = openTurns(ctx, before.address, o.Mode); err != nil {
+			n.sockets, n.lost = before.sockets, lost // that is no reason to refuse a configuration
+		}
+		n.opened = n.lost == nil
 	}
 	n.address = n.sockets.address
 	// What localhost means is for the host's resolver to say.
 	if err := o.Exposed(n.address); err != nil {
-		if before == nil || n.sockets != before.sockets {
+		if n.opened {
 			_ = n.sockets.Close()
 		}
 		return failed("admin.address", "%s leads to %w", o.Address, err)
@@ -89,13 +102,14 @@ func (r *Relay) undoOperator(n *operator) {
 		return
 	}
 	n.credentials.Close()
-	if before == nil || n.sockets != before.sockets {
+	if n.opened {
 		_ = n.sockets.Close()
 	}
 }
 
-// commitOperator has the admin listener be as planned. The one before answers the requests that it has.
-func (r *Relay) commitOperator(n *operator) {
+// commitOperator has the admin listener be as planned. The one before answers the requests that it has. Its socket is
+// closed, unless another listener has taken it.
+func (r *Relay) commitOperator(n *operator, taken bool) {
 	r.listening.Lock()
 	before := r.operator
 	r.operator = n
@@ -105,18 +119,18 @@ func (r *Relay) commitOperator(n *operator) {
 	if before == n {
 		return
 	}
+	if n != nil && !n.opened && (n.taken || n.config.Mode != before.config.Mode) {
+		r.changeMode(n.config.Address, n.config.Mode)
+	}
 	if before != nil {
-		if n != nil && n.sockets == before.sockets && n.config.Mode != before.config.Mode {
-			r.changeMode(n.config.Address, n.config.Mode)
-		}
 		_ = before.turn.Close() // makes no errors
-		if n == nil || n.sockets != before.sockets {
+		if !taken && (n == nil || n.sockets != before.sockets) {
 			_ = before.sockets.Close()
 		}
 		go before.finish()
 	}
-	if n != nil && running != nil {
-		running.serveOperator(n)
+	if n != nil && n.lost == nil && running != nil {
+		r.serveOperator(running, n)
 	}
 }
 
@@ -127,12 +141,13 @@ func (r *Relay) theOperator() *operator {
 	return r.operator
 }
 
-// serve serves until the listener is stopped, or fails.
+// serve serves until the server's turn ends, or it fails.
 func (o *operator) serve() error {
-	if err := o.http.Serve(o.socket); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("admin listener: %w", err)
+	err := o.http.Serve(o.socket)
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && o.turn.hasEnded() {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // finish ends the server when its requests are answered, or a while has passed.

@@ -91,9 +91,27 @@ func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 			s.leave(o)
 			return nil, g.cfg.Errorf(fmt.Sprintf("authorities[%d].servers[%d]", at, i), "%w", err)
 		}
-		o.servers = append(o.servers, originServer{server, conn, upstream.NewPresence(server.Address, s.log.With("authority", a.Name))})
+		presence := upstream.NewPresence(server.Address, s.log.With("authority", a.Name))
+		if was := p.before.presenceOf(a.Name, peerOf(server)); was != nil {
+			presence.Inherit(was)
+		}
+		o.servers = append(o.servers, originServer{server, conn, presence})
 	}
 	return o, nil
+}
+
+// presenceOf returns the Presence of a control plane as a server of an authority, nil if it is none. What the control plane
+// serves for other authorities may come from elsewhere, as through a relay. g may be nil.
+func (g *generation) presenceOf(authority string, of peer) *upstream.Presence {
+	if g == nil || g.origins[authority] == nil {
+		return nil
+	}
+	for _, server := range g.origins[authority].servers {
+		if peerOf(server.config) == of {
+			return server.presence
+		}
+	}
+	return nil
 }
 
 // connect returns the connection to a server, for one more use. One goroutine calls it at a time.

@@ -116,13 +116,22 @@ func (s *origins) isNewest(o *origin) bool {
 	return s.newest.Load().origins[o.authority.Name] == o
 }
 
-// print returns what tells whether the source of a scope is the one that the newest generation would
+// print returns a text that is equal if the source of a scope is the one that the newest generation would
 // open.
 func (s *origins) print(scope cache.Scope) string {
 	if o := s.originFor(scope); o != nil {
 		return o.print
 	}
 	return ""
+}
+
+// planeOf returns what tells the control plane of a scope from others: that which is asked first. It is nil if the
+// scope has none.
+func (s *origins) planeOf(scope cache.Scope) any {
+	if o := s.originFor(scope); o != nil && len(o.servers) > 0 {
+		return o.servers[0].conn
+	}
+	return nil
 }
 
 // open returns the source of a scope, and its print. node is the Node that the source sends: see
@@ -154,7 +163,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	s.noteOpened(scope, o)
 	opened := &openSource{guardedSource: f, scope: scope, origins: s, origin: o}
 	if gated {
-		s.rollouts.Tells(scope, f)
+		s.rollouts.RejectsTo(scope, f)
 		return &gatedSource{opened, s.rollouts, scope}, o.print
 	}
 	return opened, o.print

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,15 +56,24 @@ type HeldResource struct {
 	Version string `json:"version,omitempty"`
 	Bytes   int    `json:"bytes,omitempty"`
 	// Rejected is the version that the client rejected, and Reason its words.
-	Rejected string     `json:"rejected_version,omitempty"`
-	Reason   string     `json:"reason,omitempty"`
-	At       *time.Time `json:"rejected_at,omitempty"`
-	Error    string     `json:"error,omitempty"`
-	Sent     *time.Time `json:"sent,omitempty"`
-	Pending  bool       `json:"pending,omitempty"`
-	Stale    bool       `json:"stale,omitempty"`
-	KeptBack bool       `json:"kept_back,omitempty"`
-	Members  int        `json:"members,omitempty"`
+	Rejected string `json:"rejected_version,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	// Blame says whether the words blame it: named, only (it was alone in the response), other (they name Blamed of the
+	// same response, and not it) or unclear.
+	Blame  string   `json:"blame,omitempty"`
+	Blamed []string `json:"blamed,omitempty"`
+	// Earlier is what the client has of what it has rejected: held (an earlier version) or none; empty if that is not
+	// known. EarlierVersion is that version, and with EarlierOfType the one of the whole type.
+	Earlier        string     `json:"earlier,omitempty"`
+	EarlierVersion string     `json:"earlier_version,omitempty"`
+	EarlierOfType  bool       `json:"earlier_of_type,omitempty"`
+	At             *time.Time `json:"rejected_at,omitempty"`
+	Error          string     `json:"error,omitempty"`
+	Sent           *time.Time `json:"sent,omitempty"`
+	Pending        bool       `json:"pending,omitempty"`
+	Stale          bool       `json:"stale,omitempty"`
+	KeptBack       bool       `json:"kept_back,omitempty"`
+	Members        int        `json:"members,omitempty"`
 	// Resource is the resource of an authority behind it.
 	Resource *ResourceRef `json:"resource,omitempty"`
 }
@@ -82,11 +90,7 @@ func (h *HeldResource) Bad() bool {
 // Notes returns what is to say besides the state.
 func (h *HeldResource) Notes() (notes []string) {
 	if h.Reason != "" {
-		has := ""
-		if h.Has {
-			has = ", and goes on with version " + strconv.Quote(h.Version)
-		}
-		notes = append(notes, fmt.Sprintf("rejects version %q: %s%s", h.Rejected, h.Reason, has))
+		notes = append(notes, h.rejection())
 	}
 	if h.Error != "" {
 		notes = append(notes, h.Error)
@@ -109,7 +113,7 @@ func (h *HeldResource) Words() string {
 		"requested":      "the client has requested it, and was sent nothing yet",
 		"unanswered":     fmt.Sprintf("the client was sent version %q, and has not answered", h.Version),
 		"acked":          fmt.Sprintf("the client has version %q, and has acknowledged it", h.Version),
-		"nacked":         fmt.Sprintf("the client rejects version %q", h.Rejected),
+		"nacked":         fmt.Sprintf("the client has rejected version %q", h.Rejected),
 		"does_not_exist": "the client was sent that it does not exist",
 		"failed":         "the client was sent an error",
 		"timed_out":      "the control plane has not answered in time",
@@ -118,7 +122,7 @@ func (h *HeldResource) Words() string {
 		text = fmt.Sprintf("the client has %d members of it, and has acknowledged them", h.Members)
 	}
 	if h.Reason != "" {
-		text += ": " + h.Reason
+		text += ": it " + h.rejection()
 	}
 	if h.Error != "" {
 		text += ": " + h.Error
@@ -148,6 +152,13 @@ func viewOfHeld(h *downstream.Held) HeldResource {
 	if n := h.NACK; n != nil {
 		v.Reason, v.At = words(n.Reason), &n.At
 		v.Rejected = cmp.Or(v.Rejected, loglines.Clip(n.Version))
+	}
+	switch h.Earlier {
+	case session.EarlierHeld:
+		v.Earlier, v.EarlierVersion = "held", loglines.Clip(h.EarlierVersion)
+		v.EarlierOfType = h.EarlierOfType
+	case session.EarlierNone:
+		v.Earlier = "none"
 	}
 	if !h.Sent.IsZero() {
 		v.Sent = &h.Sent
@@ -193,19 +204,25 @@ func (r *Relay) clientOf(q url.Values, key string) (*downstream.Inspected, error
 // mostHeld bounds what is read of one client for a page.
 const mostHeld = 200_000
 
-// heldUnder returns what a client holds under a name, a wildcard or a glob, nil if it has not subscribed to that.
-func (r *Relay) heldUnder(c *downstream.Inspected, typeURL, name string) *HeldResource {
-	n := 0
+// heldUnder returns what a client holds under a name, a wildcard or a glob, nil if it has not subscribed to that. It
+// may be denied a name, and have it as a member of a wildcard or glob.
+func (r *Relay) heldUnder(c *downstream.Inspected, typeURL, name string) (found *HeldResource) {
+	n, blame := 0, newBlamed(c)
 	for h := range c.Held(typeURL) {
 		if n++; n > mostHeld {
-			return nil
+			break
 		}
-		if !h.Covered && (h.Name == name || h.Name == "" && h.Subscription == name) {
-			v := viewOfHeld(&h)
-			return &v
+		if h.Covered || h.Name != name && (h.Name != "" || h.Subscription != name) {
+			continue
+		}
+		if v := blame.view(&h); v.Has || found == nil {
+			found = &v
+		}
+		if found.Has {
+			break
 		}
 	}
-	return nil
+	return found
 }
 
 // clientView answers a query for one client: stream or client, search, type, from, limit.
@@ -238,7 +255,8 @@ func (r *Relay) clientView(q url.Values) (*ClientView, error) {
 	}
 	first, last := int(min(from, mostHeld)), int(min(from, mostHeld)+max(min(rows, mostRows), 1)) //nolint:gosec // they are small
 	var wrong, fine []HeldResource
-	tree := newClientTree(r)
+	blame := newBlamed(c)
+	tree := newClientTree(r, blame)
 	wanted := strings.ToLower(v.Search)
 	n := 0
 	for h := range c.Held("") {
@@ -258,7 +276,7 @@ func (r *Relay) clientView(q url.Values) (*ClientView, error) {
 		switch {
 		case bad:
 			if v.Wrong++; len(wrong) <= last {
-				wrong = append(wrong, viewOfHeld(&h))
+				wrong = append(wrong, blame.view(&h))
 			}
 		case len(fine) <= last:
 			fine = append(fine, viewOfHeld(&h))
@@ -289,6 +307,8 @@ type TreeNode struct {
 	Below    []*TreeNode  `json:"below,omitempty"`
 	// Wrong says that something is wrong here or below.
 	Wrong bool `json:"wrong,omitempty"`
+	// NamesAbsent is how many resources it names that do not exist.
+	NamesAbsent int `json:"names_absent,omitempty"`
 }
 
 const (
@@ -301,6 +321,7 @@ const (
 // clientTree makes the tree of what a client holds.
 type clientTree struct {
 	relay *Relay
+	blame *blamed
 	held  map[graph.ID]*downstream.Held
 	// spelled has the xdstp names by their canonical spelling.
 	spelled map[graph.ID]graph.ID
@@ -314,8 +335,8 @@ type clientTree struct {
 	lacks int
 }
 
-func newClientTree(r *Relay) *clientTree {
-	return &clientTree{relay: r, held: map[graph.ID]*downstream.Held{}, spelled: map[graph.ID]graph.ID{}, wilds: map[string]bool{}, shown: map[graph.ID]bool{}}
+func newClientTree(r *Relay, blame *blamed) *clientTree {
+	return &clientTree{relay: r, blame: blame, held: map[graph.ID]*downstream.Held{}, spelled: map[graph.ID]graph.ID{}, wilds: map[string]bool{}, shown: map[graph.ID]bool{}}
 }
 
 // add takes what the client holds.
@@ -418,7 +439,7 @@ func (t *clientTree) node(id graph.ID, path string, depth int) *TreeNode {
 		t.absent(n, id)
 		return n
 	}
-	v := viewOfHeld(h)
+	v := t.blame.view(h)
 	n.Held, n.State, n.Resource, n.Wrong = &v, v.State, v.Resource, v.Bad()
 	n.Detail = detailOf(h)
 	if t.shown[id] {
@@ -445,6 +466,9 @@ func (t *clientTree) node(id graph.ID, path string, depth int) *TreeNode {
 		}
 		below := t.node(target, to.Path, depth+1)
 		n.Wrong = n.Wrong || below.Wrong
+		if below.State == "missing" {
+			n.NamesAbsent++
+		}
 		n.Below = append(n.Below, below)
 	}
 	return n
@@ -455,7 +479,7 @@ func (t *clientTree) absent(n *TreeNode, id graph.ID) {
 	n.State = "not_requested"
 	if t.wilds[id.TypeURL] {
 		n.State, n.Wrong = "missing", true
-		n.Detail = "the wildcard, which has everything of the type, does not have it"
+		n.Detail = "the wildcard has everything of the type, and not this"
 		t.lacks++
 	}
 }

@@ -5,11 +5,13 @@ package relay
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/admin/page"
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
 )
@@ -54,6 +56,10 @@ type ClientList struct {
 	// Search and State are what was wanted.
 	Search string `json:"search,omitempty"`
 	State  string `json:"state,omitempty"`
+	// Authority, if not "", is the authority that they use. Unreachable says that they use a part of it of which no
+	// server can be reached.
+	Authority   string `json:"authority,omitempty"`
+	Unreachable bool   `json:"unreachable,omitempty"`
 }
 
 // Rejected returns the rejection of the client that still counts, nil if there is none.
@@ -63,8 +69,10 @@ func (t *TypeStatus) Rejected() *RejectionStatus {
 
 // RejectionStatus is a client's NACK of a response that it has not accepted since.
 type RejectionStatus struct {
-	Reason  string    `json:"reason"`
-	At      time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+	// Since is when the first of the client's NACKs came that it has not made up for. At is that of the last one.
+	Since   time.Time `json:"since"`
 	Version string    `json:"version,omitempty"`
 	// Names are some of those that were new in the response.
 	Names []string `json:"names,omitempty"`
@@ -74,7 +82,7 @@ func viewOfRejection(n *downstream.LastNACK) *RejectionStatus {
 	if n == nil {
 		return nil
 	}
-	v := &RejectionStatus{Reason: words(n.Reason), At: n.At, Version: loglines.Clip(n.Version)}
+	v := &RejectionStatus{Reason: words(n.Reason), At: n.At, Since: n.Since, Version: loglines.Clip(n.Version)}
 	for _, name := range n.Names.First {
 		v.Names = append(v.Names, loglines.ClipTo(name, 200))
 	}
@@ -130,11 +138,13 @@ func (r *Relay) clientList(q url.Values) (*ClientList, error) {
 	}
 	rows = max(min(rows, mostRows), 1)
 	wanted := strings.ToLower(list.Search)
-	for c := range r.server.DescribeAfter(after) {
-		if !matches(&c, wanted) {
+	list.Authority, list.Unreachable = q.Get("authority"), q.Get("unreachable") == "true"
+	uses := r.usesAuthority(list.Authority, list.Unreachable)
+	for c := range r.server.Inspect(after) {
+		if !matches(&c.ClientStatus, wanted) || !uses(c) {
 			continue
 		}
-		h := headOf(&c)
+		h := headOf(&c.ClientStatus)
 		row := ClientRow{ClientStatus: h.ClientStatus, Who: h.identity, State: h.state()}
 		if list.State != "" && row.State != list.State {
 			continue
@@ -149,6 +159,25 @@ func (r *Relay) clientList(q url.Values) (*ClientList, error) {
 		list.Clients = append(list.Clients, row)
 	}
 	return list, nil
+}
+
+// usesAuthority returns what reports whether a client uses an authority, or a part of it of which no server can be
+// reached. All clients use "".
+func (r *Relay) usesAuthority(name string, unreachable bool) func(*downstream.Inspected) bool {
+	if name == "" {
+		return func(*downstream.Inspected) bool { return true }
+	}
+	if unreachable {
+		down := r.cutOff()[name]
+		return func(c *downstream.Inspected) bool { return uses(c, down) }
+	}
+	router := r.now().router
+	return func(c *downstream.Inspected) bool {
+		return slices.ContainsFunc(c.Scopes(), func(s cache.Scope) bool {
+			a, ok := router.Source(plainScope(s))
+			return ok && a.Name == name
+		})
+	}
 }
 
 // matches reports whether a client is one that an operator searches: by a part of its node id, cluster, address
@@ -194,7 +223,11 @@ func (r *Relay) clientCalled(name string) (stream uint64, err error) {
 	}
 	var exact, similar []*clientHead
 	number := strings.TrimPrefix(name, "#")
+	const mostNamed = 5 // in the error
 	for c := range r.server.Describe() {
+		if len(exact) > mostNamed {
+			break
+		}
 		switch {
 		case c.Node.GetId() == name, strings.HasPrefix(name, "#") && strconv.FormatUint(c.Stream, 10) == number:
 			exact = append(exact, headOf(&c))
@@ -211,7 +244,7 @@ func (r *Relay) clientCalled(name string) (stream uint64, err error) {
 		return 0, page.Missing(fmt.Sprintf("no client has the node id %q, or anything like it", loglines.ClipTo(name, 200)))
 	case len(found) > 1:
 		var streams []string
-		for _, c := range found[:min(len(found), 5)] {
+		for _, c := range found[:min(len(found), mostNamed)] {
 			streams = append(streams, fmt.Sprintf("#%d (node %q, %s, %s)", c.Stream, c.Node, c.Peer, c.Form))
 		}
 		return 0, &page.Error{Status: 409, Text: fmt.Sprintf("%q is more than one stream: say which, %s", loglines.ClipTo(name, 200), strings.Join(streams, ", "))}

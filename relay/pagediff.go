@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -61,28 +62,15 @@ func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
 	}
 	d := &ClientDifference{A: row(a), B: row(b), Differences: []HeldDifference{}}
 	of, cut := holds(a)
-	d.Cut = cut
+	other, otherCut := holds(b)
+	d.Cut = cut || otherCut
 	var different []heldName
-	other := map[heldName]*downstream.Held{}
-	n := 0
-	for h := range b.Held("") {
-		if n++; n > mostHeld {
-			d.Cut = true
-			break
-		}
-		if h.Name == "" || h.Covered {
-			continue
-		}
-		name := heldName{h.TypeURL, h.Name}
-		if mine := of[name]; mine != nil && alike(mine, &h) {
+	for name, h := range other {
+		if mine := of[name]; mine != nil && alike(mine, h) {
 			d.Same++
-			delete(of, name)
-			continue
-		}
-		if other[name] == nil {
+		} else {
 			different = append(different, name)
 		}
-		other[name] = &h
 	}
 	for name := range of {
 		if other[name] == nil {
@@ -97,7 +85,8 @@ func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
 	return d, nil
 }
 
-// holds returns what a client holds by name.
+// holds returns what a client holds by name. A name that it may not have may be a member of a wildcard or glob that it
+// may have: then it has the member.
 func holds(c *downstream.Inspected) (of map[heldName]*downstream.Held, cut bool) {
 	of = map[heldName]*downstream.Held{}
 	n := 0
@@ -105,8 +94,9 @@ func holds(c *downstream.Inspected) (of map[heldName]*downstream.Held, cut bool)
 		if n++; n > mostHeld {
 			return of, true
 		}
-		if h.Name != "" && !h.Covered {
-			of[heldName{h.TypeURL, h.Name}] = &h
+		name := heldName{h.TypeURL, h.Name}
+		if before := of[name]; h.Name != "" && !h.Covered && (before == nil || before.Resource == nil) {
+			of[name] = &h
 		}
 	}
 	return of, false
@@ -120,6 +110,11 @@ func sameContent(a, b *cache.Resource) bool {
 	return a == b || a != nil && b != nil && a.Hash() == b.Hash()
 }
 
+// lacks reports whether a client has nothing of a resource. One that has rejected it may have what came before.
+func lacks(h *downstream.Held) bool {
+	return h == nil || h.Resource == nil && h.State != session.Nacked && (h.State != session.Acked || h.Version == "")
+}
+
 func compareHeld(name heldName, a, b *downstream.Held, contents bool) HeldDifference {
 	d := HeldDifference{Type: typeWord(name.typeURL), Name: loglines.ClipTo(name.name, longestLink), What: "content"}
 	if a != nil {
@@ -131,11 +126,11 @@ func compareHeld(name heldName, a, b *downstream.Held, contents bool) HeldDiffer
 		d.B = &v
 	}
 	switch {
-	case b == nil:
+	case lacks(b) && !lacks(a):
 		d.What = "only_a"
-	case a == nil:
+	case lacks(a) && !lacks(b):
 		d.What = "only_b"
-	case sameContent(a.Resource, b.Resource):
+	case a == nil || b == nil || sameContent(a.Resource, b.Resource):
 		d.What = "state"
 	case contents && a.Resource != nil && b.Resource != nil:
 		d.Lines = difference("a", versionOf(a.Resource, name.name), "b", versionOf(b.Resource, name.name))

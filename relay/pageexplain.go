@@ -7,10 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/xds-relay/xds-relay/admin/page"
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
@@ -145,138 +143,7 @@ func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, na
 		e.stop("name", "", "the name is not served: %v", err)
 		return
 	}
-	r.explainTopic(e, k.Key, 0)
-}
-
-// mostRedirects is how many redirects an explanation follows.
-const mostRedirects = 10
-
-// explainTopic explains what the relay knows of a name.
-func (r *Relay) explainTopic(e *Explanation, k cache.Key, depth int) {
-	if k.Scope.Derived != "" && r.now().router.ViewSources(k.Scope) != nil {
-		e.say("view", "", "a view puts it together from other collections")
-		r.explainState(e, k)
-		return
-	}
-	leaf := k
-	leaf.Scope = k.Scope.Accepted()
-	ref := refOf(leaf)
-	e.Resource = &ref
-	if !r.explainSource(e, leaf) {
-		return
-	}
-	r.explainGates(e, leaf)
-	if i, known := r.cache.Look(leaf); known && i.Resource != nil {
-		if to := i.Resource.Redirect(); to != "" {
-			e.say("redirect", ref.Page(), "its authority redirects it to %s", loglines.ClipTo(to, 200))
-			next, err := xdstpKey(r.now().router.Xdstp, k.TypeURL, to)
-			switch {
-			case err != nil:
-				e.stop("redirect", "", "that cannot be followed: %v", err)
-			case depth >= mostRedirects:
-				e.stop("redirect", "", "that is more than %d redirects", mostRedirects)
-			default:
-				r.explainTopic(e, next, depth+1)
-			}
-			return
-		}
-		if own := i.Resource.OwnName(); own != "" && own != leaf.Name {
-			e.say("alias", "", "the name is an alias: the resource's own name is %s", loglines.ClipTo(own, 200))
-		}
-	}
-	r.explainState(e, leaf)
-}
-
-// explainSource explains where the resources of a scope come from. It returns false if that ends the explanation.
-func (r *Relay) explainSource(e *Explanation, k cache.Key) bool {
-	a, ok := r.now().router.Source(k.Scope)
-	if !ok {
-		e.stop("source", "", "authority %q is not configured", k.Scope.Authority)
-		return false
-	}
-	at := authorityPage(a.Name)
-	if a.Directory != "" {
-		return true
-	}
-	if since, down := r.origins.reachability.Unreachable(k.Scope); down {
-		e.say("source", at, "no server of authority %q can be reached since %s", a.Name, since.Format(time.DateTime))
-	}
-	streams := r.origins.statuses()[k.Scope]
-	if len(streams) == 0 {
-		e.say("source", at, "no stream to authority %q is open for it: no client has requested something there", a.Name)
-	}
-	for _, st := range streams {
-		switch {
-		case st.Connected:
-			e.say("source", at, "a stream to server %s is open since %s (%s)", st.server.Address, st.Since.Format(time.DateTime), st.Protocol)
-		case st.Subscriptions > 0 && st.LastError != "":
-			e.say("source", at, "the stream to server %s is lost since %s: %s", st.server.Address, st.Since.Format(time.DateTime), st.LastError)
-		}
-	}
-	return true
-}
-
-// explainGates explains what stands between the source and clients.
-func (r *Relay) explainGates(e *Explanation, k cache.Key) {
-	for _, of := range r.held() {
-		for _, h := range of {
-			if h.Key.Scope == k.Scope && h.Key.TypeURL == k.TypeURL {
-				e.say("guard", authorityPage(k.Scope.Authority), "the guard keeps %d members of %q that the control plane left out, until %s", h.Members, h.Key.Name, h.Until.Format(time.DateTime))
-			}
-		}
-	}
-	newest, waits := r.rollouts.Newest(k)
-	switch {
-	case !waits:
-	case newest == nil:
-		e.say("rollout", "/rollout", "a rollout keeps its removal back until all clients have the new state")
-	default:
-		e.say("rollout", "/rollout", "a rollout keeps version %q back from clients whose turn has not come", loglines.ClipTo(newest.Version(), 200))
-	}
-}
-
-// explainState explains what the relay has of a name.
-func (r *Relay) explainState(e *Explanation, k cache.Key) {
-	at := ""
-	if e.Resource != nil && k.Scope.Derived == "" {
-		at = e.Resource.Page()
-	}
-	if k.IsSet() {
-		members, status, known := r.cache.LookSet(k)
-		switch {
-		case !known:
-			e.stop("cache", "", "no client has requested it")
-		case status != cache.Present:
-			e.stop("cache", "", "it is %s: the authority has not answered", status)
-		default:
-			e.say("cache", "", "the relay has %d members of it", members)
-		}
-		return
-	}
-	i, known := r.cache.Look(k)
-	switch {
-	case !known:
-		e.stop("cache", "", "the relay does not have it: no client has requested it")
-	case i.Status == cache.Absent && i.Set != "":
-		e.stop("cache", at, "it does not exist: the authority sends everything of the type, and it is not part of that")
-	case i.Status == cache.Absent && i.Err != nil:
-		e.stop("cache", at, "it does not exist: %s", errorText(i.Err))
-	case i.Status == cache.Absent:
-		e.stop("cache", at, "it does not exist: the authority says so")
-	case i.Status == cache.Failed:
-		e.stop("cache", at, "it could not be fetched: %s", errorText(i.Err))
-	case i.Status == cache.Requested:
-		e.stop("cache", at, "the relay has requested it, and the authority has not answered")
-	default:
-		stale := ""
-		if i.Stale {
-			stale = ", from the store: no control plane has said since the relay began that it is still so"
-		}
-		e.say("cache", at, "the relay has version %q, %d bytes%s", loglines.ClipTo(i.Resource.Version(), 200), len(i.Resource.Value()), stale)
-		if i.Err != nil {
-			e.say("cache", at, "nothing newer could be fetched: %s", errorText(i.Err))
-		}
-	}
+	r.explainTopic(e, asks, k.Key, 0)
 }
 
 // explainHeld explains what the client has been sent.
@@ -294,6 +161,9 @@ func (r *Relay) explainHeld(e *Explanation, c *downstream.Inspected, typeURL, na
 	}
 	e.Held = h
 	e.Has = h.Has
+	if h.Subscription != name {
+		e.say("sent", "", "the client has it as a member of %q, to which it has subscribed", loglines.ClipTo(h.Subscription, 200))
+	}
 	e.say("sent", clientPage(c.Stream), "%s", h.Words())
 	if e.Verdict != "" && !h.Has {
 		e.Verdict = "the client does not have it: " + e.Verdict

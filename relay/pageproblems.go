@@ -26,6 +26,11 @@ type Problem struct {
 	// Text says what is wrong, in one sentence.
 	Text  string     `json:"text"`
 	Since *time.Time `json:"since,omitempty"`
+	// Last is when it was seen or tried last, if that is later.
+	Last *time.Time `json:"last,omitempty"`
+	// Affects says how many clients lack something because of it, and Who is the page that lists them.
+	Affects string `json:"affects,omitempty"`
+	Who     string `json:"who,omitempty"`
 	// Page is the path and query of the page that shows more.
 	Page string `json:"page"`
 }
@@ -39,12 +44,20 @@ type problems struct {
 	more int
 }
 
-func (p *problems) add(severity string, since time.Time, page, format string, args ...any) {
+func (p *problems) add(severity string, since time.Time, page, format string, args ...any) *Problem {
 	one := Problem{Severity: severity, Text: words(fmt.Sprintf(format, args...)), Page: page}
 	if !since.IsZero() {
 		one.Since = &since
 	}
 	p.all = append(p.all, one)
+	return &p.all[len(p.all)-1]
+}
+
+// last notes when a problem was seen last.
+func (p *Problem) last(at time.Time) {
+	if !at.IsZero() && p.Since != nil && at.Sub(*p.Since) >= time.Second {
+		p.Last = &at
+	}
 }
 
 // few calls f for the first of a list, and counts the others.
@@ -68,7 +81,7 @@ type overviews struct {
 	newest *RelayStatus
 }
 
-// RelayStatus is the relay as a whole, as /api/overview shows it.
+// RelayStatus is the relay as a whole, as /api/status shows it.
 type RelayStatus struct {
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
@@ -110,10 +123,10 @@ func (r *Relay) lookAround() *RelayStatus {
 	p := &problems{}
 	r.relayProblems(p, s)
 	down := r.outages(p, s.Authorities)
+	rolloutProblems(p, s.Rollouts)
 	for i := range s.Authorities {
 		authorityProblems(p, &s.Authorities[i], down[s.Authorities[i].Authority])
 	}
-	rolloutProblems(p, s.Rollouts)
 	r.clientProblems(p)
 	s.Unread = r.referenceProblems(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return cmp.Compare(a.Severity, b.Severity) }) // error, warning
@@ -143,17 +156,16 @@ type outage struct {
 
 // outages adds and returns the authorities of which no server can be reached.
 func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]outage {
-	router, down := r.now().router, map[string]outage{}
-	for scope, since := range r.origins.reachability.Down() {
-		a, ok := router.Source(scope)
-		if !ok {
-			continue
+	down, unreachable := map[string]outage{}, r.cutOff()
+	affected, all := r.countAffected(unreachable)
+	for name, scopes := range unreachable {
+		o := outage{scopes: len(scopes)}
+		for _, since := range scopes {
+			if o.since.IsZero() || since.Before(o.since) {
+				o.since = since
+			}
 		}
-		o := down[a.Name]
-		if o.scopes++; o.since.IsZero() || since.Before(o.since) {
-			o.since = since
-		}
-		down[a.Name] = o
+		down[name] = o
 	}
 	few(p, authorities, func(a AuthorityStatus) {
 		o, is := down[a.Authority]
@@ -168,16 +180,36 @@ func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]o
 		if n := partitionsOf(&a); n > o.scopes {
 			of = fmt.Sprintf(" for %d of %d partitions", o.scopes, n)
 		}
-		why := ""
+		why, last := "", time.Time{}
 		for i := range a.Streams {
-			if st := &a.Streams[i]; !st.Connected && st.LastError != "" {
+			st := &a.Streams[i]
+			if st.Connected || st.LastError == "" {
+				continue
+			}
+			if why == "" {
 				why = ": " + st.LastError
-				break
+			}
+			if st.LastErrorAt != nil && st.LastErrorAt.After(last) {
+				last = *st.LastErrorAt
 			}
 		}
-		p.add(SeverityError, o.since, page, "authority %q: no server can be reached%s%s", a.Authority, of, why)
+		one := p.add(SeverityError, o.since, page, "authority %q: no server can be reached%s%s", a.Authority, of, why)
+		one.last(last)
+		one.Affects, one.Who = affects(affected[a.Authority], all), affectedPage(a.Authority)
 	})
 	return down
+}
+
+// affects says how many clients something affects. all says that all were looked at.
+func affects(n int, all bool) string {
+	text := fmt.Sprintf("%d clients are affected", n)
+	if n == 1 {
+		text = "1 client is affected"
+	}
+	if !all {
+		text = "at least " + text
+	}
+	return text
 }
 
 // partitionsOf counts the partitions of an authority that have streams.
@@ -215,13 +247,16 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 		if down.scopes > 0 {
 			break // that is said already
 		}
-		p.add(SeverityWarning, st.Since, page, "authority %q: a stream to server %s is lost: %s", a.Authority, st.Server, st.LastError)
+		one := p.add(SeverityWarning, st.Since, page, "authority %q: a stream to server %s is lost: %s", a.Authority, st.Server, st.LastError)
+		if st.LastErrorAt != nil {
+			one.last(*st.LastErrorAt)
+		}
 	}
 	if stored > 0 {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: %d names are served from the store, because no control plane has answered since the relay began", a.Authority, stored)
 	}
 	few(p, a.Held, func(h HeldStatus) {
-		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane left out %d resources of %s %q at once; the relay keeps them until %s", a.Authority, h.Members, h.Type, h.Set, h.Until.Format(time.TimeOnly))
+		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane left out %d resources of %s %q at once; the relay keeps them until %s", a.Authority, h.Members, h.Type, h.Set, clock(h.Until))
 	})
 	few(p, a.Check.Last, func(f FailureStatus) {
 		ref := ResourceRef{Authority: a.Authority, Partition: f.Partition, Type: f.Type, Name: f.Name}
@@ -229,7 +264,7 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 			p.add(SeverityError, f.At, ref.Page(), "%s %q of authority %q was refused, because clients would reject it: %s", f.Type, f.Name, a.Authority, f.Reason)
 			return
 		}
-		p.add(SeverityWarning, f.At, ref.Page(), "some clients would reject %s %q of authority %q: %s", f.Type, f.Name, a.Authority, f.Reason)
+		p.add(SeverityWarning, f.At, ref.Page(), "%s %q of authority %q %s", f.Type, f.Name, a.Authority, f.Reason)
 	})
 }
 
@@ -269,10 +304,11 @@ func (r *Relay) clientProblems(p *problems) {
 		first  string
 		stream uint64
 		since  time.Time
+		last   time.Time
 	}
 	var found []*clients
 	by := map[problem]*clients{}
-	note := func(of problem, c *clientHead, since time.Time) {
+	note := func(of problem, c *clientHead, since, last time.Time) {
 		g := by[of]
 		if g == nil {
 			if len(found) >= 10*mostOfAKind {
@@ -286,14 +322,17 @@ func (r *Relay) clientProblems(p *problems) {
 		if g.n++; since.Before(g.since) {
 			g.since = since
 		}
+		if last.After(g.last) {
+			g.last = last
+		}
 	}
 	r.eachClient(func(c *clientHead) bool {
 		for _, t := range c.Types {
 			if nack := t.Rejected(); nack != nil {
-				note(problem{"rejects", t.Type, nack.Reason}, c, nack.At)
+				note(problem{"rejects", t.Type, nack.Reason}, c, nack.Since, nack.At)
 			}
 			if t.Refused > 0 {
-				note(problem{"refused", t.Type, t.LastRefused.Error}, c, time.Time{})
+				note(problem{"refused", t.Type, t.LastRefused.Error}, c, time.Time{}, time.Time{})
 			}
 		}
 		return true
@@ -310,6 +349,6 @@ func (r *Relay) clientProblems(p *problems) {
 			p.add(SeverityWarning, g.since, page, "%s %s names of type %s that the relay refuses: %s", who, verb, g.typeURL, g.text)
 			return
 		}
-		p.add(SeverityError, g.since, page, "%s %s what it was sent of type %s: %s", who, verb, g.typeURL, g.text)
+		p.add(SeverityError, g.since, page, "%s %s what it was sent of type %s: %s", who, verb, g.typeURL, g.text).last(g.last)
 	})
 }

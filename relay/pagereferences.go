@@ -36,6 +36,8 @@ type references struct {
 	next     time.Time
 	dangling []danglingReference
 	unread   int
+	use      use
+	touched  touched
 }
 
 type content struct {
@@ -76,10 +78,7 @@ func (r *Relay) dangling() (_ []danglingReference, unread int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began := time.Now(); !began.Before(s.next) {
-		if s.of == nil {
-			s.of = map[content][]graph.Reference{}
-		}
-		l := &look{relay: r, until: began.Add(readingTakes), by: map[cache.Key]int{}}
+		l := &look{relay: r, left: readingTakes, by: map[cache.Key]int{}}
 		for _, scope := range r.acceptedScopes() {
 			for _, typeURL := range refers {
 				l.lookAt(scope, typeURL)
@@ -91,18 +90,23 @@ func (r *Relay) dangling() (_ []danglingReference, unread int) {
 		s.dangling, s.unread = l.dangling, l.unread
 		s.next = time.Now().Add(lookShare * time.Since(began))
 	}
+	s.remember()
+	return s.dangling, s.unread
+}
+
+// remember keeps what is known for another while. The caller holds mu.
+func (s *references) remember() {
 	if s.forget == nil {
 		s.forget = time.AfterFunc(rememberedFor, s.forgetAll)
 	}
 	s.forget.Reset(rememberedFor)
-	return s.dangling, s.unread
 }
 
 // forgetAll forgets everything, because nobody looks any more.
 func (s *references) forgetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.of, s.dangling, s.next = nil, nil, time.Time{}
+	s.of, s.dangling, s.next, s.use, s.touched = nil, nil, time.Time{}, use{}, touched{}
 }
 
 // close ends the timer.
@@ -117,7 +121,7 @@ func (s *references) close() {
 // look is one look at all resources.
 type look struct {
 	relay    *Relay
-	until    time.Time
+	left     time.Duration
 	dangling []danglingReference
 	by       map[cache.Key]int // dangling, by what does not exist
 	unread   int
@@ -137,11 +141,14 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 		return true
 	})
 	for _, f := range all {
-		references, read := l.relay.references.read(f.resource, l.until)
+		references, read := l.relay.references.read(f.resource, &l.left)
 		if !read {
 			l.unread++
 		}
 		for _, to := range references {
+			if to.Many || to.Optional {
+				continue
+			}
 			k, ok := l.relay.target(scope, to.To)
 			if !ok {
 				continue
@@ -161,25 +168,61 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 	}
 }
 
-// read returns what a resource needs of the same control plane. It returns false if there is no time left for one
-// that was not read before. The caller holds mu.
-func (s *references) read(r *cache.Resource, until time.Time) ([]graph.Reference, bool) {
+// read returns what a resource names of its clients' control plane. It takes its time from left, and returns false if
+// there is none for a resource that was not read before. So each look reads some of them, however long it takes to
+// find them. The caller holds mu.
+func (s *references) read(r *cache.Resource, left *time.Duration) ([]graph.Reference, bool) {
 	id := content{r.TypeURL(), r.Hash()}
 	if known, is := s.of[id]; is {
 		return known, true
 	}
-	if time.Now().After(until) {
+	if *left <= 0 {
 		return nil, false
 	}
+	began := time.Now()
+	defer func() { *left -= time.Since(began) }()
 	all, err := graph.References(r.TypeURL(), r.Value())
 	if err != nil {
 		all = nil // the check of resources says so
 	}
-	needed := slices.DeleteFunc(all, func(to graph.Reference) bool { return to.Source != graph.Stream || to.Many || to.Optional })
-	if len(s.of) < mostRead {
-		s.of[id] = slices.Clip(needed)
+	named := slices.DeleteFunc(all, func(to graph.Reference) bool { return to.Source != graph.Stream })
+	if s.of == nil {
+		s.of = map[content][]graph.Reference{}
 	}
-	return needed, true
+	if len(s.of) < mostRead {
+		s.of[id] = slices.Clip(named)
+	}
+	return named, true
+}
+
+// rowsTake is how long a list reads those of its resources that were not read before.
+const rowsTake = 50 * time.Millisecond
+
+// noteAbsentNames counts, for the rows of a list, the resources that each names and that do not exist.
+func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
+	s := &r.references
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remember()
+	left := rowsTake
+	for i := range rows {
+		item := &items[i]
+		if item.Resource == nil || !slices.Contains(refers, item.Key.TypeURL) {
+			continue
+		}
+		all, _ := s.read(item.Resource, &left)
+		seen := map[cache.Key]bool{}
+		for _, to := range all[:min(len(all), mostReferences)] {
+			k, ok := r.target(item.Key.Scope, to.To)
+			if !ok || to.Many || to.Optional || seen[k] {
+				continue
+			}
+			seen[k] = true
+			if of, known := r.cache.Look(k); known && of.Status == cache.Absent {
+				rows[i].NamesAbsent++
+			}
+		}
+	}
 }
 
 // target returns the name that a resource of a scope refers to. ok is false if that is no plain name of an

@@ -38,6 +38,8 @@ type ResourceStatus struct {
 	// RefersTo are the resources that it names, and ReferredBy those that name it.
 	RefersTo   []ReferenceStatus `json:"refers_to,omitempty"`
 	ReferredBy []ReferenceStatus `json:"referred_by,omitempty"`
+	// Touches is what a change of it touches.
+	Touches *Touches `json:"touches,omitempty"`
 	// Holders are clients that hold it, or want it.
 	Holders *Holders `json:"holders,omitempty"`
 }
@@ -119,7 +121,13 @@ func (r *Relay) resourceCalled(q url.Values) (*ResourceStatus, error) {
 	if content != nil {
 		s.RefersTo = r.referencesOf(k.Scope, content)
 	}
+	for i := range s.RefersTo {
+		if to := &s.RefersTo[i]; to.Known && to.Status == "absent" && !to.Optional {
+			s.NamesAbsent++
+		}
+	}
 	s.ReferredBy = r.referringTo(k)
+	s.Touches = r.touches(k)
 	s.Holders = r.holdersOf(k)
 	return s, nil
 }
@@ -151,9 +159,15 @@ func (r *Relay) holdersOf(k cache.Key) *Holders {
 			if held.Covered || held.Name == "" || keyOfHeld(&held) != k {
 				continue
 			}
-			v := viewOfHeld(&held)
+			blame := newBlamed(c)
+			blame.left = min(blame.left, time.Until(until))
+			v := blame.view(&held)
 			head := headOf(&c.ClientStatus)
-			h.Clients = append(h.Clients, Holder{Stream: c.Stream, Client: head.name(), State: v.State, Version: cmp.Or(v.Rejected, v.Version)})
+			of := Holder{Stream: c.Stream, Client: head.name(), State: v.State, Version: cmp.Or(v.Rejected, v.Version), Blame: v.Blame, Earlier: v.Earlier, EarlierVersion: v.EarlierVersion, At: v.At}
+			if v.Reason != "" {
+				of.Note = v.rejection()
+			}
+			h.Clients = append(h.Clients, of)
 			break
 		}
 	}
@@ -233,4 +247,13 @@ type Holder struct {
 	Client  string `json:"client"`
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"`
+	// Of what it has rejected: see HeldResource. Note says it in words.
+	Blame          string     `json:"blame,omitempty"`
+	Earlier        string     `json:"earlier,omitempty"`
+	EarlierVersion string     `json:"earlier_version,omitempty"`
+	At             *time.Time `json:"rejected_at,omitempty"`
+	Note           string     `json:"note,omitempty"`
 }
+
+// Badge is the state as the page shows it.
+func (h Holder) Badge() string { return badgeOf(h.State, h.Blame) }

@@ -84,6 +84,9 @@ type ResourceRow struct {
 	Bytes   int    `json:"bytes,omitempty"`
 	Stale   bool   `json:"stale,omitempty"`
 	Error   string `json:"error,omitempty"`
+	// NamesAbsent is how many resources it names that do not exist, and that it needs. A list has it as far as there is
+	// time to read its resources.
+	NamesAbsent int `json:"names_absent,omitempty"`
 }
 
 // ResourceList is a page of a list of resources, as /api/resources shows it.
@@ -91,7 +94,7 @@ type ResourceList struct {
 	Resources []ResourceRow `json:"resources"`
 	// Next, if not "", is the `after` of the next page.
 	Next string `json:"next,omitempty"`
-	// Types and Authorities are those that there are, for a choice.
+	// Types and Authorities are those that there are, for a choice: the first of them.
 	Types       []string `json:"types"`
 	Authorities []string `json:"authorities"`
 	Search      string   `json:"search,omitempty"`
@@ -126,7 +129,7 @@ func (p listPlace) cursor() string {
 // resourceList answers a query for resources.
 func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 	l := &ResourceList{
-		Resources: []ResourceRow{}, Types: []string{}, Authorities: []string{}, Type: q.Get("type"), Authority: q.Get("authority"),
+		Types: []string{}, Authorities: []string{}, Type: q.Get("type"), Authority: q.Get("authority"),
 		Partition: q.Get("partition"), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300),
 	}
 	typeURL := ""
@@ -136,25 +139,18 @@ func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 			return nil, page.Unclear("type: " + err.Error())
 		}
 	}
-	var after listPlace
-	if text := q.Get("after"); text != "" {
-		if err := json.Unmarshal([]byte(text), &after); err != nil {
-			return nil, page.Unclear("after: want the `next` of another page")
-		}
-	}
-	rows, err := number(q, "limit", listLength)
+	top, err := topOf(q, l.Search)
 	if err != nil {
 		return nil, err
 	}
-	top := &topItems{most: int(max(min(rows, mostRows), 1)), after: after, search: strings.ToLower(l.Search)} //nolint:gosec // at most mostRows
 	for _, scope := range r.acceptedScopes() {
-		if !slices.Contains(l.Authorities, scope.Authority) {
+		if n := len(l.Authorities); n < mostAuthorities && (n == 0 || l.Authorities[n-1] != scope.Authority) {
 			l.Authorities = append(l.Authorities, scope.Authority)
 		}
 		if l.Authority != "" && scope.Authority != l.Authority || q.Has("partition") && scope.Partition != l.Partition {
 			continue
 		}
-		if p := listPlaceOf(scope); p.compare(listPlace{after[0], after[1], after[2]}) < 0 || top.full() {
+		if top.passes(scope) {
 			continue
 		}
 		r.cache.Browse(scope, typeURL, top.add)
@@ -164,18 +160,15 @@ func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 			l.Types = append(l.Types, t.Word)
 		}
 	}
-	for i := range top.items {
-		if i == top.most {
-			l.Next = placeOfItem(&top.items[i-1]).cursor()
-			break
-		}
-		l.Resources = append(l.Resources, rowOf(&top.items[i]))
-	}
+	l.Resources, l.Next = top.rows()
+	r.noteAbsentNames(l.Resources, top.items)
 	return l, nil
 }
 
-// acceptedScopes returns the scopes of what authorities send, in the order of lists. mostAuthorities bounds what
-// clients can make up under a pattern.
+// mostAuthorities bounds the authorities of a list: clients can make up some under a pattern.
+const mostAuthorities = 1000
+
+// acceptedScopes returns the scopes of what authorities send, in the order of lists.
 func (r *Relay) acceptedScopes() []cache.Scope {
 	scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
 	slices.SortFunc(scopes, func(a, b cache.Scope) int {
@@ -208,8 +201,37 @@ type topItems struct {
 	items  []cache.Item
 }
 
-// full reports whether no item of a later scope can be one of them.
-func (t *topItems) full() bool { return len(t.items) > t.most }
+// topOf returns those that a query wants.
+func topOf(q url.Values, search string) (*topItems, error) {
+	var after listPlace
+	if text := q.Get("after"); text != "" {
+		if err := json.Unmarshal([]byte(text), &after); err != nil {
+			return nil, page.Unclear("after: want the `next` of another page")
+		}
+	}
+	rows, err := number(q, "limit", listLength)
+	if err != nil {
+		return nil, err
+	}
+	return &topItems{most: int(max(min(rows, mostRows), 1)), after: after, search: strings.ToLower(search)}, nil //nolint:gosec // at most mostRows
+}
+
+// passes reports whether no item of a scope can be one of them. Scopes come in their order.
+func (t *topItems) passes(scope cache.Scope) bool {
+	return listPlaceOf(scope).compare(listPlace{t.after[0], t.after[1], t.after[2]}) < 0 || len(t.items) > t.most
+}
+
+// rows returns them as rows, and the cursor of the next page.
+func (t *topItems) rows() (rows []ResourceRow, next string) {
+	rows = []ResourceRow{}
+	for i := range t.items {
+		if i == t.most {
+			return rows, placeOfItem(&t.items[i-1]).cursor()
+		}
+		rows = append(rows, rowOf(&t.items[i]))
+	}
+	return rows, ""
+}
 
 // add takes an item. It allocates nothing for those that are not among the first.
 func (t *topItems) add(i cache.Item) bool {

@@ -5,6 +5,7 @@ package relay
 
 import (
 	"net/url"
+	"time"
 
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -15,7 +16,7 @@ func (r *Relay) observePages() {
 	page.Register(r.admin, []page.View{
 		{Name: page.Front, Title: "Overview", About: "the relay, and what is wrong now", Read: func(url.Values) (any, error) { return r.overview(), nil }},
 		{
-			Name: "clients", Title: "Clients", About: "clients, in pages: ?search=TEXT, state=ok|rejects|refused, after=STREAM, limit=ROWS",
+			Name: "clients", Title: "Clients", About: "clients, in pages: ?search=TEXT, state=ok|rejects|refused, authority=NAME, unreachable=true, after=STREAM, limit=ROWS",
 			Read: func(q url.Values) (any, error) { return r.clientList(q) },
 		},
 		{
@@ -29,6 +30,10 @@ func (r *Relay) observePages() {
 		{
 			Name: "resources", Title: "Resources", About: "what the cache has, in pages: ?search=TEXT, authority, partition, type, after, limit",
 			Read: func(q url.Values) (any, error) { return r.resourceList(q) },
+		},
+		{
+			Name: "unused", Title: "Unused resources", Part: "resources", About: "resources that nothing leads to, in pages: ?search=TEXT, authority, after, limit",
+			Read: func(q url.Values) (any, error) { return r.unusedList(q) },
 		},
 		{
 			Name: "resource", Title: "Resource", Part: "resources", About: "one resource: ?authority=A&type=TYPE&name=NAME, partition, dynamic_parameters",
@@ -46,8 +51,12 @@ func (r *Relay) observePages() {
 			Name: "diff", Title: "Two clients", Part: "clients", About: "what two clients hold differently: ?a=NODE&b=NODE",
 			Read: func(q url.Values) (any, error) { return r.clientDifference(q) },
 		},
+		{
+			Name: "propagation", Title: "Propagation", About: "how long changes took to reach clients in the last hour: ?authority=A&type=TYPE, rollout=true",
+			Read: func(q url.Values) (any, error) { return r.propagationTimes(q) },
+		},
 		{Name: "rollouts", Title: "Rollouts", Path: "/rollout", Read: func(url.Values) (any, error) { return r.rolloutSheet(), nil }},
-	}, []string{page.Front, "clients", "authorities", "resources", "rollouts"})
+	}, []string{page.Front, "clients", "authorities", "resources", "rollouts", "propagation"})
 }
 
 // rolloutSheet is what the page of rollouts shows.
@@ -66,6 +75,7 @@ func (r *Relay) rolloutSheet() any {
 func (r *Relay) authorityCalled(name string) (*AuthorityStatus, error) {
 	for _, a := range r.authorities() {
 		if a.Authority == name {
+			a.Affected = r.affected(name)
 			return &a, nil
 		}
 	}
@@ -91,3 +101,8 @@ func (a AuthorityStatus) Lost() (lost []StreamStatus) {
 	}
 	return lost
 }
+
+// clock returns the time of a moment as pages have it, and moment the day, too.
+func clock(t time.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
+
+func moment(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -62,6 +63,29 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 			t.Errorf("%s allocates %d bytes, and has %d", path, bytes, answer.Body.Len())
 		}
 	}
+	// What resources name is read a part at a time.
+	for {
+		l, err := r.unusedList(map[string][]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Resources) == listLength && l.Unread == 0 {
+			break
+		}
+		if len(l.Resources) > 0 {
+			t.Fatalf("%d resources are unused, and %d not read yet", len(l.Resources), l.Unread)
+		}
+		r.references.use = use{} // it is time to look again
+	}
+	for _, path := range []string{"/ui/unused", "/ui", "/ui/resource?authority=a&type=cluster&name=cluster-000007"} {
+		answer, bytes, took := get(path)
+		t.Logf("%s: %v, %d bytes allocated, %d bytes long", path, took, bytes, answer.Body.Len())
+		_, bytes, took = get(path)
+		t.Logf("%s again: %v, %d bytes allocated", path, took, bytes)
+		if answer.Body.Len() > 100<<10 {
+			t.Errorf("%s has %d bytes", path, answer.Body.Len())
+		}
+	}
 	// Each resource is on one page.
 	seen, after := map[string]bool{}, ""
 	for range 5 {
@@ -86,3 +110,29 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 type ignoringSet struct{ cache.SetWatch }
 
 func (*ignoringSet) Changed() cache.Waker { return nil }
+
+// Clients can make up authorities under a pattern. A list of resources names the first of them, each once.
+func TestAListOfResourcesNamesSomeAuthorities(t *testing.T) {
+	cfg, err := configs.Parse("relay.yaml", []byte("listeners: [{address: '127.0.0.1:0'}]\nauthorities: [{name: '*.example.com', directory: d}, {name: a, directory: d}]\nold_style_names: [{authority: a}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(cfg, Options{Files: fstest.MapFS{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for i := range mostAuthorities + 1 {
+		for _, parameters := range []string{"", "x=1"} {
+			name := fmt.Sprintf("%d.example.com", i)
+			r.cache.WatchSet(cache.Key{Scope: cache.Scope{Authority: name, Params: parameters}, TypeURL: xdstype.ClusterV3, Name: "xdstp://" + name + "/envoy.config.cluster.v3.Cluster/*"}, &ignoringSet{})
+		}
+	}
+	list, err := r.resourceList(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(slices.Compact(slices.Clone(list.Authorities))); n != mostAuthorities || n != len(list.Authorities) {
+		t.Errorf("%d authorities are named, %d of them once, want %d", len(list.Authorities), n, mostAuthorities)
+	}
+}

@@ -1,11 +1,13 @@
 package relay
 
 import (
+	"strings"
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
 )
 
 // partitionNodes are the Nodes that the relay sends upstream for the partitions of old-style
@@ -43,9 +45,9 @@ type partitionNode struct {
 // partitionClient is a client that joins a partition.
 type partitionClient struct {
 	rule int // index of the rule that chose the partition
-	// generation and fields are as in partitionNode.
+	// generation is as in partitionNode. upstream are the fields of the partition's Node.
 	generation uint64
-	fields     string
+	upstream   configs.NodeFields
 	node       func() *corev3.Node // makes the partition's Node if the client is the first
 	hashes     nodeHashes
 	// ownTool: it is `xds-relay get` or `watch`, whose Node is not compared with others.
@@ -70,16 +72,16 @@ func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fiel
 	if p.of[scope].outdated(&c) {
 		// A Node may be large, and copying it must not block others.
 		p.mu.Unlock()
-		node := c.node()
+		node, fields := c.node(), c.fields()
 		p.mu.Lock()
 		switch n := p.of[scope]; {
 		case n == nil:
-			p.of[scope] = &partitionNode{node: node, fields: c.fields, generation: c.generation}
+			p.of[scope] = &partitionNode{node: node, fields: fields, generation: c.generation}
 			if c.generation > 0 { // the partition may have been a directory's
 				defer p.changed(scope)
 			}
 		case n.outdated(&c):
-			n.node, n.fields = node, c.fields
+			n.node, n.fields = node, fields
 			n.hashed, n.differ = false, 0
 			defer p.changed(scope)
 		}
@@ -106,8 +108,11 @@ func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fiel
 // outdated reports whether a partition needs a Node that is made of a client's: it has none, or the
 // client is the first one since the configuration names other fields.
 func (n *partitionNode) outdated(c *partitionClient) bool {
-	return n == nil || n.generation < c.generation && n.fields != c.fields
+	return n == nil || n.generation < c.generation && n.fields != c.fields()
 }
+
+// fields are as in partitionNode.
+func (c *partitionClient) fields() string { return strings.Join(c.upstream.Paths(), " ") }
 
 // nodeOf returns the present Node.
 func (p *partitionNodes) nodeOf(n *partitionNode) *corev3.Node {

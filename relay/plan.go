@@ -138,7 +138,7 @@ func (r *Relay) checkNewStore(cfg *configs.Config, before *generation) error {
 	case cfg.Store.Path == "":
 		return nil
 	case before.store != nil && before.store.path == cfg.Store.Path: // it is open, so this opens nothing
-		opened, err := r.planStore(cfg, before)
+		opened, _, err := r.planStore(cfg, before)
 		opened.leave()
 		return err
 	}

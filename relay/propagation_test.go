@@ -3,10 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -86,6 +84,7 @@ func (p *countingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDi
 // watchingClient notes when it has received each change, and when it has acknowledged it.
 type watchingClient struct {
 	works time.Duration // for so long, before it acknowledges a response
+	node  *corev3.Node
 
 	mu              sync.Mutex
 	received, acked map[int]time.Time
@@ -144,7 +143,7 @@ func (c *watchingClient) run(ctx context.Context, ads discoveryv3.AggregatedDisc
 		if err != nil {
 			return err
 		}
-		first := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: names}
+		first := &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: xdstype.ClusterV3, ResourceNamesSubscribe: names}
 		return converse(c, first, stream.Send, func() (resources []*anypb.Any, ack *discoveryv3.DeltaDiscoveryRequest, err error) {
 			resp, err := stream.Recv()
 			for _, r := range resp.GetResources() {
@@ -157,7 +156,7 @@ func (c *watchingClient) run(ctx context.Context, ads discoveryv3.AggregatedDisc
 	if err != nil {
 		return err
 	}
-	first := &discoveryv3.DiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNames: names}
+	first := &discoveryv3.DiscoveryRequest{Node: c.node, TypeUrl: xdstype.ClusterV3, ResourceNames: names}
 	return converse(c, first, stream.Send, func() ([]*anypb.Any, *discoveryv3.DiscoveryRequest, error) {
 		resp, err := stream.Recv()
 		ack := &discoveryv3.DiscoveryRequest{TypeUrl: xdstype.ClusterV3, ResourceNames: names, ResponseNonce: resp.GetNonce(), VersionInfo: resp.GetVersionInfo()}
@@ -165,11 +164,11 @@ func (c *watchingClient) run(ctx context.Context, ads discoveryv3.AggregatedDisc
 	})
 }
 
-// measuredTimes returns the sums and the counts of the propagation histogram, by stage and client, in seconds.
-func measuredTimes(t *testing.T, r *Relay) (sums, counts map[string]float64) {
+// measuredTimes returns the sums and the counts of the propagation histogram, by stage and client, in seconds. rolledOut
+// says of which changes.
+func measuredTimes(t *testing.T, r *Relay, rolledOut bool) (sums, counts map[string]float64) {
 	t.Helper()
-	w := httptest.NewRecorder()
-	r.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
+	w := askAdmin(r, "/metrics")
 	sums, counts = map[string]float64{}, map[string]float64{}
 	label := func(line, name string) string {
 		_, rest, _ := strings.Cut(line, name+`="`)
@@ -178,7 +177,7 @@ func measuredTimes(t *testing.T, r *Relay) (sums, counts map[string]float64) {
 	}
 	for line := range strings.Lines(w.Body.String()) {
 		for of, into := range map[string]map[string]float64{"_sum{": sums, "_count{": counts} {
-			if !strings.HasPrefix(line, "xds_relay_propagation_duration_seconds"+of) {
+			if !strings.HasPrefix(line, "xds_relay_propagation_duration_seconds"+of) || label(line, "rollout") != strconv.FormatBool(rolledOut) {
 				continue
 			}
 			if got := label(line, "grpc_xds_authority") + " " + label(line, "grpc_xds_resource_type"); got != "plane envoy.config.cluster.v3.Cluster" {
@@ -242,7 +241,7 @@ old_style_names: [{authority: plane}]
 					time.Sleep(5 * time.Second)
 					synctest.Wait()
 
-					sums, counts := measuredTimes(t, s.relay)
+					sums, counts := measuredTimes(t, s.relay, false)
 					for stage, times := range map[string]func(*watchingClient) map[int]time.Time{
 						"sent":  func(c *watchingClient) map[int]time.Time { return c.received },
 						"acked": func(c *watchingClient) map[int]time.Time { return c.acked },

@@ -17,12 +17,14 @@ const protocolPage = "docs/protocol.md"
 // transcripts are the folders of all that the page is to list.
 var transcripts = []string{
 	"downstream/testdata/*/*.txt",
+	"upstream/session/testdata/*.txt",
 	"upstream/testdata/*.txt",
 	"failover/testdata/*/*.txt",
 	"collections/testdata/*.txt",
 	"collections/testdata/sets/*.txt",
 	"relay/testdata/crossing/*/*.txt",
 	"loadreport/testdata/*.txt",
+	"prefetch/testdata/*.txt",
 }
 
 func TestProtocolPageListsEachTranscript(t *testing.T) {
@@ -60,7 +62,7 @@ func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream", "loadreport", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
+	for _, folder := range []string{"upstream/session", "upstream", "loadreport", "prefetch", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -182,11 +182,11 @@ func (r *Relay) checkReady() {
 		}
 	})
 	r.admin.CheckReadyEach("listener", func(yield func(name, note string, err error)) {
-		for _, l := range r.openListeners() {
-			if why := l.isLost(); why != nil {
-				yield(l.address, "", fmt.Errorf("accepts no connections: %w", why))
+		r.lost(func(address string, why error) {
+			if why != nil {
+				yield(address, "", fmt.Errorf("accepts no connections: %w", why))
 			}
-		}
+		})
 	})
 }
 
@@ -221,7 +221,7 @@ func (r *Relay) awaitReady(ctx context.Context) {
 	r.notify(process.NotifyReady)
 }
 
-// notify tells systemd.
+// notify sends a state to systemd.
 func (r *Relay) notify(states ...string) {
 	if err := process.Notify(states...); err != nil {
 		r.log.Warn("systemd cannot be notified", "states", states, "reason", err)

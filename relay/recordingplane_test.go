@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -130,6 +131,13 @@ func runRelay(t *testing.T, config string, log *slog.Logger) (*Relay, string) {
 		r.Close()
 	})
 	return r, r.Addresses()[0]
+}
+
+// askAdmin returns what the admin listener answers.
+func askAdmin(r *Relay, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
+	return w
 }
 
 // connectTo makes a connection until the test ends.

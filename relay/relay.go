@@ -21,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/prefetch"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -51,6 +52,7 @@ type Relay struct {
 	rollouts    *gate.Controller
 	rejections  *rejections
 	loads       *loads
+	prefetcher  *prefetcher
 	server      *downstream.Server
 	health      *health.Server
 	readiness   *readiness
@@ -70,6 +72,7 @@ type Relay struct {
 	stores     map[string]*sharedStore
 	overviews  overviews
 	references references
+	affectedBy affectedAnswers
 	// ending are listeners that are gone, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context
@@ -144,6 +147,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.origins.newest.Store(g)
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
+	r.scopes.planeOf = r.origins.planeOf
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.print, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins.reachability}
 	settings := r.origins.guards.settings()
@@ -154,8 +158,9 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.scopes.derived = r.derived
 	r.rejections = newRejections(r.origins.passOn)
 	r.loads = newLoads(r)
+	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads,
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher,
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.configure(g)
@@ -197,8 +202,8 @@ func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 // served.
 func (r *Relay) Listen(ctx context.Context) error {
 	cfg := r.now().cfg
-	plans, errs := r.planListeners(ctx, cfg)
-	operator, problem := r.planOperator(ctx, cfg)
+	plans, errs := r.planListeners(ctx, cfg, new(leaving))
+	operator, problem := r.planOperator(ctx, cfg, new(leaving))
 	if problem != nil {
 		errs = append(errs, *problem)
 	}
@@ -208,7 +213,7 @@ func (r *Relay) Listen(ctx context.Context) error {
 		return err
 	}
 	r.commitListeners(plans)
-	r.commitOperator(operator)
+	r.commitOperator(operator, false)
 	return nil
 }
 
@@ -231,26 +236,8 @@ func (r *Relay) AdminAddress() string {
 
 // serving is what serves while Run runs.
 type serving struct {
-	log    *slog.Logger
-	ctx    context.Context // ends when nothing has to serve any more
-	failed chan error      // has room for one
-	wg     sync.WaitGroup
-}
-
-func (r *serving) fail(err error) {
-	select {
-	case r.failed <- err:
-	default: // it fails already
-	}
-}
-
-func (r *serving) serveOperator(o *operator) {
-	r.log.Info("serving the operator", "address", o.address)
-	r.wg.Go(func() {
-		if err := o.serve(); err != nil {
-			r.fail(err)
-		}
-	})
+	ctx context.Context // ends when nothing has to serve any more
+	wg  sync.WaitGroup
 }
 
 // begin has all listeners serve.
@@ -263,7 +250,7 @@ func (r *Relay) begin(run *serving) {
 		r.serve(run, l, l.servers()[0])
 	}
 	if operator != nil {
-		run.serveOperator(operator)
+		r.serveOperator(run, operator)
 	}
 }
 
@@ -274,14 +261,14 @@ func (r *Relay) noMoreReloads() {
 	r.ended = true
 }
 
-// Run serves until ctx ends or a listener fails. It returns the failure. If the cause of ctx's end
-// is [ErrDrain], it drains the listeners before it returns; otherwise clients' streams end at once.
+// Run serves until ctx ends. A listener that fails is opened again. If the cause of ctx's end is [ErrDrain], Run
+// drains the listeners before it returns; otherwise clients' streams end at once. The error is that of closing.
 func (r *Relay) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // also while it drains
 	defer stop()
 	starting, started := context.WithCancel(ctx)
 	defer started()
-	run := &serving{log: r.log, ctx: running, failed: make(chan error, 1)}
+	run := &serving{ctx: running}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	run.wg.Go(func() { process.CollectGarbage(running, ended) })
 	if longest := r.readiness.timeout; longest > startsWithin {
@@ -299,18 +286,13 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.log.Info("the configuration runs", "config", r.Hash())
 	r.admin.SetReady(true)
 	run.wg.Go(func() { r.awaitReady(starting) })
-	var err error
-	select {
-	case <-ctx.Done():
-		r.log.Info("shutting down", "clients", r.server.Clients())
-	case err = <-run.failed:
-		r.shutdown.Fail(err)
-	}
+	<-ctx.Done()
+	r.log.Info("shutting down", "clients", r.server.Clients())
 	r.notify(process.NotifyStopping)
 	r.admin.SetReady(false)
 	r.health.Shutdown()
 	r.noMoreReloads()
-	if err == nil && errors.Is(context.Cause(ctx), ErrDrain) {
+	if errors.Is(context.Cause(ctx), ErrDrain) {
 		r.drain()
 	}
 	r.shutdown.Stage("ending requests")
@@ -328,8 +310,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	for _, l := range listeners {
 		l.stop()
 	}
+	var err error
 	if o := r.theOperator(); o != nil {
-		err = errors.Join(err, o.close())
+		err = o.close()
 	}
 	r.endNow()
 	r.ending.Wait()
@@ -348,6 +331,7 @@ func (r *Relay) Close() {
 	if o := r.theOperator(); o != nil {
 		_ = o.close()
 	}
+	r.prefetcher.Close()
 	r.cache.Close()
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()

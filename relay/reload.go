@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/store"
 )
 
 // A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
@@ -120,18 +121,22 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	}
 	p := &planned{}
 	before := r.origins.newest.Load()
-	opened, err := r.planStore(cfg, before)
+	opened, key, err := r.planStore(cfg, before)
 	add(err)
 	if err == nil {
 		p.generation, err = r.origins.newGeneration(parts{cfg: cfg, before: before, files: r.files, store: opened})
 		add(err)
 	}
 	var wrong configs.Errors
-	p.listeners, wrong = r.planListeners(ctx, cfg)
+	from := r.leavingSockets(cfg)
+	p.listeners, wrong = r.planListeners(ctx, cfg, from)
 	errs = append(errs, wrong...)
-	operator, problem := r.planOperator(ctx, cfg)
+	operator, problem := r.planOperator(ctx, cfg, from)
 	if p.operator = operator; problem != nil {
 		errs = append(errs, *problem)
+	}
+	if len(errs) == 0 { // the last step: it is not undone
+		add(r.rekey(cfg, opened, key))
 	}
 	if len(errs) == 0 {
 		return p, nil
@@ -140,28 +145,41 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	return nil, configs.InOrder(errs)
 }
 
-// planStore returns the store of a configuration, for one more use: the present one, or another.
-func (r *Relay) planStore(cfg *configs.Config, before *generation) (*sharedStore, error) {
-	if before != nil && before.store != nil && before.store.path == cfg.Store.Path {
-		if was := before.cfg.Store.KeyFile; was != cfg.Store.KeyFile {
-			return nil, cfg.Errorf("store.key_file", "what is in %s was written %s, and cannot be read %s (want the key_file as it was, or another store.path for what is accepted from now on)",
-				cfg.Store.Path, withKey(was), withKey(cfg.Store.KeyFile))
+// planStore returns the store of a configuration, for one more use: the present one, or another. key is that which
+// the store is to have.
+func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedStore, key *store.Key, _ error) {
+	if cfg.Store.Path != "" && cfg.Store.KeyFile != "" {
+		var err error
+		if key, err = store.ReadKey(cfg.Store.KeyFile); err != nil {
+			return nil, nil, cfg.Errorf("store.key_file", "%w", err)
 		}
-		return before.store.use(), nil
+	}
+	if before != nil && before.store != nil && before.store.path == cfg.Store.Path {
+		return before.store.use(), key, nil
 	}
 	// One that was taken away is open until all sources that use it have ended.
 	if was := r.stores[cfg.Store.Path]; was != nil && was.useAgain() {
-		if was.keyFile == cfg.Store.KeyFile {
-			return was, nil
-		}
-		was.leave()
+		return was, key, nil
 	}
 	s, err := openStore(cfg.Store, r.cache, r.log)
 	if err != nil {
-		return nil, cfg.Errorf("store", "%w", err)
+		return nil, nil, cfg.Errorf("store", "%w", err)
 	}
 	r.noteStore(s)
-	return s, nil
+	return s, key, nil
+}
+
+// rekey has an open store use another key, if the configuration has another one: also in the same file.
+func (r *Relay) rekey(cfg *configs.Config, opened *sharedStore, key *store.Key) error {
+	if opened == nil || opened.HasKey(key) {
+		return nil
+	}
+	began := time.Now()
+	if err := opened.Rekey(key, int64(cfg.Store.MaxBytes)); err != nil {
+		return cfg.Errorf("store.key_file", "%s keeps its old key: %w", cfg.Store.Path, err)
+	}
+	r.log.Info("the store has another key", "store", cfg.Store.Path, "encrypted", key != nil, "took", time.Since(began).Round(time.Millisecond))
+	return nil
 }
 
 // noteStore notes the store that a path has, for a reload that puts it back. The caller holds reloading, or makes
@@ -171,14 +189,6 @@ func (r *Relay) noteStore(s *sharedStore) {
 	if s != nil {
 		r.stores[s.path] = s
 	}
-}
-
-// withKey says by which key a store is encrypted.
-func withKey(file string) string {
-	if file == "" {
-		return "without a key"
-	}
-	return "with the key in " + file
 }
 
 // undo closes what was made ready.
@@ -200,7 +210,7 @@ func (r *Relay) commit(p *planned) {
 	before := r.origins.newest.Swap(g)
 	r.configure(g)
 	gone := r.commitListeners(p.listeners)
-	r.commitOperator(p.operator)
+	r.closeGone(gone, p)
 	r.endUnusedIssuers(cfg)
 	if before != nil {
 		r.readiness.configure(cfg)
@@ -213,7 +223,6 @@ func (r *Relay) commit(p *planned) {
 	}
 	for _, l := range gone {
 		r.log.Info("a listener is gone, its streams end", "address", l.address)
-		l.closeSocket() // now, as a later reload may open it again
 		r.ending.Go(func() { l.drain(r.endings, cfg.Drain.Time) })
 	}
 }
@@ -222,6 +231,7 @@ func (r *Relay) commit(p *planned) {
 func (r *Relay) configure(g *generation) {
 	cfg := g.cfg
 	r.cache.Configure(cacheOptions(cfg))
+	r.prefetcher.Configure(prefetchSettings(cfg))
 	r.origins.configureStore(g)
 	r.origins.chains.Configure(cfg.Node.ID, cfg.Cache.Linger)
 	r.server.SetRelayID(cfg.Node.ID)

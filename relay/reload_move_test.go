@@ -105,3 +105,33 @@ rights:
 	close(silent.answers)
 	kept.awaitHas(t, "after the answer", map[string]string{"m2": "now", x: "next"})
 }
+
+// A client is denied a name, and before it has been sent that, the name's authority is gone. What the client keeps of it
+// does not hold up what it may have.
+func TestAStateDoesNotWaitForANameThatWasDeniedAndIsGone(t *testing.T) {
+	t.Parallel()
+	const config = `
+listeners: [{address: "%s"}]
+authorities:
+- {name: a, servers: [{address: "%s"}]}
+%s
+old_style_names: [{authority: a, partition: '"%s"'}]
+`
+	now, next := startLabelledPlane(t, "now", "m1", "m2"), startLabelledPlane(t, "next", "m1", "m2")
+	silent := startLabelledPlane(t, "silent", "m1", "m2")
+	silent.answers = make(chan struct{})
+	b := fmt.Sprintf("- {name: b, servers: [{address: %q}]}\n", now.address)
+	denied := func(what string) string {
+		return "rights:\n- {when: '" + what + "', allow: 'false'}\n- {allow: 'true'}\n"
+	}
+	r := &reloadTest{T: t, listen: freeAddress(t)}
+	r.relay, _ = runRelay(t, fmt.Sprintf(config, r.listen, now.address, b+denied(`name == "m2"`), "one"), slog.New(slog.DiscardHandler))
+	h := hold(t, connectTo(t, r.listen), true, &corev3.Node{Id: "n"}, "m2", namedOfB)
+	h.awaitHas(t, "before", map[string]string{namedOfB: "now"})
+	// The client may have what has no answer, and not what it has: no state can be sent.
+	r.mustReload(config, r.listen, silent.address, b+denied(`authority == "b" && name.startsWith("xdstp:")`), "two")
+	await(t, "the name is requested", func() bool { return silent.opened() > 0 })
+	r.mustReload(config, r.listen, next.address, "", "one")
+	h.await(t, "after", func() bool { return h.has["m2"] == "next" })
+	close(silent.answers)
+}

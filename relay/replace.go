@@ -103,9 +103,28 @@ func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, print func(cac
 	}
 	of.replacing = true
 	f.closing.Go(func() {
-		for f.replace(scope, of, print, each) {
+		for f.replaceInTurn(scope, of, print, each) {
 		}
 	})
+}
+
+// replaceInTurn is replace, once it is the scope's turn. The turn ends with the first answer to the new source.
+func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
+	end := f.turns.take(f.planeOf(scope), f.ended)
+	if end == nil {
+		return false // Close was called
+	}
+	defer end()
+	if again = f.replace(scope, of, print, each); again {
+		return true
+	}
+	f.mu.Lock()
+	is, topics := of.source, of.topics
+	f.mu.Unlock()
+	if topics > 0 {
+		awaitAnswer(is, f.ended)
+	}
+	return false
 }
 
 // replace closes a source, opens another one, and gives it all topics of the scope. It returns whether

@@ -216,15 +216,18 @@ func (c *ClientRights) MayHaveAll(names []string, of cache.Key) bool {
 // MayHaveOwn implements downstream.Rights: the client requests an alias, and own is the name of the
 // resource itself.
 func (c *ClientRights) MayHaveOwn(k cache.Key, own string) error {
-	of, name, unspelled := k.Scope.Authority, own, false
-	if urn.IsXdstp(own) {
-		switch to, err := c.router.Leaf(own); {
-		case err == nil:
-			of, name = to.Key.Authority, to.Key.Name
-		default:
-			key, err := urn.KeyOf(own)
-			of, name, unspelled = cmp.Or(key.Authority, of), cmp.Or(key.Name, own), err != nil
-		}
-	}
+	of, name, unspelled := c.ownName(k, own)
 	return c.mayHave(of, k.TypeURL, name, unspelled)
+}
+
+// ownName returns the authority and the canonical spelling of a resource's own name, of which k is an alias.
+func (r *Rights) ownName(k cache.Key, own string) (of, name string, unspelled bool) {
+	if !urn.IsXdstp(own) {
+		return k.Scope.Authority, own, false
+	}
+	if to, err := r.router.Leaf(own); err == nil {
+		return to.Key.Authority, to.Key.Name, false
+	}
+	key, err := urn.KeyOf(own)
+	return cmp.Or(key.Authority, k.Scope.Authority), cmp.Or(key.Name, own), err != nil
 }

@@ -51,7 +51,7 @@ func BenchmarkStreamStartUnderRights(b *testing.B) {
 						config += fmt.Sprintf("  - when: %q\n    allow: %s\n", fmt.Sprintf(kind.when, i), nobody)
 					}
 					config += "  - allow: " + fmt.Sprintf("%q", kind.allow) + "\n"
-					starts := [2]func(){benchStarts(b, all, "", who == "new"), benchStarts(b, all, config, who == "new")}
+					starts := [2]func(){benchStarts(b, all, "", "", who == "new"), benchStarts(b, all, "", config, who == "new")}
 					var took [2][]time.Duration
 					turn := 0
 					for b.Loop() {
@@ -74,8 +74,8 @@ func BenchmarkStreamStartUnderRights(b *testing.B) {
 	}
 }
 
-// benchStarts returns what starts a stream with names, from a relay of its own.
-func benchStarts(b *testing.B, names []string, rights string, everNew bool) (start func()) {
+// benchStarts returns what starts a stream with names, from a relay of its own. keys are of the authority, after others.
+func benchStarts(b *testing.B, names []string, keys, rights string, everNew bool) (start func()) {
 	b.Helper()
 	files := fstest.MapFS{}
 	var docs strings.Builder
@@ -87,7 +87,7 @@ func benchStarts(b *testing.B, names []string, rights string, everNew bool) (sta
 		fmt.Fprintf(&docs, "---\n%s\n", text)
 	}
 	files["all.yaml"] = &fstest.MapFile{Data: []byte(docs.String())}
-	config := "listeners: [{address: \"127.0.0.1:0\"}]\nauthorities: [{name: a, directory: files}]\nold_style_names: [{authority: a}]\n" + rights
+	config := "listeners: [{address: \"127.0.0.1:0\"}]\nauthorities: [{name: a, directory: files" + keys + "}]\nold_style_names: [{authority: a}]\n" + rights
 	cfg, err := configs.Parse("relay.yaml", []byte(config))
 	if err != nil {
 		b.Fatal(err)

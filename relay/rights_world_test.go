@@ -46,13 +46,27 @@ func marker(word, name string) string {
 	return "mark." + strings.NewReplacer("/", "-", ":", "-", "#", "-", "=", "-").Replace(word+"."+name) + ".kram"
 }
 
+// sealed is in a private key of each cluster.
+const sealed = "sealed-key-of-a-cluster"
+
+// sealedSocket is a transport socket with that key.
+func sealedSocket() *corev3.TransportSocket {
+	key := &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: sealed}}
+	tls := packed("type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext", &tlsv3.UpstreamTlsContext{
+		CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{PrivateKey: key, CertificateChain: &corev3.DataSource{
+			Specifier: &corev3.DataSource_InlineString{InlineString: "chain"},
+		}}}},
+	})
+	return &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: tls}}
+}
+
 // rightsResource is the resource of a type and a name.
 func rightsResource(word, name string) *anypb.Any {
 	mark := marker(word, name)
 	var m proto.Message
 	switch strings.TrimSuffix(word, "2") {
 	case "cluster":
-		m = &clusterv3.Cluster{Name: name, AltStatName: mark}
+		m = &clusterv3.Cluster{Name: name, AltStatName: mark, TransportSocket: sealedSocket()}
 	case "endpoint":
 		m = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{Locality: &corev3.Locality{Region: mark}}}}
 	default:

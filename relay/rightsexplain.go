@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/loglines"
@@ -37,6 +38,20 @@ func ExplainRights(cfg *configs.Config, router *authority.Router, client configs
 		return err == nil
 	})
 	return e.steps.String(), denied
+}
+
+// explainRightsToOwn describes, one step per line, whether a client may have the resource of which it requests an
+// alias. The error says why it may not.
+func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client configs.Client, k cache.Key, own string) (string, error) {
+	e := rightsExplainer{Rights: NewRights(cfg, router), client: client}
+	if e.rules == nil {
+		return "", nil
+	}
+	e.class = e.rules.Class(client.Identity)
+	of, name, unspelled := e.ownName(k, own)
+	k.Name = name
+	err := e.word(asked{Key: k, unspelled: unspelled}, of, name)
+	return e.steps.String(), err
 }
 
 type rightsExplainer struct {

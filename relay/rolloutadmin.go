@@ -47,13 +47,28 @@ type RolloutStatus struct {
 	Total   int             `json:"total"`
 }
 
-// CohortStatus is how many clients a cohort has, and how many of them were sent the new state
-// and have acknowledged it.
+// CohortStatus is how many clients a cohort has, and how many of them were sent the new state,
+// have acknowledged it, and have sent a NACK.
 type CohortStatus struct {
 	Name    string `json:"name"`
 	Clients int    `json:"clients"`
 	Shown   int    `json:"shown"`
 	Taken   int    `json:"taken"`
+	NACKed  int    `json:"nacked"`
+}
+
+// Unanswered is how many clients were sent the new state, and have not answered.
+func (c CohortStatus) Unanswered() int { return max(c.Shown-c.Taken-c.NACKed, 0) }
+
+// Sums are those of all cohorts.
+func (s RolloutStatus) Sums() (all CohortStatus) {
+	for _, c := range s.Cohorts {
+		all.Clients += c.Clients
+		all.Shown += c.Shown
+		all.Taken += c.Taken
+		all.NACKed += c.NACKed
+	}
+	return all
 }
 
 // RolloutRejection is a client that rejected a change, in its own words.
@@ -68,6 +83,46 @@ type RolloutChange struct {
 	Name  string `json:"name"`
 	What  string `json:"what"`            // added, changed or removed
 	Waits string `json:"waits,omitempty"` // why a person has to approve it
+	// NACKedBy is a client that has rejected it, in words that name it.
+	NACKedBy string `json:"nacked_by,omitempty"`
+}
+
+// waitsBecause returns why a change waits for a person, "" if it does not. All changes of a rollout wait while it is frozen.
+func (s *RolloutStatus) waitsBecause(c *RolloutChange) string {
+	switch {
+	case c.Waits != "":
+		return c.Waits
+	case s.Phase == "held" && s.Frozen:
+		return "the rollout is frozen"
+	}
+	return ""
+}
+
+// ChangeState is what has become of a change: waits, nacked, taken_back or rolling.
+type ChangeState struct {
+	RolloutChange
+	State string
+	// Because says why it waits.
+	Because string
+}
+
+// ChangeStates returns Changes with what has become of each.
+func (s RolloutStatus) ChangeStates() (all []ChangeState) {
+	for _, c := range s.Changes {
+		is := ChangeState{c, "rolling", s.waitsBecause(&c)}
+		switch {
+		case c.NACKedBy != "":
+			is.State = "nacked"
+		case is.Because != "":
+			is.State = "waits"
+		case s.Phase == "stopped":
+			is.State = "taken_back"
+		case s.Phase == "held":
+			is.State = "waits"
+		}
+		all = append(all, is)
+	}
+	return all
 }
 
 func viewOfRollout(s gate.Status) RolloutStatus {
@@ -79,7 +134,7 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 		v.Ends = &s.Ends
 	}
 	for _, c := range s.Cohorts {
-		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken})
+		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken, c.Rejected})
 	}
 	for _, r := range s.Rejections {
 		v.Rejections = append(v.Rejections, RolloutRejection{loglines.Clip(r.Client), words(r.Words)})
@@ -91,7 +146,14 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 		v.PassedOver = append(v.PassedOver, loglines.Clip(who))
 	}
 	for _, c := range s.Changes {
-		v.Changes = append(v.Changes, RolloutChange{xdstype.Word(c.TypeURL), loglines.Clip(c.Name), c.What, c.Waits})
+		change := RolloutChange{Type: xdstype.Word(c.TypeURL), Name: loglines.Clip(c.Name), What: c.What, Waits: c.Waits}
+		for _, r := range v.Rejections {
+			if namesResource(r.Words, change.Name) {
+				change.NACKedBy = r.Client
+				break
+			}
+		}
+		v.Changes = append(v.Changes, change)
 	}
 	return v
 }

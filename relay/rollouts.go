@@ -99,17 +99,23 @@ type rollouts struct {
 	lines  loglines.Shared // about cohorts that cannot be evaluated
 }
 
+// RollsOut implements downstream.RolledOutScopes.
+func (r *rollouts) RollsOut(scope cache.Scope) bool {
+	return rolloutOf(r.newest().router, scope) != nil
+}
+
 // Join implements downstream.Rollouts.
 func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstream.Trial, showing uint64) {
 	o := rolloutOf(r.newest().router, scope)
 	if o == nil {
 		return nil, 0
 	}
+	name, is := c.Name, configs.Client{Node: c.Node, Identity: c.Identity}
 	m, showing := r.Controller.Join(scope, gate.Client{
-		Node: c.Name, Conn: c.Conn, Cohort: r.cohortOf(o, scope, &c), Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
-		CohortNow: func() string {
+		Node: name, Conn: c.Conn, Cohort: r.cohortOf(o, scope, name, is), Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
+		CohortNow: func(scope cache.Scope) string {
 			if o := rolloutOf(r.newest().router, scope); o != nil {
-				return r.cohortOf(o, scope, &c)
+				return r.cohortOf(o, scope, name, is)
 			}
 			return ""
 		},
@@ -121,13 +127,13 @@ func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstre
 }
 
 // cohortOf returns the cohort of a client, "" if it cannot be evaluated.
-func (r *rollouts) cohortOf(o *configs.Rollout, scope cache.Scope, c *downstream.TrialClient) string {
-	cohort, err := o.CohortOf(configs.Client{Node: c.Node, Identity: c.Identity})
+func (r *rollouts) cohortOf(o *configs.Rollout, scope cache.Scope, name string, is configs.Client) string {
+	cohort, err := o.CohortOf(is)
 	if err == nil {
 		return cohort
 	}
 	if log, ok := r.lines.Next(r.log); ok {
-		log.Warn("the cohort of a client cannot be evaluated", "authority", scope.Authority, "client", c.Name, "reason", err)
+		log.Warn("the cohort of a client cannot be evaluated", "authority", scope.Authority, "client", name, "reason", err)
 	}
 	return ""
 }

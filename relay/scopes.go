@@ -15,6 +15,8 @@ import (
 type scopes struct {
 	// open opens a scope's source, and returns the print of it. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
+	// planeOf returns what control plane a scope's source is for by the newest generation: nil if it is for none.
+	planeOf func(cache.Scope) any
 	// derived is the source of the derived topics.
 	derived cache.Source
 	// rollouts is the source of what is rolled out.
@@ -24,6 +26,9 @@ type scopes struct {
 	topics outdating
 	// nodes are the Nodes for old-style names.
 	nodes *partitionNodes
+	// turns are those of the sources that are replaced.
+	turns turns
+	ended chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	sources map[cache.Scope]*scopeSource
@@ -53,7 +58,10 @@ type scopeSource struct {
 // newScopes returns scopes without open and derived, which the caller sets before the
 // first topic is watched.
 func newScopes() *scopes {
-	return &scopes{sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes()}
+	return &scopes{
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}),
+		planeOf: func(cache.Scope) any { return nil },
+	}
 }
 
 // Start implements cache.Source.
@@ -119,6 +127,15 @@ func (f *scopes) Resume(k cache.Key) {
 	}
 }
 
+// Adopt implements cache.Adopter. Only what an authority sends is prefetched.
+func (f *scopes) Adopt(k cache.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of := f.sources[k.Scope]; of.feeds(k) {
+		cache.Adopt(of.source, k)
+	}
+}
+
 // Stop implements cache.Source.
 func (f *scopes) Stop(k cache.Key) {
 	f.mu.Lock()
@@ -166,7 +183,7 @@ func (f *scopes) retireLater(scope cache.Scope, of *scopeSource) {
 func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int) {
 	is.Drain()
 	f.mu.Lock()
-	if of.topics > 0 || of.idle != idle || f.sources[scope] != of || of.replacing {
+	if of.topics > 0 || of.idle != idle || f.sources[scope] != of || of.replacing || of.source != is {
 		f.mu.Unlock()
 		return
 	}
@@ -183,6 +200,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 func (f *scopes) Close() {
 	f.mu.Lock()
 	f.closed = true
+	close(f.ended)
 	for _, of := range f.sources {
 		if of.source != nil {
 			f.closing.Go(of.source.Close)

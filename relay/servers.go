@@ -22,8 +22,9 @@ import (
 const connectWithin = 4 * time.Second
 
 // openServer opens the streams of a scope to one server.
-func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.Node, o upstream.Options, sink upstream.Sink) streams {
+func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.Node, o upstream.Options, sink upstream.Sink, first *firstAnswer) streams {
 	server := of.servers[i].config
+	o.Watch = first.before(o.Watch)
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
@@ -45,21 +46,22 @@ func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) *
 	links := &guard.Links{}
 	settings := s.guards.settings()
 	settings.Waits = func(set cache.Key, since time.Time) time.Time { return links.Waits(set.TypeURL, since) }
+	first := newFirstAnswer()
 	if o.store == nil {
 		v := &valve{to: s.gated(o, s.cache)}
 		g := guard.New(v, s.cache, settings)
-		return &guardedSource{s.openServers(scope, o, node, g, links, nil), g, v}
+		return &guardedSource{s.openServers(scope, o, node, g, links, nil, first), g, v, first}
 	}
 	k := store.NewKeeper(o.store.Store, scope, s.cache, o.store.keeps())
 	settings.Stored = k.Stored
 	v := &valve{to: s.gated(o, k)}
 	g := guard.New(v, s.cache, settings)
-	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k), k}, g, v}
+	return &guardedSource{&keptSource{s.openServers(scope, o, node, g, links, k, first), k}, g, v, first}
 }
 
 // openServers opens the source of a scope from its authority's servers, which write to g. keeper is
-// nil if there is no store.
-func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, g *guard.Guard, links *guard.Links, keeper *store.Keeper) serverSource {
+// nil if there is no store. first notes the first answer of a server.
+func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, g *guard.Guard, links *guard.Links, keeper *store.Keeper, first *firstAnswer) serverSource {
 	a := of.authority
 	recall := func(o *upstream.Options, server *configs.Server) {
 		if keeper != nil {
@@ -79,7 +81,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, 
 		f.single = failover.NewSingle(scope, f.server.Address, o, s.reachability)
 		o := upstream.Options{Watch: watchBy(f.single), Links: linksOf{links, 0}, ForceAnswer: unreachable}
 		recall(&o, f.server)
-		f.streams = s.openServer(scope, of, 0, node, o, g)
+		f.streams = s.openServer(scope, of, 0, node, o, g, first)
 		return f
 	}
 	if !slices.ContainsFunc(a.Servers, func(server configs.Server) bool { return server.Protocol == configs.ProtocolREST }) {
@@ -91,7 +93,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, 
 			o.Seed = child.Seed(g)
 		}
 		recall(&o, &a.Servers[i])
-		return s.openServer(scope, of, i, node, o, child)
+		return s.openServer(scope, of, i, node, o, child, first)
 	}
 	names := make([]string, len(a.Servers))
 	for i := range a.Servers {
@@ -100,7 +102,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node, 
 	return &serverGroup{authority: a, Group: failover.NewGroup(scope, names, open, o, g, s.reachability, s.log)}
 }
 
-// Reject implements gate.Teller.
+// Reject implements gate.Rejecter.
 func (f *serverGroup) Reject(typeURL, version, words string) {
 	for _, st := range f.Status() {
 		if st.Active {
@@ -148,6 +150,9 @@ func (f *singleServer) Close() {
 // Resume implements cache.Resumer.
 func (f *singleServer) Resume(k cache.Key) { cache.Resume(f.streams, k) }
 
+// Adopt implements cache.Adopter.
+func (f *singleServer) Adopt(k cache.Key) { cache.Adopt(f.streams, k) }
+
 func (f *singleServer) statuses() []serverStatus { return statusesOf(f.streams, f.server, true) }
 
 // serverGroup is the source of a scope whose authority has several servers.
@@ -165,3 +170,6 @@ func (f *serverGroup) statuses() (all []serverStatus) {
 
 // Resume implements cache.Resumer.
 func (f *openSource) Resume(k cache.Key) { cache.Resume(f.guardedSource, k) }
+
+// Adopt implements cache.Adopter.
+func (f *openSource) Adopt(k cache.Key) { cache.Adopt(f.guardedSource, k) }

@@ -15,8 +15,9 @@ import (
 // whose settings change stays open, and its connections stay with the server that has accepted them.
 type socket struct {
 	net.Listener
-	address   string        // in the form of the configuration
-	accepting chan struct{} // has one in it while a turn accepts
+	configured string        // its address in the configuration
+	address    string        // the same, with the port that was opened
+	accepting  chan struct{} // has one in it while a turn accepts
 	// left has a connection that came just when a turn had ended: it is for the next one. Guarded by
 	// accepting.
 	left net.Conn
@@ -30,12 +31,18 @@ type turn struct {
 	end   sync.Once
 }
 
+// openTurns opens a socket. mode is the permissions of a unix socket.
 func openTurns(ctx context.Context, address string, mode configs.FileMode) (*socket, error) {
-	opened, at, err := openSocket(ctx, address, mode)
+	return openControlled(ctx, address, mode, nil)
+}
+
+// openControlled is openTurns. control, if not nil, is net.ListenConfig.Control of a TCP socket.
+func openControlled(ctx context.Context, address string, mode configs.FileMode, control controlFunc) (*socket, error) {
+	opened, at, err := openSocket(ctx, address, mode, control)
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Listener: opened, address: at, accepting: make(chan struct{}, 1)}, nil
+	return &socket{Listener: opened, configured: address, address: at, accepting: make(chan struct{}, 1)}, nil
 }
 
 // Close closes the socket. It may be called twice.

@@ -116,6 +116,9 @@ func (s *keptSource) Stop(k cache.Key) {
 // Resume implements cache.Resumer.
 func (s *keptSource) Resume(k cache.Key) { cache.Resume(s.serverSource, k) }
 
+// Adopt implements cache.Adopter.
+func (s *keptSource) Adopt(k cache.Key) { cache.Adopt(s.serverSource, k) }
+
 // Close implements source.
 func (s *keptSource) Close() {
 	s.serverSource.Close()
@@ -125,9 +128,13 @@ func (s *keptSource) Close() {
 // guardedSource is a source from servers with its guard.
 type guardedSource struct {
 	serverSource
-	guard *guard.Guard
-	valve *valve
+	guard  *guard.Guard
+	valve  *valve
+	answer *firstAnswer
 }
+
+// Answered implements answering.
+func (s *guardedSource) Answered() <-chan struct{} { return s.answer.came }
 
 // Mute implements source.
 func (s *guardedSource) Mute() { s.valve.close() }
@@ -140,6 +147,9 @@ func (s *guardedSource) Stop(k cache.Key) {
 
 // Resume implements cache.Resumer.
 func (s *guardedSource) Resume(k cache.Key) { cache.Resume(s.serverSource, k) }
+
+// Adopt implements cache.Adopter.
+func (s *guardedSource) Adopt(k cache.Key) { cache.Adopt(s.serverSource, k) }
 
 // Close implements source.
 func (s *guardedSource) Close() {
@@ -169,6 +179,9 @@ type gatedSource struct {
 // Resume implements cache.Resumer.
 func (s *gatedSource) Resume(k cache.Key) { cache.Resume(s.source, k) }
 
+// Adopt implements cache.Adopter.
+func (s *gatedSource) Adopt(k cache.Key) { cache.Adopt(s.source, k) }
+
 // Close implements source.
 func (s *gatedSource) Close() {
 	s.source.Close()
@@ -180,9 +193,9 @@ type serverSource interface {
 	cache.Source
 	Drain()
 	Close()
-	// Reject tells the control plane that its state of a type was refused: see gate.Teller.
+	// Reject sends the control plane a NACK, as its state of a type was refused: see gate.Rejecter.
 	Reject(typeURL, version, words string)
-	// PassOn tells the control plane that a client has rejected something of a type, if the control
+	// PassOn sends the control plane a NACK, as a client has rejected something of a type, if the control
 	// plane is a relay.
 	PassOn(typeURL, words string)
 	statuses() []serverStatus

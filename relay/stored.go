@@ -22,7 +22,6 @@ import (
 type sharedStore struct {
 	*store.Store
 	path    string
-	keyFile string
 	started time.Time
 	wait    atomic.Int64 // store.wait, a time.Duration
 	log     *slog.Logger
@@ -89,7 +88,7 @@ func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStor
 	if err != nil {
 		return nil, fmt.Errorf("store.path: %w", err)
 	}
-	shared := &sharedStore{Store: s, path: cfg.Path, keyFile: cfg.KeyFile, closed: make(chan struct{}), started: time.Now(), log: log}
+	shared := &sharedStore{Store: s, path: cfg.Path, closed: make(chan struct{}), started: time.Now(), log: log}
 	shared.wait.Store(int64(cfg.Wait))
 	return shared.use(), nil
 }

@@ -15,13 +15,14 @@ import (
 )
 
 // openSocket opens the socket of an address, which is host:port or unix:PATH, and returns its
-// address in the same form. mode is the permissions of a unix socket.
-func openSocket(ctx context.Context, address string, mode configs.FileMode) (_ net.Listener, opened string, _ error) {
+// address in the same form. mode is the permissions of a unix socket. control, if not nil, is
+// net.ListenConfig.Control of another one.
+func openSocket(ctx context.Context, address string, mode configs.FileMode, control controlFunc) (_ net.Listener, opened string, _ error) {
 	if path, unix := configs.UnixPath(address); unix {
 		socket, err := openUnixSocket(ctx, path, mode)
 		return socket, address, err
 	}
-	var lc net.ListenConfig
+	lc := net.ListenConfig{Control: control}
 	socket, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, "", err

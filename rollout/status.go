@@ -21,10 +21,10 @@ type Status struct {
 }
 
 // CohortStatus is the part of one cohort: how many clients it has, and how many of them were shown
-// the new state and have taken it.
+// the new state, have taken it, and have rejected it.
 type CohortStatus struct {
-	Name                  string
-	Clients, Shown, Taken int
+	Name                            string
+	Clients, Shown, Taken, Rejected int
 }
 
 // Status returns the machine's state.
@@ -44,6 +44,7 @@ func (m *Machine) Status() Status {
 		s.Cohorts = append(s.Cohorts, CohortStatus{
 			Name: of[0].cohort, Clients: of.count(func(c *client) bool { return c.present }),
 			Shown: of.count(func(c *client) bool { return c.present && c.shown }), Taken: of.count(m.took),
+			Rejected: of.count(func(c *client) bool { return m.trying(c) && c.present && c.shown && c.rejected }),
 		})
 	}
 	return s

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -95,6 +96,55 @@ var corruptions = []corruption{
 	{name: "another key", otherKey: true, damage: func(t *testing.T, _ *rand.Rand, path string, b []byte) { overwrite(t, path, b) }},
 }
 
+// noteAll notes all names and members.
+func noteAll(s *Store, names int, version func(string) string) {
+	s.Note("cp", func(n *Notes) {
+		for i := range names {
+			name := fmt.Sprint("entry", i)
+			n.Entry(entry(name), resource(name, version(name)))
+			name = fmt.Sprint("member", i)
+			n.Member(wildcard(), name, resource(name, version(name)))
+		}
+		n.Whole(wildcard(), false)
+	})
+}
+
+func fileContent(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// contentOf returns a file in which all records are where they belong.
+func contentOf(t *testing.T, path string, o Options, names int, version func(string) string) []byte {
+	t.Helper()
+	s := open(t, path, o)
+	noteAll(s, names, version)
+	closed(t, s)
+	return fileContent(t, path)
+}
+
+// journaledContentOf returns a file of which the newest state is in the journal, and an older one where it belongs.
+func journaledContentOf(t *testing.T, path string, o Options, names int, version func(string) string) []byte {
+	t.Helper()
+	contentOf(t, path, o, names, func(string) string { return "old" })
+	s := open(t, path, o)
+	noteAll(s, names, version)
+	s.Flush(time.Minute)
+	// The newest transaction may be damaged, and then the one before it counts. So it has something else.
+	s.Note("cp", func(n *Notes) { n.Entry(entry("other"), resource("other", "1")) })
+	s.Flush(time.Minute)
+	content := fileContent(t, path)
+	if s.journal.empty() {
+		t.Fatal("there is no journal")
+	}
+	closed(t, s)
+	return content
+}
+
 // Whatever has happened to the file, the relay starts, serves nothing but what was stored under the
 // name that is asked for, and says so if something is missing.
 func TestACorruptFileGivesNoWrongResource(t *testing.T) {
@@ -109,28 +159,14 @@ func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 		path, f := filepath.Join(dir, "db"), &fake{}
 		o := f.options()
 		o.Key = key
-		s := open(t, path, o)
-		s.Note("cp", func(n *Notes) {
-			for i := range names {
-				name := fmt.Sprint("entry", i)
-				n.Entry(entry(name), resource(name, version(name)))
-				name = fmt.Sprint("member", i)
-				n.Member(wildcard(), name, resource(name, version(name)))
-			}
-			n.Whole(wildcard(), false)
-		})
-		closed(t, s)
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		contents := [2][]byte{contentOf(t, path, o, names, version), journaledContentOf(t, path, o, names, version)}
 		other := newKey(t)
 		asides, lost := 0, 0
 		for i := range n / 2 {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			c := corruptions[i%len(corruptions)]
 			where := fmt.Sprintf("%s, corruption %d (%s)", kind, i, c.name)
-			c.damage(t, r, path, append([]byte(nil), content...))
+			c.damage(t, r, path, append([]byte(nil), contents[i/len(corruptions)%2]...))
 			log := &fake{}
 			o.Log, o.Key = log.options().Log, key
 			if c.otherKey {

@@ -21,6 +21,17 @@
 // encrypted (XChaCha20-Poly1305) with the record's key as associated data, and the hash is a keyed
 // one. So records cannot be read, changed or swapped, and names do not show.
 //
+// # The journal
+//
+// Since the keys are hashes, each change is on a page of its own: in a storm, a transaction would
+// write a page of 4 KiB for each. So a transaction writes what it changes as one part of a journal, in the same
+// database. Now and then the newest state of everything in the journal is put where it belongs, in the order of the
+// keys, and the journal is empty again (journal.go). Who reads sees the records as they are with the journal.
+//
+// # Another key
+//
+// [Store.Rekey] writes all records to another file with another key, which then takes the place of the first one.
+//
 // What does not exist is not stored: that a control plane once said so is nothing to tell a client
 // while it is away.
 //

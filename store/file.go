@@ -34,7 +34,7 @@ var (
 	aboutBucket   = []byte("about")
 
 	formatKey    = []byte("format")
-	format       = []byte("xds-relay store 1")
+	format       = []byte("xds-relay store 2")
 	encryptedKey = []byte("encrypted")
 	proofKey     = []byte("proof") // the format again, sealed
 	sumKey       = []byte("sum")   // see sum
@@ -60,10 +60,10 @@ const lockTimeout = time.Second
 
 // openFile opens the database, or makes one. If the file is not one, or is not of this key, the
 // error is an unusableError.
-func openFile(path string, o Options, readOnly bool) (*bolt.DB, error) {
+func openFile(path string, o Options, readOnly bool) (*bolt.DB, *journal, error) {
 	torn, err := verifyFile(path, readOnly)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if torn {
 		o.Log.Error("the newest state in the store cannot be read, and the one before it is used", "store", path)
@@ -77,16 +77,17 @@ func openFile(path string, o Options, readOnly bool) (*bolt.DB, error) {
 	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return nil, ErrInUse
+		return nil, nil, ErrInUse
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
 	db.AllocSize = allocSizeOf(o.MaxBytes)
-	if err := guard(func() error { return introduce(db, o.Key, readOnly) }); err != nil {
+	j := &journal{places: newPlaces()}
+	if err := guard(func() error { return introduce(db, o.Key, j, readOnly) }); err != nil {
 		_ = db.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return db, nil
+	return db, j, nil
 }
 
 // verifyFile verifies the structure of the file, if there is one, while no other process has it.
@@ -128,9 +129,9 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 	return torn, nil
 }
 
-// introduce finds out whether the database is one of this relay and of this key. Of a new one it
-// writes that.
-func introduce(db *bolt.DB, key *Key, readOnly bool) error {
+// introduce finds out whether the database is one of this relay and of this key, and reads where the records in
+// its journal are. Of a new one it writes what it is.
+func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 	seals := sealedBy(key)
 	known := false
 	err := db.View(func(tx *bolt.Tx) error {
@@ -166,6 +167,12 @@ func introduce(db *bolt.DB, key *Key, readOnly bool) error {
 		for key, _ := c.First(); key != nil; key, _ = c.Next() {
 			is.toggle(key)
 		}
+		if err := j.read(tx, seals); err != nil {
+			return err
+		}
+		for part := j.first; part < j.next; part++ {
+			is.toggle(partKey(part))
+		}
 		if is != sumOf(about) {
 			return unusable("it is damaged: some of its records are missing")
 		}
@@ -195,7 +202,7 @@ func introduce(db *bolt.DB, key *Key, readOnly bool) error {
 	})
 }
 
-// sum is over the keys of all records, so that one that was lost is missed.
+// sum is over the keys of all records and parts of the journal, so that one that was lost is missed.
 type sum uint64
 
 // toggle adds a key that is not in the sum, or takes one away that is.

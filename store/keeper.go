@@ -40,7 +40,12 @@ type Keeper struct {
 	unreachable bool
 	stale       int // topics that are served from the store
 	sets        int // of the topics
+	fresh       fresh
 }
+
+// fresh are the first answers in an update, by their indices, of topics that are not served from the store. The cache
+// may have had the same before, from a source without this store: so the store may not.
+type fresh struct{ entries, sets []int }
 
 // Cache is what a Keeper needs of the cache: see [cache.Cache].
 type Cache interface {
@@ -127,6 +132,7 @@ func (k *Keeper) Apply(u cache.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.takeNotes()
+	k.fresh = fresh{}
 	if len(k.topics) > 0 {
 		u = k.answer(u)
 	}
@@ -136,9 +142,9 @@ func (k *Keeper) Apply(u cache.Update) {
 	u.Receipt.Event("noted for the store", nil)
 }
 
-// note notes what an update has changed.
+// note notes what an update has changed, and first answers.
 func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
-	if len(changed.Entries)+len(changed.Sets) == 0 {
+	if len(changed.Entries)+len(changed.Sets)+len(k.fresh.entries) == 0 {
 		return
 	}
 	key := func(name string) cache.Key { return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name} }
@@ -149,6 +155,14 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 	k.store.Note(u.Server, func(n *Notes) {
 		for _, i := range changed.Entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
+		}
+		for _, i := range k.fresh.entries {
+			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
+		}
+		for _, i := range k.fresh.sets {
+			if changed.Sets[i].Present {
+				n.Contents(key(u.Sets[i].Name))
+			}
 		}
 		for i := range changed.Sets {
 			is, set := &changed.Sets[i], &u.Sets[i]
@@ -292,8 +306,26 @@ func (k *Keeper) look(t *topic) {
 // lookAgain is look, unless nothing has been written since. A server may have said something newer of a
 // name, or of a member, before the topic began. The caller holds mu.
 func (k *Keeper) lookAgain(t *topic) {
+	before := t.set
 	t.looked = t.looked && t.commits == k.store.Commits()
 	k.look(t)
+	if before != nil && before != t.set {
+		t.keepReturned(before)
+	}
+}
+
+// keepReturned adds the members that the store had before and lost since, though a server has them: it said that
+// they were gone, and then that they are back. The store takes the second for a name's alone.
+func (t *topic) keepReturned(before *Set) {
+	has := make(map[string]struct{}, len(t.set.Members))
+	for _, r := range t.set.Members {
+		has[r.Member] = struct{}{}
+	}
+	for _, r := range before.Members {
+		if _, is := has[r.Member]; !is && t.said[r.Member].change.Resource != nil {
+			t.set.Members = append(t.set.Members, r)
+		}
+	}
 }
 
 // all yields the members of a stored set, as they were stored, or as a server has said since. The caller
@@ -331,19 +363,35 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		if c.Resource == nil && !c.Gone {
 			err = c.Err
 		}
-		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}, err) {
+		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}
+		waits := k.waits(key)
+		if k.passes(now, key, err) {
+			if waits && !c.Held && (c.Resource != nil || c.Gone || c.Err == nil) {
+				k.fresh.entries = append(k.fresh.entries, len(u.Changes))
+			}
 			u.Changes = append(u.Changes, *c)
 			k.tellSet(&u, c, &stored)
 		}
 	}
 	for i := range sets {
 		k.serveBeneath(&u, &sets[i], &stored)
-		if k.passes(now, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}, sets[i].Err) {
+		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}
+		waits := k.waits(key)
+		if k.passes(now, key, sets[i].Err) {
+			if waits && sets[i].Err == nil {
+				k.fresh.sets = append(k.fresh.sets, len(u.Sets))
+			}
 			u.Sets = append(u.Sets, sets[i])
 		}
 	}
 	k.apply(&stored)
 	return u
+}
+
+// waits reports whether a topic has no answer and is not served from the store. The caller holds mu.
+func (k *Keeper) waits(key cache.Key) bool {
+	t := k.topics[key]
+	return t != nil && !t.served
 }
 
 // passes reports whether what a server says of a topic is for the cache. If not, the topic is served

@@ -219,6 +219,59 @@ func TestAnotherWaitHoldsForTopicsThatWait(t *testing.T) {
 }
 
 // What was stored of a set removes nothing from clients that come back.
+// What the cache had from before the store is stored with the first answers, though they change nothing.
+func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t, filepath.Join(dir, "db"))
+		wildcard := cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
+			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1"), is("n", "1")},
+		}}}
+		k.watch("a", "b", cache.Wildcard)
+		k.says(is("a", "1"), is("b", "1"))
+		k.Apply(wildcard)
+		// Another store, and another keeper over the same topics, as after a reload.
+		k.Close()
+		closed(t, k.store)
+		o := (&fake{}).options()
+		o.Contents, o.Watched = k.cache.Contents, k.cache.Has
+		k.store = open(t, filepath.Join(dir, "other"), o)
+		k.Keeper = NewKeeper(k.store, scope, k.cache, k.opts)
+		for _, name := range []string{"a", "b", cache.Wildcard} {
+			k.Start(entry(name))
+		}
+		k.says(is("a", "1"))
+		k.store.Flush(time.Minute)
+		if k.store.Entry(entry("a")) == nil || k.store.Entry(entry("b")) != nil || k.store.Set(entry(cache.Wildcard)).Record != nil {
+			t.Error("what is stored is not what was answered")
+		}
+		// The first part of an answer: the cache has the rest from before.
+		first := wildcard
+		first.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Incomplete: true, Changes: []cache.Change{is("m", "1")}}}
+		k.Apply(first)
+		k.store.Flush(time.Minute)
+		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 2 {
+			t.Errorf("%d members are stored, whole: %t", len(set.Members), set.Whole())
+		}
+		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1")}}}})
+		k.store.Flush(time.Minute)
+		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 1 {
+			t.Errorf("%d members are stored after a removal, whole: %t", len(set.Members), set.Whole())
+		}
+		written := k.store.Stats().Written
+		k.says(is("a", "1"))
+		k.Apply(wildcard)
+		k.Apply(wildcard)
+		k.store.Flush(time.Minute)
+		if got := k.store.Stats().Written; got != written+1 { // n, once
+			t.Errorf("%d records were written for answers of which one was new", got-written)
+		}
+		k.cache.Close()
+		k.Close()
+		closed(t, k.store)
+	})
+}
+
 func TestAStoredSetIsServedAndIsNotAll(t *testing.T) {
 	afterARestart(t, func(k *kept) {
 		set := k.set()

@@ -22,6 +22,15 @@ import (
 type Key struct {
 	records tink.AEAD
 	names   *prf.Set
+	digest  [sha256.Size]byte // of the file's content
+}
+
+// equal reports whether two keys are the same. Either may be nil, for none.
+func (k *Key) equal(o *Key) bool {
+	if k == nil || o == nil {
+		return k == o
+	}
+	return k.digest == o.digest
 }
 
 // keyFile is the JSON of a key file.
@@ -85,7 +94,7 @@ func ParseKey(b []byte) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("names: %w", err)
 	}
-	var k Key
+	k := Key{digest: sha256.Sum256(b)}
 	if k.records, err = aead.New(records); err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}

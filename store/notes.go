@@ -18,7 +18,9 @@ type Notes struct {
 type notes struct {
 	entries map[cache.Key]state
 	sets    map[cache.Key]*setNotes
-	count   int // of entries, members and sets
+	// contents are sets of which everything that the cache has is to be written, with the servers that sent it.
+	contents map[cache.Key]string
+	count    int // of entries, members, sets and contents
 }
 
 // state is what is to become of a record.
@@ -39,7 +41,7 @@ type setNotes struct {
 }
 
 func newNotes() *notes {
-	return &notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}}
+	return &notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}, contents: map[cache.Key]string{}}
 }
 
 // Note calls f, which notes what has changed, all that came in one response at once. server is
@@ -80,6 +82,28 @@ func (n *Notes) Whole(set cache.Key, others bool) {
 	of.others = of.others || others
 }
 
+// Contents notes all that the cache has of a set when it is written.
+func (n *Notes) Contents(set cache.Key) {
+	if _, there := n.notes.contents[set]; !there {
+		n.notes.count++
+	}
+	n.notes.contents[set] = n.server
+}
+
+// addContents replaces contents by what the cache has. What is noted of a member is not newer.
+func (n *notes) addContents(of func(k cache.Key, yield func(key string, r *cache.Resource))) {
+	if len(n.contents) == 0 {
+		return
+	}
+	for k, server := range n.contents {
+		all := Notes{n, server, time.Now()}
+		of(k, func(key string, r *cache.Resource) { all.Member(k, key, r) })
+		all.Whole(k, true)
+	}
+	clear(n.contents)
+	n.recount()
+}
+
 func (n *Notes) set(k cache.Key) *setNotes {
 	of := n.notes.sets[k]
 	if of == nil {
@@ -90,21 +114,37 @@ func (n *Notes) set(k cache.Key) *setNotes {
 	return of
 }
 
+func (n *notes) clear() {
+	clear(n.entries)
+	clear(n.sets)
+	clear(n.contents)
+}
+
 // take returns what is noted, and begins anew.
 func (s *Store) take() *notes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := s.noted
-	s.noted, s.writing = newNotes(), true
+	s.noted, s.writing = s.spare, true
+	if s.spare = nil; s.noted == nil {
+		s.noted = newNotes()
+	}
 	return taken
 }
 
 // took notes that what was taken is written, or put back.
-func (s *Store) took() {
+func (s *Store) took(taken *notes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writing = false
+	if taken != s.noted && len(taken.entries)+len(taken.sets) == 0 && taken.count <= spareMost {
+		taken.count = 0
+		s.spare = taken
+	}
 }
+
+// spareMost is how many notes the maps are for that are used again.
+const spareMost = 1 << 12
 
 // putBack adds notes that could not be written to those that have come since, which are newer.
 func (s *Store) putBack(old *notes) {
@@ -112,6 +152,7 @@ func (s *Store) putBack(old *notes) {
 	defer s.mu.Unlock()
 	newer := s.noted
 	maps.Copy(old.entries, newer.entries)
+	maps.Copy(old.contents, newer.contents)
 	for k, set := range newer.sets {
 		before := old.sets[k]
 		if before == nil {
@@ -132,7 +173,7 @@ func (s *Store) putBack(old *notes) {
 }
 
 func (n *notes) recount() {
-	n.count = len(n.entries) + len(n.sets)
+	n.count = len(n.entries) + len(n.sets) + len(n.contents)
 	for _, set := range n.sets {
 		n.count += len(set.members)
 	}

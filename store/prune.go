@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -25,7 +27,12 @@ func (s *Store) makeRoom() {
 func (s *Store) noteLacking() {
 	lacking := s.lacking
 	s.lacking = map[cache.Key]struct{}{}
-	for k := range lacking {
+	s.noteAgain(lacking)
+}
+
+// noteAgain notes what the cache has of topics.
+func (s *Store) noteAgain(topics map[cache.Key]struct{}) {
+	for k := range topics {
 		contents := map[string]*cache.Resource{}
 		s.opts.Contents(k, func(key string, r *cache.Resource) { contents[key] = r })
 		if len(contents) == 0 {
@@ -48,7 +55,10 @@ func (s *Store) noteLacking() {
 
 // prune deletes the records of topics that the cache does not have, and those that cannot be read.
 func (s *Store) prune() (deleted int, err error) {
-	watched := map[cache.Key]bool{}
+	watched, lost := map[cache.Key]bool{}, lostMembers{}
+	if err := s.fold(); err != nil {
+		return 0, err
+	}
 	err = guard(func() error {
 		return s.opts.update(s.db, func(tx *bolt.Tx) error {
 			records := tx.Bucket(recordsBucket)
@@ -56,7 +66,9 @@ func (s *Store) prune() (deleted int, err error) {
 			c := records.Cursor()
 			for key, value := c.First(); key != nil; key, value = c.Next() {
 				r, err := s.open(key, value)
-				if err == nil {
+				if err != nil {
+					lost.add(key)
+				} else if !lost.has(key) {
 					is, known := watched[r.Topic]
 					if !known {
 						is = s.opts.Watched(r.Topic)
@@ -81,4 +93,46 @@ func (s *Store) prune() (deleted int, err error) {
 		})
 	})
 	return deleted, err
+}
+
+// resize has the newest bound of the file hold. Between transactions nobody else reads it.
+func (s *Store) resize() {
+	before, now := s.opts.MaxBytes, s.maxBytes.Load()
+	if now == before {
+		return
+	}
+	s.opts.MaxBytes = now
+	s.db.MaxSize, s.db.AllocSize = int(now), allocSizeOf(now)
+	if now == 0 || before != 0 && now > before {
+		s.noteLacking()
+	}
+}
+
+// roomIn returns how much may still be written.
+func (b *batch) roomIn(tx *bolt.Tx) int64 {
+	s := b.store
+	switch {
+	case b.full:
+		return 0
+	case s.opts.MaxBytes == 0:
+		return math.MaxInt64 / 2
+	}
+	// A transaction copies the pages that it changes before it frees them. What the journal has takes room
+	// once more when it is folded.
+	return s.opts.MaxBytes - s.opts.MaxBytes/roomParts - used(tx) - int64(s.journal.bytes)
+}
+
+// batchSize is how many bytes one transaction writes.
+func (s *Store) batchSize() int {
+	if s.opts.MaxBytes == 0 {
+		return batchBytes
+	}
+	return int(min(batchBytes, s.opts.MaxBytes/roomParts))
+}
+
+// used returns how much of the file is not free.
+func used(tx *bolt.Tx) int64 {
+	stats := tx.DB().Stats()
+	free := stats.FreePageN + stats.PendingPageN
+	return tx.Size() - int64(free)*int64(tx.DB().Info().PageSize)
 }

@@ -72,8 +72,8 @@ func (k keys) member(topic []byte, name string) ([]byte, error) {
 
 // topicText returns a text that is different for different topics.
 func topicText(k cache.Key) []byte {
-	var b []byte
-	b = append(b, entryKind)
+	b := make([]byte, 1, 64+len(k.Scope.Partition)+len(k.TypeURL)+len(k.Name))
+	b[0] = entryKind
 	for _, part := range []string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, k.TypeURL, k.Name} {
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)

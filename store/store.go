@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,30 +31,35 @@ type Options struct {
 	Watched  func(cache.Key) bool
 	Log      *slog.Logger
 
-	// For tests: update is that of the database, and with noSync nothing waits for the disk.
-	update func(*bolt.DB, func(*bolt.Tx) error) error
-	noSync bool
+	// For tests: update is that of the database, with noSync nothing waits for the disk, and the journal has
+	// at most journalBytes.
+	update       func(*bolt.DB, func(*bolt.Tx) error) error
+	noSync       bool
+	journalBytes int
 }
 
 // Store is an open store. Its methods may be called concurrently.
 type Store struct {
-	path  string
-	opts  Options
-	db    *bolt.DB
-	keys  keys
-	seals sealed
-	log   *slog.Logger
+	path string
+	opts Options
+	log  *slog.Logger
+	// file is replaced by the goroutine that writes, which holds mu then, and uses it without. Others enter it.
+	*file
+	closing sync.WaitGroup // counts files that were replaced, and are still read
 
 	wake chan struct{} // has room for one
 	stop chan struct{}
 	done chan struct{}
 	// flush has who waits until what is noted is written. It closes the channel then.
 	flush chan chan<- struct{}
+	// rekeys has who wants another key.
+	rekeys chan rekeying
 
 	mu sync.Mutex // comes last
 	// noted is what is not written yet, without what is being written.
 	noted   *notes
 	writing bool
+	spare   *notes // for what is noted next
 
 	// maxAge and maxBytes are as in Options, by the newest Configure. The goroutine that writes puts
 	// maxBytes into opts.
@@ -64,13 +68,45 @@ type Store struct {
 	stats  counters
 	unread loglines.Shared // lines about records that cannot be read
 
+	buffers buffers // of the goroutine that writes
+
 	// Of the goroutine that writes: what it wrote last; when it was last logged that something is not stored, the
-	// topics that have had no room, and when records were last given up for them.
+	// topics that have had no room, and when records were last given up for them; and the topics that have secrets,
+	// while there is no key.
 	latest  latest
 	logged  time.Time
 	lacking map[cache.Key]struct{}
 	pruned  time.Time
+	secret  map[cache.Key]struct{}
 }
+
+// file is a database with its journal, and what its records are sealed with.
+type file struct {
+	db      *bolt.DB
+	journal *journal
+	key     *Key // nil for none
+	keys    keys
+	seals   sealed
+	readers sync.WaitGroup
+}
+
+func newFile(db *bolt.DB, j *journal, key *Key) *file {
+	f := &file{db: db, journal: j, key: key, seals: sealedBy(key), keys: keys{hash: plainHash}}
+	if key != nil {
+		f.keys.hash = key.hash
+	}
+	return f
+}
+
+// enter returns the file, which stays open until leave.
+func (s *Store) enter() *file {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers.Add(1)
+	return s.file
+}
+
+func (f *file) leave() { f.readers.Done() }
 
 // counters are the parts of Stats that change.
 type counters struct {
@@ -102,8 +138,8 @@ type Stats struct {
 // Open opens a store, or makes one. A file that cannot be used is renamed, and the store begins
 // empty. Errors are those of the disk, and ErrInUse.
 func Open(path string, o Options) (*Store, error) {
-	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}}
-	db, err := openFile(path, o, false)
+	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}, secret: map[cache.Key]struct{}{}}
+	db, j, err := openFile(path, o, false)
 	var damaged *unusableError
 	if errors.As(err, &damaged) {
 		aside, renamed := setAside(path, time.Now())
@@ -112,18 +148,16 @@ func Open(path string, o Options) (*Store, error) {
 		}
 		s.log.Error("the store cannot be used and was set aside: the relay begins with an empty one", "reason", damaged.reason, "renamed_to", aside)
 		s.stats.setAside.Add(1)
-		db, err = openFile(path, o, false)
+		db, j, err = openFile(path, o, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	s.use(db)
+	_ = os.Remove(path + rekeyed) // of a process that was killed
+	s.use(db, j)
 	s.Configure(o.MaxAge, o.MaxBytes)
 	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	s.flush = make(chan chan<- struct{})
-	if s.opts.update == nil {
-		s.opts.update = (*bolt.DB).Update
-	}
+	s.flush, s.rekeys = make(chan chan<- struct{}), make(chan rekeying)
 	go s.write()
 	return s, nil
 }
@@ -131,20 +165,23 @@ func Open(path string, o Options) (*Store, error) {
 // OpenReadOnly opens a store for who looks into it. It is an error if the file cannot be used.
 func OpenReadOnly(path string, key *Key, log *slog.Logger) (*Store, error) {
 	o := Options{Key: key, Log: log}
-	db, err := openFile(path, o, true)
+	db, j, err := openFile(path, o, true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s := &Store{path: path, opts: o, log: log, noted: newNotes()}
-	s.use(db)
+	s.use(db, j)
 	return s, nil
 }
 
-func (s *Store) use(db *bolt.DB) {
-	s.db, s.seals, s.keys = db, sealedBy(s.opts.Key), keys{hash: plainHash}
-	if s.opts.Key != nil {
-		s.keys.hash = s.opts.Key.hash
+func (s *Store) use(db *bolt.DB, j *journal) {
+	if s.opts.update == nil {
+		s.opts.update = (*bolt.DB).Update
 	}
+	if s.opts.journalBytes == 0 {
+		s.opts.journalBytes = journalBytes
+	}
+	s.file = newFile(db, j, s.opts.Key)
 	_ = db.View(func(tx *bolt.Tx) error { s.stats.size.Store(tx.Size()); return nil })
 }
 
@@ -167,6 +204,7 @@ func (s *Store) Close() error {
 		close(s.stop)
 		<-s.done
 	}
+	s.closing.Wait()
 	return s.db.Close()
 }
 
@@ -187,16 +225,18 @@ func (s *Store) Stats() Stats {
 func (s *Store) Entry(k cache.Key) *Record {
 	wanted := &Record{Topic: k}
 	var found *Record
-	s.view(func(records *bolt.Bucket) error {
-		key, err := s.keys.of(wanted)
-		if err != nil {
-			return err
-		}
-		if r := s.read(key, records.Get(key)); r != nil && r.is(wanted) && !s.tooOld(r) {
+	of := s.enter()
+	defer of.leave()
+	key, err := of.keys.of(wanted)
+	if err != nil {
+		s.unreadable(err)
+		return nil
+	}
+	s.view(of, func(v *view) {
+		if r := s.read(of, key, v.get(key)); r != nil && r.is(wanted) && !s.tooOld(r) {
 			found = r
 		}
-		return nil
-	})
+	}, key)
 	return found
 }
 
@@ -216,50 +256,85 @@ func (s *Set) Whole() bool { return s.Record != nil && !s.Lacks }
 func (s *Store) Set(k cache.Key) *Set {
 	var set Set
 	wanted := &Record{Topic: k, Set: true}
-	s.view(func(records *bolt.Bucket) error {
-		key, err := s.keys.of(wanted)
-		if err != nil {
-			return err
-		}
-		if r := s.read(key, records.Get(key)); r != nil && r.is(wanted) {
+	of := s.enter()
+	defer of.leave()
+	key, err := of.keys.of(wanted)
+	if err != nil {
+		s.unreadable(err)
+		return &set
+	}
+	prefix := append([]byte{memberKind}, key[1:]...)
+	s.view(of, func(v *view) {
+		if r := s.read(of, key, v.get(key)); r != nil && r.is(wanted) {
 			set.Record = r
 		}
-		prefix := append([]byte{memberKind}, key[1:]...)
-		c := records.Cursor()
-		for key, value := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, value = c.Next() {
-			switch r := s.read(key, value); {
+		v.all(prefix, func(key, value []byte) bool {
+			switch r := s.read(of, key, value); {
 			case r == nil || r.Topic != k || r.Resource == nil, s.tooOld(r):
 				set.Lacks = true
 			default:
 				set.Members = append(set.Members, r)
 			}
-		}
-		return nil
-	})
+			return true
+		})
+	}, key, prefix)
 	return &set
 }
 
 // Encrypted reports whether there is a key.
-func (s *Store) Encrypted() bool { return s.opts.Key != nil }
+func (s *Store) Encrypted() bool { return !s.HasKey(nil) }
+
+// HasKey reports whether a key is that of the store; nil is none.
+func (s *Store) HasKey(key *Key) bool {
+	of := s.enter()
+	defer of.leave()
+	return of.key.equal(key)
+}
 
 // All yields every record, those of one set one after another. It returns how many could not be
 // read.
 func (s *Store) All(yield func(*Record) bool) (unreadable int, err error) {
-	err = guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error {
-			c := tx.Bucket(recordsBucket).Cursor()
-			for key, value := c.First(); key != nil; key, value = c.Next() {
-				switch r := s.read(key, value); {
-				case r == nil:
-					unreadable++
-				case !yield(r):
-					return nil
-				}
-			}
-			return nil
-		})
+	of := s.enter()
+	defer of.leave()
+	err = of.viewAll(func(key, value []byte) bool {
+		r := s.read(of, key, value)
+		if r == nil {
+			unreadable++
+			return true
+		}
+		return yield(r)
 	})
 	return unreadable, err
+}
+
+// viewAll yields all records as they are stored.
+func (f *file) viewAll(yield func(key, value []byte) bool) error {
+	return f.view(func(v *view) { v.all(nil, yield) })
+}
+
+// view reads the records of some keys, and of those that begin with one of them; without keys, all.
+func (f *file) view(do func(*view), keys ...[]byte) error {
+	return guard(func() error {
+		tx, places, err := f.begin(keys)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // it is open
+		do(viewOf(tx, places))
+		return nil
+	})
+}
+
+// begin begins a transaction that reads. The places are of the same moment: the journal is locked, so the transactions
+// that fold what is not in the places begin later.
+func (f *file) begin(keys [][]byte) (*bolt.Tx, map[string]place, error) {
+	f.journal.mu.Lock()
+	defer f.journal.mu.Unlock()
+	tx, err := f.db.Begin(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	return tx, f.journal.of(keys...), nil
 }
 
 // Served yields the scopes of which something is stored that can be served: for each name, and for each
@@ -284,23 +359,25 @@ func (s *Store) Served(yield func(cache.Scope) bool) error {
 	return err
 }
 
-// view reads the database. A damage that shows only now is logged.
-func (s *Store) view(f func(records *bolt.Bucket) error) {
-	err := guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(recordsBucket)) })
-	})
-	if err != nil {
-		s.stats.unreadable.Add(1)
-		s.log.Error("the store could not be read", "reason", err)
+// view reads the records of some keys, and of those that begin with one of them. A damage that shows only now is
+// logged.
+func (s *Store) view(of *file, f func(*view), keys ...[]byte) {
+	if err := of.view(f, keys...); err != nil {
+		s.unreadable(err)
 	}
 }
 
+func (s *Store) unreadable(err error) {
+	s.stats.unreadable.Add(1)
+	s.log.Error("the store could not be read", "reason", err)
+}
+
 // read decodes a record, nil if there is none that can be read.
-func (s *Store) read(key, value []byte) *Record {
+func (s *Store) read(of *file, key, value []byte) *Record {
 	if value == nil {
 		return nil
 	}
-	r, err := s.open(key, value)
+	r, err := of.open(key, value)
 	if err != nil {
 		s.stats.unreadable.Add(1)
 		if log, ok := s.unread.Next(s.log); ok {
@@ -312,8 +389,8 @@ func (s *Store) read(key, value []byte) *Record {
 }
 
 // open decodes a record. It is that of its key, as the two were sealed together.
-func (s *Store) open(key, value []byte) (*Record, error) {
-	content, err := s.seals.open(key, value)
+func (f *file) open(key, value []byte) (*Record, error) {
+	content, err := f.seals.open(key, value)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Export and import: a line of JSON about what follows, and a line for each record. Records are as
@@ -32,22 +34,27 @@ type exportedRecord struct {
 func (s *Store) Export(out io.Writer) (written, unreadable int, err error) {
 	w := bufio.NewWriter(out)
 	lines := json.NewEncoder(w)
-	if err := lines.Encode(exportHeader{exportFormat, s.opts.Key != nil}); err != nil {
+	if err := lines.Encode(exportHeader{exportFormat, s.Encrypted()}); err != nil {
 		return 0, 0, err
 	}
-	err = guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error {
-			return tx.Bucket(recordsBucket).ForEach(func(key, value []byte) error {
-				if s.read(key, value) == nil {
-					unreadable++
-					return nil
-				}
-				written++
-				return lines.Encode(exportedRecord{key, value})
-			})
-		})
+	var failed error
+	lost := lostMembers{}
+	of := s.enter()
+	defer of.leave()
+	err = of.viewAll(func(key, value []byte) bool {
+		if s.read(of, key, value) == nil {
+			unreadable++
+			lost.add(key)
+			return true
+		}
+		if lost.has(key) {
+			return true
+		}
+		written++
+		failed = lines.Encode(exportedRecord{key, value})
+		return failed == nil
 	})
-	return written, unreadable, errors.Join(err, w.Flush())
+	return written, unreadable, errors.Join(err, failed, w.Flush())
 }
 
 // Imported is what Import has done.
@@ -57,7 +64,9 @@ type Imported struct {
 }
 
 // Import adds what Export has written to a store, which is made if it is not there. Records that
-// it has already are replaced.
+// it has already are replaced. A set that the export has as a whole takes the place of the one that is there, with all
+// of its members: clients would be served a mixture of the two as all there is. If Import ends with an error, sets
+// of which it has replaced something are not whole.
 func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Imported, err error) {
 	lines := json.NewDecoder(bufio.NewReader(in))
 	var header exportHeader
@@ -67,24 +76,28 @@ func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Importe
 	if header.Encrypted && key == nil {
 		return done, errors.New("the export is encrypted: --key-file is missing")
 	}
-	from := &Store{seals: checksums{}, keys: keys{hash: plainHash}}
+	from := newFile(nil, nil, nil)
 	if header.Encrypted {
-		from.seals, from.keys.hash = key, key.hash
+		from = newFile(nil, nil, key)
 	}
 	o := Options{Key: key, Log: log}
-	db, err := openFile(path, o, false)
+	db, j, err := openFile(path, o, false)
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	s := &Store{path: path, opts: o, log: log, noted: newNotes()}
-	s.use(db)
+	s.use(db, j)
+	if err := s.fold(); err != nil {
+		return done, err
+	}
+	i := importing{from: from, lines: lines, done: &done, sets: map[cache.Key]*importedSet{}}
 	for more := true; more; {
 		err := guard(func() error {
 			return db.Update(func(tx *bolt.Tx) error {
-				b := batch{store: s}
+				b := batch{store: s, direct: true, buffers: new(buffers)}
 				return b.inside(tx, func() (err error) {
-					more, err = b.importSome(from, lines, &done)
+					more, err = i.some(&b)
 					return err
 				})
 			})
@@ -96,29 +109,103 @@ func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Importe
 	return done, nil
 }
 
-// importSome puts the records that follow, as many as fit into one transaction.
-func (b *batch) importSome(from *Store, lines *json.Decoder, done *Imported) (more bool, err error) {
+// importing is an Import.
+type importing struct {
+	from  *file
+	lines *json.Decoder
+	done  *Imported
+	sets  map[cache.Key]*importedSet // of which there were records
+}
+
+// importedSet is a set of which records come.
+type importedSet struct {
+	key []byte
+	// was is the record of the set that was there, nil if there was none. It is not there while the members come.
+	was *Record
+	// others are the keys of the members that were there and have not come.
+	others map[string]struct{}
+}
+
+// some puts the records that follow, as many as fit into one transaction.
+func (i *importing) some(b *batch) (more bool, err error) {
 	for b.bytes < batchBytes {
 		var line exportedRecord
-		switch err := lines.Decode(&line); {
+		switch err := i.lines.Decode(&line); {
 		case errors.Is(err, io.EOF):
-			return false, nil
+			return false, i.end(b)
 		case err != nil:
-			return false, fmt.Errorf("after %d records: %w", done.Records, err)
+			return false, fmt.Errorf("after %d records: %w", i.done.Records, err)
 		}
-		r, err := from.open(line.Key, line.Record)
+		r, err := i.from.open(line.Key, line.Record)
 		if err != nil {
-			return false, fmt.Errorf("record %d cannot be read, or was encrypted with another key: %w", done.Records+1, err)
+			return false, fmt.Errorf("record %d cannot be read, or was encrypted with another key: %w", i.done.Records+1, err)
 		}
 		secrets := b.secrets
-		key, err := b.store.keys.of(r)
-		if err != nil {
+		if err := i.put(b, r); err != nil {
 			return false, err
 		}
-		if err := b.put(key, r); err != nil {
-			return false, err
-		}
-		done.Records, done.Secrets = done.Records+1, done.Secrets+b.secrets-secrets
+		i.done.Records, i.done.Secrets = i.done.Records+1, i.done.Secrets+b.secrets-secrets
 	}
 	return true, nil
+}
+
+// put puts a record.
+func (i *importing) put(b *batch, r *Record) error {
+	if !r.Topic.IsSet() {
+		return b.copy(r)
+	}
+	set, err := i.set(b, r.Topic)
+	if err != nil {
+		return err
+	}
+	if !r.Set {
+		key, err := b.store.keys.of(r)
+		if err != nil {
+			return err
+		}
+		delete(set.others, string(key))
+		return b.copy(r)
+	}
+	for key := range set.others {
+		if err := b.delete([]byte(key)); err != nil {
+			return err
+		}
+	}
+	set.was, set.others = nil, nil
+	return b.copy(r)
+}
+
+// set returns a set of which a record comes. With the first one, the set that is there is not whole any more.
+func (i *importing) set(b *batch, k cache.Key) (*importedSet, error) {
+	if set := i.sets[k]; set != nil {
+		return set, nil
+	}
+	key, err := b.store.keys.of(&Record{Topic: k, Set: true})
+	if err != nil {
+		return nil, err
+	}
+	set := &importedSet{key: key, others: map[string]struct{}{}}
+	if b.there(key) {
+		set.was = b.store.read(b.store.file, key, b.stored(key))
+	}
+	for _, member := range b.keysOf(append([]byte{memberKind}, key[1:]...)) {
+		if b.there(member) {
+			set.others[string(member)] = struct{}{}
+		}
+	}
+	i.sets[k] = set
+	return set, b.delete(key)
+}
+
+// end puts back the records of sets of which only some members came: those are in them now.
+func (i *importing) end(b *batch) error {
+	for _, set := range i.sets {
+		if set.was == nil {
+			continue
+		}
+		if err := b.put(set.key, set.was); err != nil {
+			return err
+		}
+	}
+	return nil
 }

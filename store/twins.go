@@ -3,8 +3,6 @@ package store
 import (
 	"bytes"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -68,7 +66,7 @@ func (b *batch) membersOf(set cache.Key) (membersOf, error) {
 		return is, err
 	}
 	is.hash = key[1:]
-	is.any = hasPrefix(b.records, append([]byte{memberKind}, is.hash...))
+	is.any = b.mayHave(append([]byte{memberKind}, is.hash...))
 	if b.sets == nil {
 		b.sets = map[cache.Key]membersOf{}
 	}
@@ -76,8 +74,12 @@ func (b *batch) membersOf(set cache.Key) (membersOf, error) {
 	return is, nil
 }
 
-func hasPrefix(records *bolt.Bucket, prefix []byte) bool {
-	key, _ := records.Cursor().Seek(prefix)
+// mayHave reports whether there are members of a set, or were before the newest transactions.
+func (b *batch) mayHave(prefix []byte) bool {
+	if len(b.store.journal.members[string(prefix)])+len(b.staged.members[string(prefix)]) > 0 {
+		return true
+	}
+	key, _ := b.view.records.Cursor().Seek(prefix)
 	return bytes.HasPrefix(key, prefix)
 }
 
@@ -92,7 +94,7 @@ func (b *batch) putMember(k cache.Key, st state) error {
 		return err
 	}
 	key, err := b.store.keys.member(of.hash, k.Name)
-	if err != nil || b.records.Get(key) == nil {
+	if err != nil || !b.there(key) {
 		return err
 	}
 	return b.put(key, &Record{Topic: set, Member: k.Name, Resource: st.resource, Time: st.time, Server: st.server})
@@ -105,7 +107,7 @@ func (b *batch) putName(set cache.Key, name string, st state) error {
 	}
 	r := Record{Topic: cache.Key{Scope: set.Scope, TypeURL: set.TypeURL, Name: name}, Resource: st.resource, Time: st.time, Server: st.server}
 	key, err := b.store.keys.of(&r)
-	if err != nil || b.records.Get(key) == nil {
+	if err != nil || !b.there(key) {
 		return err
 	}
 	return b.put(key, &r)

@@ -108,6 +108,7 @@ func TestAStoredSetHasWhatIsSaidOfItsNames(t *testing.T) {
 		if recall(); len(recalled) != 1 || recalled["m"] != "3" {
 			t.Errorf("the set is recalled as %v", recalled)
 		}
+		k.store.Flush(time.Minute) // so that the store has no such member when it is back
 		k.says(is("n", "1"))
 		expect("before the wait is over", "", "")
 		<-time.After(testWait)

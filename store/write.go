@@ -1,9 +1,7 @@
 package store
 
 import (
-	"bytes"
 	"errors"
-	"math"
 	"syscall"
 	"time"
 
@@ -45,8 +43,11 @@ func (s *Store) write() {
 			_ = s.commit()
 			close(written)
 			continue
+		case r := <-s.rekeys:
+			r.done <- s.rekey(r)
+			continue
 		case <-s.stop:
-			_ = s.commit()
+			s.end()
 			return
 		}
 		wait := commitEvery
@@ -56,8 +57,10 @@ func (s *Store) write() {
 			select {
 			case <-timer.C:
 			case written = <-s.flush:
+			case r := <-s.rekeys:
+				r.done <- s.rekey(r)
 			case <-s.stop:
-				_ = s.commit()
+				s.end()
 				return
 			}
 			err := s.commit()
@@ -70,6 +73,13 @@ func (s *Store) write() {
 			}
 			wait, retry = retry, min(2*retry, retryMax)
 		}
+	}
+}
+
+// end writes what is noted, and leaves the file without a journal.
+func (s *Store) end() {
+	if err := s.commit(); err == nil {
+		_ = s.fold() // what it has stays where it is
 	}
 }
 
@@ -106,12 +116,19 @@ func (s *Store) Commits() uint64 { return s.stats.commits.Load() }
 func (s *Store) commit() error {
 	s.resize()
 	taken := s.take()
-	defer s.took()
-	if taken.count == 0 {
+	defer s.took(taken)
+	if taken.count == 0 && !s.journal.full(s.opts.journalBytes) {
 		return nil
 	}
-	b := batch{store: s, notes: taken}
-	err := b.write()
+	taken.addContents(s.opts.Contents)
+	b := batch{store: s, notes: taken, direct: !s.journals(), buffers: &s.buffers}
+	var err error
+	if b.direct {
+		err = s.fold()
+	}
+	if err == nil {
+		err = b.write()
+	}
 	switch {
 	case err != nil:
 		s.stats.failures.Add(1)
@@ -134,19 +151,6 @@ func (s *Store) commit() error {
 	return err
 }
 
-// resize has the newest bound of the file hold. Between transactions nobody else reads it.
-func (s *Store) resize() {
-	before, now := s.opts.MaxBytes, s.maxBytes.Load()
-	if now == before {
-		return
-	}
-	s.opts.MaxBytes = now
-	s.db.MaxSize, s.db.AllocSize = int(now), allocSizeOf(now)
-	if now == 0 || before != 0 && now > before {
-		s.noteLacking()
-	}
-}
-
 // logLacking logs what is not stored, now and then.
 func (s *Store) logLacking(b *batch) {
 	if b.secrets+b.lacking == 0 || time.Since(s.logged) < logEvery {
@@ -163,15 +167,19 @@ func (s *Store) logLacking(b *batch) {
 
 // batch is what is being written: notes, in one or more transactions.
 type batch struct {
-	store   *Store
-	notes   *notes
-	records *bolt.Bucket
-	sum     sum
-	bytes   int                     // of this transaction
-	room    int64                   // that is left for it; it may be negative
-	full    bool                    // there is none, as bbolt has found
-	buffer  []byte                  // of put
-	sets    map[cache.Key]membersOf // of this transaction
+	store  *Store
+	notes  *notes
+	direct bool // without the journal, which is empty
+	full   bool // there is no room, as bbolt has found
+	*buffers
+
+	// Of one transaction:
+	view   *view
+	sum    sum
+	staged places // see stage
+	bytes  int
+	room   int64 // that is left; it may be negative
+	sets   map[cache.Key]membersOf
 
 	written, writtenBytes, secrets, lacking int
 }
@@ -183,7 +191,7 @@ var errMore = errors.New("there is more to be written")
 func (b *batch) write() error {
 	b.notes.pair()
 	for {
-		done := notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}}
+		var done done
 		more := false
 		b.written, b.writtenBytes = 0, 0
 		err := guard(func() error {
@@ -201,19 +209,28 @@ func (b *batch) write() error {
 			clear(b.store.latest[:]) // what was put is not there
 		}
 		if errors.Is(err, berrors.ErrMaxSizeReached) && !b.full {
-			b.full = true
+			// A part of the journal needs free pages that are beside each other. Records need only some.
+			if !b.direct && b.store.fold() == nil {
+				b.direct = true
+			} else {
+				b.full = true
+			}
 			continue
 		}
 		if err != nil {
 			return err
 		}
+		b.journal()
 		stats := &b.store.stats
-		stats.commits.Add(1)
+		stats.commits.Add(1) // only now, as who knows of a commit takes what it reads for what was committed
 		stats.written.Add(uint64(b.written))
 		stats.bytes.Add(uint64(b.writtenBytes))
-		b.takeAway(&done)
-		if !more {
-			return nil
+		b.takeAway(&done, !more)
+		if b.store.journal.full(b.store.opts.journalBytes) {
+			err = b.store.fold()
+		}
+		if err != nil || !more {
+			return err
 		}
 	}
 }
@@ -221,25 +238,36 @@ func (b *batch) write() error {
 // left returns the notes that are not written.
 func (b *batch) left() *notes { return b.notes }
 
+// done is what one transaction has written: entries, members, and sets of which nothing is left.
+type done struct {
+	entries, sets []cache.Key
+	members       []memberOf
+}
+
+type memberOf struct {
+	set  cache.Key
+	name string
+}
+
 // takeAway removes from the notes what one transaction has written.
-func (b *batch) takeAway(done *notes) {
-	for k := range done.entries {
+func (b *batch) takeAway(done *done, all bool) {
+	if all {
+		b.notes.clear()
+		return
+	}
+	for _, k := range done.entries {
 		delete(b.notes.entries, k)
 	}
-	for k, set := range done.sets {
-		of := b.notes.sets[k]
-		for key := range set.members {
-			delete(of.members, key)
-		}
-		if set.whole {
-			delete(b.notes.sets, k)
-		}
+	for _, m := range done.members {
+		delete(b.notes.sets[m.set].members, m.name)
+	}
+	for _, k := range done.sets {
+		delete(b.notes.sets, k)
 	}
 }
 
-// fill writes what fits into one transaction. It notes in done what that is; of a set, whole
-// says that nothing is left of it.
-func (b *batch) fill(done *notes) error {
+// fill writes what fits into one transaction, and notes in done what that is.
+func (b *batch) fill(done *done) error {
 	keys := b.store.keys
 	for k, st := range b.notes.entries {
 		r := Record{Topic: k, Resource: st.resource, Time: st.time, Server: st.server}
@@ -253,14 +281,12 @@ func (b *batch) fill(done *notes) error {
 		if err := b.putMember(k, st); err != nil {
 			return err
 		}
-		done.entries[k] = st
+		done.entries = append(done.entries, k)
 		if b.bytes > b.store.batchSize() {
 			return errMore
 		}
 	}
 	for k, set := range b.notes.sets {
-		of := &setNotes{members: map[string]state{}}
-		done.sets[k] = of
 		r := Record{Topic: k, Set: true, Time: set.time, Server: set.server}
 		setKey, err := keys.of(&r)
 		if err != nil {
@@ -277,7 +303,7 @@ func (b *batch) fill(done *notes) error {
 			if err := b.putName(k, name, st); err != nil {
 				return err
 			}
-			of.members[name] = st
+			done.members = append(done.members, memberOf{k, name})
 			if b.bytes > b.store.batchSize() {
 				return errMore
 			}
@@ -292,90 +318,71 @@ func (b *batch) fill(done *notes) error {
 				return err
 			}
 		}
-		of.whole = true
+		done.sets = append(done.sets, k)
 	}
 	return nil
 }
 
 // inside calls f, which puts records into a transaction.
 func (b *batch) inside(tx *bolt.Tx, f func() error) error {
-	b.records, b.bytes, b.sets = tx.Bucket(recordsBucket), 0, nil
+	b.view, b.bytes, b.sets = viewOf(tx, nil), 0, nil
+	b.buffers.clear()
+	b.staged = newPlaces()
 	b.sum = sumOf(tx.Bucket(aboutBucket))
 	b.store.stats.size.Store(tx.Size())
 	b.room = b.roomIn(tx)
 	if err := f(); err != nil {
 		return err
 	}
+	if err := b.finish(tx); err != nil {
+		return err
+	}
 	return b.sum.put(tx.Bucket(aboutBucket))
-}
-
-// roomIn returns how much may still be written.
-func (b *batch) roomIn(tx *bolt.Tx) int64 {
-	s := b.store
-	switch {
-	case b.full:
-		return 0
-	case s.opts.MaxBytes == 0:
-		return math.MaxInt64 / 2
-	}
-	// A transaction copies the pages that it changes before it frees them.
-	return s.opts.MaxBytes - s.opts.MaxBytes/roomParts - used(tx)
-}
-
-// batchSize is how many bytes one transaction writes.
-func (s *Store) batchSize() int {
-	if s.opts.MaxBytes == 0 {
-		return batchBytes
-	}
-	return int(min(batchBytes, s.opts.MaxBytes/roomParts))
-}
-
-// used returns how much of the file is not free.
-func used(tx *bolt.Tx) int64 {
-	stats := tx.DB().Stats()
-	free := stats.FreePageN + stats.PendingPageN
-	return tx.Size() - int64(free)*int64(tx.DB().Info().PageSize)
 }
 
 // put brings the record of a key up to date. What may not be stored, or has no room, is deleted: the
 // store never has another state than the last.
 func (b *batch) put(key []byte, r *Record) error {
-	s := b.store
-	before := b.records.Get(key)
 	if r.Resource == nil && !r.Set {
-		return b.delete(key, before)
+		return b.delete(key)
 	}
-	if r.Resource != nil && !b.storable(r.Resource) {
+	return b.keep(key, r)
+}
+
+// keep is put of what exists: a member without a resource is one that is not stored.
+func (b *batch) keep(key []byte, r *Record) error {
+	s := b.store
+	if r.Resource != nil && !b.storable(r) {
 		if !r.isMember() {
-			return b.delete(key, before)
+			return b.delete(key)
 		}
 		r.Resource = nil // there is a member that is not stored
 	}
-	if before != nil && s.has(key, before, r) {
+	before := b.lengthOf(key)
+	if before >= 0 && b.has(key, r) {
 		return nil
 	}
-	b.buffer = r.appendTo(b.buffer[:0])
-	value, err := s.seals.seal(key, b.buffer)
+	b.record = r.appendTo(b.record[:0])
+	value, err := s.seals.seal(key, b.record)
 	if err != nil {
 		return err
 	}
-	if cost := int64(len(key) + len(value)); b.room < cost && len(value) > len(before) {
-		return b.lack(r, key, before)
+	if cost := int64(len(key) + len(value)); b.room < cost && len(value) > before {
+		return b.lack(r, key)
 	}
-	if before == nil {
-		b.sum.toggle(key)
-	}
-	b.count(len(key)+len(value), len(value)-len(before))
+	b.count(len(key)+len(value), len(value)-max(before, 0))
 	s.latest.put(key, r)
-	return b.records.Put(key, value)
+	b.stage(key, value)
+	return nil
 }
 
 // has reports whether what is stored under the key of a record is that record.
-func (s *Store) has(key, stored []byte, r *Record) bool {
+func (b *batch) has(key []byte, r *Record) bool {
+	s := b.store
 	if is, known := s.latest.is(key, r); known {
 		return is
 	}
-	old, err := s.open(key, stored)
+	old, err := s.open(key, b.stored(key))
 	if err != nil || !old.is(r) || !old.same(r) {
 		return false
 	}
@@ -385,7 +392,7 @@ func (s *Store) has(key, stored []byte, r *Record) bool {
 
 // lack deletes what is stored of something that has no room now. A set without one of its members
 // is not one.
-func (b *batch) lack(r *Record, key, before []byte) error {
+func (b *batch) lack(r *Record, key []byte) error {
 	b.lacking++
 	b.store.stats.lacking.Add(1)
 	b.store.lacking[r.Topic] = struct{}{}
@@ -394,22 +401,23 @@ func (b *batch) lack(r *Record, key, before []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := b.delete(set, b.records.Get(set)); err != nil {
+		if err := b.delete(set); err != nil {
 			return err
 		}
 		b.notes.sets[r.Topic].whole = false // nor does it become one now
 	}
-	return b.delete(key, before)
+	return b.delete(key)
 }
 
-func (b *batch) delete(key, before []byte) error {
-	if before == nil {
+func (b *batch) delete(key []byte) error {
+	before := b.lengthOf(key)
+	if before < 0 {
 		return nil
 	}
 	b.store.latest.forget(key)
-	b.sum.toggle(key)
-	b.count(len(key), -len(before))
-	return b.records.Delete(key)
+	b.count(len(key), -before)
+	b.stage(key, nil)
+	return nil
 }
 
 func (b *batch) count(written, grown int) {
@@ -421,13 +429,17 @@ func (b *batch) count(written, grown int) {
 
 // storable reports whether a resource may be on disk. What has a time to live, or is not to be
 // cached, is not to outlive its control plane.
-func (b *batch) storable(r *cache.Resource) bool {
+func (b *batch) storable(of *Record) bool {
+	r := of.Resource
 	switch {
 	case r.TTL() > 0 || r.DoNotCache():
 		return false
-	case b.store.opts.Key == nil && secrets.Holds(r.TypeURL(), r.Value()):
+	case b.store.key == nil && secrets.Holds(r.TypeURL(), r.Value()):
 		b.secrets++
 		b.store.stats.secrets.Add(1)
+		if b.store.secret != nil && len(b.store.secret) < maxSecretTopics {
+			b.store.secret[of.Topic] = struct{}{}
+		}
 		return false
 	}
 	return true
@@ -447,15 +459,11 @@ func (b *batch) deleteOthers(k cache.Key, set []byte) error {
 		keep[string(key)] = struct{}{}
 	}
 	prefix := append([]byte{memberKind}, set[1:]...)
-	var others [][]byte
-	c := b.records.Cursor()
-	for key, _ := c.Seek(prefix); bytes.HasPrefix(key, prefix); key, _ = c.Next() {
-		if _, is := keep[string(key)]; !is {
-			others = append(others, bytes.Clone(key))
+	for _, key := range b.keysOf(prefix) {
+		if _, is := keep[string(key)]; is {
+			continue
 		}
-	}
-	for _, key := range others {
-		if err := b.delete(key, b.records.Get(key)); err != nil {
+		if err := b.delete(key); err != nil {
 			return err
 		}
 	}

@@ -185,7 +185,7 @@ type anyField struct {
 
 const (
 	anyName = "google.protobuf.Any"
-	// opaque is a map of messages for whoever knows them. What nobody knows is not decoded.
+	// opaque is a map with metadata of extensions. Envoy does not decode what no extension knows.
 	opaque = "envoy.config.core.v3.Metadata.typed_filter_metadata"
 )
 

@@ -102,11 +102,13 @@ type conversation struct {
 	plane    *plane
 	stream   discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 	versions int
+	// names are those that the client's last request of each type had.
+	names map[string][]string
 }
 
 func (p *plane) converse(t *testing.T) *conversation {
 	t.Helper()
-	c := &conversation{t: t, plane: p}
+	c := &conversation{t: t, plane: p, names: map[string][]string{}}
 	select {
 	case c.stream = <-p.streams:
 	case <-time.After(patience):
@@ -122,6 +124,7 @@ func (c *conversation) await(what string, is func(*discoveryv3.DiscoveryRequest)
 	for {
 		select {
 		case request := <-c.plane.requests:
+			c.names[request.TypeUrl] = request.ResourceNames
 			if is(request) {
 				return request
 			}
@@ -131,9 +134,12 @@ func (c *conversation) await(what string, is func(*discoveryv3.DiscoveryRequest)
 	}
 }
 
-// subscribed waits until a type is requested.
+// subscribed waits until a type is requested. (gRPC may request it before it acknowledges the resource that names it.)
 func (c *conversation) subscribed(typeURL string) {
 	c.t.Helper()
+	if len(c.names[typeURL]) > 0 {
+		return
+	}
 	c.await("request for "+typeURL, func(r *discoveryv3.DiscoveryRequest) bool {
 		return r.TypeUrl == typeURL && len(r.ResourceNames) > 0
 	})

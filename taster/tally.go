@@ -31,8 +31,10 @@ type Tally struct {
 	// refused and warned count each resource once.
 	refused, warned uint64
 	failures        *simplelru.LRU[subject, Failure]
-	// logged are the kinds of failures of which there was a line at warn.
+	// logged are the kinds of failures of which there was a line at warn, and latest is one of them, with all of
+	// its reason: that of the latest failure.
 	logged map[kind]bool
+	latest kind
 	lines  loglines.Lines
 }
 
@@ -111,19 +113,23 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict) {
 	t.failures.Add(id, f)
 	t.kept.Store(int32(t.failures.Len()))
 	log, level := t.log, slog.LevelDebug
-	if last.Reason != f.Reason {
-		log, level = t.line(kind{f.TypeURL, withoutDigits(f.Reason)})
+	if is := (kind{f.TypeURL, f.Reason}); last.Reason != f.Reason && is != t.latest {
+		if of := (kind{f.TypeURL, withoutDigits(f.Reason)}); t.logged[of] {
+			t.latest = is
+		} else {
+			log, level = t.line(of)
+		}
+	}
+	if !log.Enabled(context.Background(), level) {
+		return
 	}
 	log.Log(context.Background(), level, "clients would reject a resource",
 		"partition", f.Partition, "type_url", f.TypeURL, "name", f.Name, "refused", f.Refused, "reason", f.Reason)
 }
 
-// line returns the logger and the level of a line: warn for the first of its kind, if there is
+// line returns the logger and the level of a line of a kind of which there was none at warn: warn, if there is
 // room for it, otherwise debug. The caller holds mu.
 func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
-	if t.logged[of] {
-		return t.log, slog.LevelDebug
-	}
 	log, ok := t.lines.Next(t.log)
 	if !ok {
 		return log, slog.LevelDebug
@@ -134,7 +140,7 @@ func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
 	return log, slog.LevelWarn
 }
 
-// subjectOf returns what a resource is told from others by. The control plane gives names of any
+// subjectOf returns what identifies a resource. The control plane gives names of any
 // length.
 func subjectOf(partition, typeURL, name string) subject {
 	const most = 256

@@ -8,32 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Clients can make up types, so a stream may have very many. What happens concerns one
-// of them, or a few, and must not cost work for the others.
-
-// agenda says which of a stream's types are to be looked at, and keeps what all of them
-// come to. Stream.mu guards it. The zero value is ready.
-type agenda struct {
-	// pending are the types to which something has happened, each once.
-	pending []*feed
-	// due is when a type is to be looked at although nothing has happened to it.
-	due cache.Expiries[*feed]
-	sum tally
-}
-
-// tally is what one type adds to what is known of all.
-type tally struct {
-	wanted int // names and wildcards that have not been given up
-	idle   int // 1 if there are none
-	late   int // 1 if a new stream is needed
-	unsent int // the memory of answers that wait to be sent, in bytes
-}
-
-// entry is what the agenda notes of a type.
-type entry struct {
-	pending bool
-	counted tally // is in the agenda's sum
-}
+// How the agenda is kept: what puts a type on it, and what takes it off.
 
 // concern notes that something has happened to a type. The caller holds mu.
 func (s *Stream) concern(f *feed) {
@@ -69,8 +44,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 // silence says that this is also when it has waited too long for an answer. The caller
 // holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
-	at, ok := f.topics.nextDue()
-	if since, waits := f.topics.oldest(); waits && silence {
+	at, ok := f.topics.NextDue()
+	if since, waits := f.topics.Oldest(); waits && silence {
 		if late := since.Add(s.opts.ResponseTimeout); !ok || late.Before(at) {
 			at, ok = late, true
 		}
@@ -98,27 +73,10 @@ func (s *Stream) recount(f *feed) {
 		t.idle = 1
 	}
 	if f.session != nil {
-		t.unsent = f.session.pending()
+		t.unsent = f.session.Pending()
 	}
-	if f.stale || f.session != nil && f.topics.needStream(f.session.begun()) {
+	if f.stale || f.session != nil && f.topics.NeedStream(f.session.Begun()) {
 		t.late = 1
 	}
 	s.agenda.count(f, t)
-}
-
-func (a *agenda) add(f *feed) {
-	if !f.entry.pending {
-		f.entry.pending = true
-		a.pending = append(a.pending, f)
-	}
-}
-
-// count counts a type anew.
-func (a *agenda) count(f *feed, t tally) {
-	before := &f.entry.counted
-	a.sum.wanted += t.wanted - before.wanted
-	a.sum.idle += t.idle - before.idle
-	a.sum.late += t.late - before.late
-	a.sum.unsent += t.unsent - before.unsent
-	*before = t
 }

@@ -144,12 +144,10 @@ func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
 		b.watch("rds", "r")
 		st := b.next()
 		st.delta(t)
-		b.stream.inbox.Lock() // so that the stream finds all of them at once
 		for _, typ := range []string{"rds", "lds", "cds", "eds"} {
-			b.stream.inbox.notes = append(b.stream.inbox.notes, note{key: key(typ, "burst")})
+			b.stream.inbox.Add(note{key: key(typ, "burst")})
 		}
-		b.stream.inbox.Unlock()
-		b.stream.wakeUp()
+		b.stream.inbox.Wake() // now, so that the stream finds all of them at once
 		synctest.Wait()
 		var got []string
 		for range 4 {
@@ -177,9 +175,9 @@ func TestWhatAllTypesComeToIsKept(t *testing.T) {
 					want.idle++
 				}
 				if f.session != nil {
-					want.unsent += f.session.pending()
+					want.unsent += f.session.Pending()
 				}
-				if f.stale || f.session != nil && f.topics.needStream(f.session.begun()) {
+				if f.stale || f.session != nil && f.topics.NeedStream(f.session.Begun()) {
 					want.late++
 				}
 			}

@@ -110,6 +110,9 @@ func (a *Aggregated) Refresh(k cache.Key) { a.of(k).Refresh(k) }
 // Resume is [Stream.Resume].
 func (a *Aggregated) Resume(k cache.Key) { a.of(k).Resume(k) }
 
+// Adopt is [Stream.Adopt].
+func (a *Aggregated) Adopt(k cache.Key) { a.of(k).Adopt(k) }
+
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (a *Aggregated) Stop(k cache.Key) {
 	a.mu.Lock()
@@ -365,4 +368,7 @@ func (a *Aggregated) Statuses() []Status {
 	return append(all, a.refused.statuses()...)
 }
 
-var _ cache.Resumer = (*Aggregated)(nil)
+var (
+	_ cache.Resumer = (*Aggregated)(nil)
+	_ cache.Adopter = (*Aggregated)(nil)
+)

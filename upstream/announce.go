@@ -23,7 +23,7 @@ func (s *Stream) watchChain() (stop func()) {
 	if s.opts.Chain == nil {
 		return func() {}
 	}
-	return s.opts.Chain.Watch(s.wakeUp)
+	return s.opts.Chain.Watch(s.inbox.Wake)
 }
 
 // announceChain adds to a call's context which relays are behind it.

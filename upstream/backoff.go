@@ -48,3 +48,6 @@ func (p *pace) took(now time.Time) {
 	}
 	p.last = now
 }
+
+// never is when a timer runs out that nobody waits for.
+const never = time.Hour

@@ -13,8 +13,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // One gRPC stream: the Stream's goroutine sends, another one receives.
@@ -61,9 +63,6 @@ const (
 	maxIdleFeeds  = 64
 	mostIdleFeeds = 64 * maxIdleFeeds
 )
-
-// never is when a timer runs out that nobody waits for.
-const never = time.Hour
 
 // refusedEvery is how often names are logged that are not asked for.
 const refusedEvery = time.Minute
@@ -116,7 +115,7 @@ func (s *Stream) attend(c *call) error {
 			connect.Stop()
 		case <-connect.C:
 			return errConnect
-		case <-s.wake:
+		case <-s.inbox.Awake():
 		case <-timer.C:
 		case <-c.ended:
 			return nil
@@ -143,14 +142,14 @@ func (s *Stream) attend(c *call) error {
 
 // silence says what the control plane's silence is. It does not count as long as a
 // poll for what is wanted now has had no answer. The caller holds mu.
-func (c *call) silence() (what silence, counts bool) {
+func (c *call) silence() (what session.Silence, counts bool) {
 	switch p, ok := c.stream.(interface{ question() int }); {
 	case ok:
-		return polledSince, c.heard == p.question()
+		return session.Polled, c.heard == p.question()
 	case c.answered:
-		return selective, true
+		return session.Selective, true
 	}
-	return mute, true
+	return session.Mute, true
 }
 
 // write sends all that there is to be sent. It returns after what time somebody
@@ -187,13 +186,13 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	}
 	what, counts := c.silence()
 	for _, f := range s.concerned(now) {
-		s.apply(f.topics, f.topics.expire(now))
+		s.apply(f.topics, f.topics.Expire(now))
 		if f.session == nil { // the stream has ended, or the next is waited for
 			s.schedule(f, false)
 			continue
 		}
 		if counts {
-			s.apply(f.topics, f.session.conclude(now, s.opts.ResponseTimeout, what))
+			s.apply(f.topics, f.session.Conclude(now, s.opts.ResponseTimeout, what))
 		}
 		if ok, again := s.gathered(f, now); !ok {
 			s.agenda.add(f)
@@ -205,13 +204,13 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			next = min(next, again)
 			continue
 		}
-		if s.opts.Recall != nil && c.form.name == Delta && !f.session.begun() {
-			f.topics.recall(s.opts.Recall)
+		if s.opts.Recall != nil && c.form.name == Delta && !f.session.Begun() {
+			f.topics.Recall(s.opts.Recall)
 		}
-		requests := f.session.requests(now, s.limit)
+		requests := f.session.Requests(now, s.limit)
 		out = append(out, requests...)
 		s.refused(f, now)
-		if what := f.session.unfit(); what != "" {
+		if what := f.session.Unfit(); what != "" {
 			s.logUnfit(f, what)
 		}
 		s.schedule(f, counts)
@@ -228,9 +227,16 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	return out, next, nil
 }
 
+// calmed reports whether the answers of a type may be sent, or after what time to ask again. The caller
+// holds mu.
+func (s *Stream) calmed(f *feed, now time.Time) (ok bool, again time.Duration) {
+	again = f.calm.until.Sub(now)
+	return again <= 0 || !f.session.Begun(), again
+}
+
 // refused applies that names do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
-	u, n := f.topics.takeRefusals()
+	u, n := f.topics.TakeRefusals()
 	s.apply(f.topics, u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
@@ -290,8 +296,8 @@ func (s *Stream) part(c *call) {
 	for _, f := range s.sorted() {
 		// A wildcard is not given up in so many words: made explicit first, as it
 		// has to be, it would all be sent once more.
-		if f.session != nil && f.topics.get(cache.Wildcard) == nil {
-			out = append(out, f.session.requests(time.Now(), s.limit)...)
+		if f.session != nil && !f.topics.Has(cache.Wildcard) {
+			out = append(out, f.session.Requests(time.Now(), s.limit)...)
 		}
 	}
 	s.mu.Unlock()
@@ -311,11 +317,9 @@ func (s *Stream) part(c *call) {
 			return
 		case <-timer.C:
 			return
-		case <-s.wake:
+		case <-s.inbox.Awake():
 			s.mu.Lock()
-			s.inbox.Lock()
-			wanted := len(s.inbox.notes) > 0 || s.wanted()
-			s.inbox.Unlock()
+			wanted := !s.inbox.Empty() || s.wanted()
 			s.mu.Unlock()
 			if wanted {
 				return
@@ -342,7 +346,7 @@ func (s *Stream) receive(c *call) {
 				c.cancel(c.err) // the sender may be waiting for the control plane
 			}
 			f.free()
-			s.wakeUp()
+			s.inbox.Wake()
 		}
 	}
 }
@@ -356,13 +360,13 @@ func (s *Stream) begin(c *call) {
 	s.down = nil
 	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
-			f.topics.seed(time.Now(), s.opts.Seed)
+			f.topics.Seed(time.Now(), s.opts.Seed)
 		}
-		f.session, f.stale = c.form.session(f.topics), false
+		f.session, f.stale = c.form.begin(f.topics), false
 		if l := s.opts.Links; l != nil {
 			l.Opened(f.typeURL())
 		}
-		if forceAnswer && f.session.forceAnswer() {
+		if forceAnswer && f.session.ForceAnswer() {
 			forceAnswer = false // one answer is enough
 		}
 	}
@@ -389,22 +393,22 @@ func (s *Stream) response(c *call, m *frame) error {
 		return err
 	}
 	if r != nil {
-		if r.typeURL == "" {
-			r.typeURL = c.form.typeURL
+		if r.TypeURL == "" {
+			r.TypeURL = c.form.typeURL
 		}
-		r.receipt = receipt
+		r.Receipt = receipt
 		if s.opts.Tracer != nil {
 			defer s.trace(r)()
 		}
 		s.taste(r)
-		r.traceChecked()
+		traceChecked(r)
 		defer s.report(r)
 	}
 	return s.take(c, m, r)
 }
 
 // take is response, of which r was parsed, nil for the silence of a control plane that is polled.
-func (s *Stream) take(c *call, m *frame, r *response) error {
+func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -435,26 +439,26 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 	}
 	s.board.post(func(st *Status) {
 		st.Responses++
-		st.ResourceErrors += uint64(len(r.errors))
+		st.ResourceErrors += uint64(len(r.Errors))
 	})
 	if n := s.opts.ResourceErrors; n != nil {
-		n.Add(uint64(len(r.errors)))
+		n.Add(uint64(len(r.Errors)))
 	}
-	f := s.feeds[r.typeURL]
+	f := s.feeds[r.TypeURL]
 	if f != nil && f.stale && f.session == nil {
 		return nil // it is for names that have moved, and there will be another stream
 	}
-	if f == nil || f.session == nil || !f.session.begun() {
+	if f == nil || f.session == nil || !f.session.Begun() {
 		s.ignoreUnrequested(c, r)
 		return nil
 	}
-	if core := f.topics.core(); s.opts.Links != nil && core.responses == core.before {
+	if s.opts.Links != nil && !f.topics.Answered() {
 		s.opts.Links.Answered(f.typeURL())
 	}
-	u, nack := f.session.response(time.Now(), r)
-	u.Receipt = r.receipt
+	u, nack := f.session.Response(time.Now(), r)
+	u.Receipt = r.Receipt
 	s.apply(f.topics, u)
-	if s.opts.typeAnswered != nil && f.topics.core().responses == 1 {
+	if s.opts.typeAnswered != nil && f.topics.Responses() == 1 {
 		s.opts.typeAnswered(f.typeURL())
 	}
 	s.logVariants(f)
@@ -463,12 +467,19 @@ func (s *Stream) take(c *call, m *frame, r *response) error {
 		s.logNack(f, r, nack)
 	}
 	f.lastNack = nack
-	traceAnswer(r.receipt, nack)
-	f.calm.answered(time.Now(), r.version, nack)
+	traceAnswer(r.Receipt, nack)
+	f.calm.answered(time.Now(), r.Version, nack)
 	if s.concern(f); s.agenda.sum.unsent > maxUnsent {
 		return errUnsent
 	}
 	return nil
+}
+
+// learnRelay learns from a stream's headers whether the control plane is a relay. There was a response,
+// so they have come. The caller holds mu.
+func (s *Stream) learnRelay(c *call) {
+	headers, err := c.stream.Header()
+	s.ofRelay = err == nil && len(headers.Get(chain.RelayHeader)) > 0
 }
 
 // answered takes note of the first response of a stream. What is without an answer
@@ -478,7 +489,7 @@ func (s *Stream) answered(c *call) {
 	c.answered = true
 	now := time.Now()
 	for _, f := range s.feeds {
-		f.topics.waitAgain(now)
+		f.topics.WaitAgain(now)
 	}
 	s.concernAll()
 }
@@ -486,10 +497,10 @@ func (s *Stream) answered(c *call) {
 // ignoreUnrequested takes note of a response of a type that was not requested. It is not
 // answered: an answer would be the first request of its type, and having no
 // names it would subscribe to everything. The caller holds mu.
-func (s *Stream) ignoreUnrequested(c *call, r *response) {
+func (s *Stream) ignoreUnrequested(c *call, r *session.Response) {
 	log, level := s.log, slog.LevelDebug
 	if c.unrequested++; c.unrequested == 1 {
 		log, level = bounded(&s.lines.unrequested, s.log)
 	}
-	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.typeURL), "nonce", shown(r.nonce))
+	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.TypeURL), "nonce", shown(r.Nonce))
 }

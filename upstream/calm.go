@@ -1,9 +1,9 @@
 package upstream
 
 import (
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Some control planes answer a NACK with what was rejected, at once, so that both sides do nothing else.
@@ -29,7 +29,7 @@ type calm struct {
 
 // answered takes note of a response, and of the NACK of it if there is one.
 func (c *calm) answered(now time.Time, version, nack string) {
-	reasons := reasonsOf(nack)
+	reasons := session.Reasons(nack)
 	switch {
 	case nack == "":
 		*c = calm{}
@@ -41,28 +41,4 @@ func (c *calm) answered(now time.Time, version, nack string) {
 		c.wait = min(max(2*c.wait, calmFrom), calmMost)
 		c.until = now.Add(c.wait)
 	}
-}
-
-// reasonsOf returns the lines of a NACK without the places of the resources in their response, and in one order:
-// a control plane may shuffle what it sends. If there was no room for all lines, those that are there are
-// not always the same, and do not count.
-func reasonsOf(nack string) string {
-	lines := strings.Split(nack, "\n")
-	if strings.HasPrefix(lines[len(lines)-1], omittedPrefix) {
-		return omittedPrefix
-	}
-	for i, line := range lines {
-		if in, rest, ok := strings.Cut(line, " "); ok && strings.HasPrefix(in, "resources[") {
-			lines[i] = rest
-		}
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
-}
-
-// calmed reports whether the answers of a type may be sent, or after what time to ask again. The caller
-// holds mu.
-func (s *Stream) calmed(f *feed, now time.Time) (ok bool, again time.Duration) {
-	again = f.calm.until.Sub(now)
-	return again <= 0 || !f.session.begun(), again
 }

@@ -2,26 +2,13 @@
 // one well-behaved xDS client: [Aggregated] over one aggregated [Stream], or [Streams]
 // over one for each type, from the types' own services or by polling (REST-JSON).
 //
-// The protocol is in plain values, without goroutine, lock, clock or I/O:
-//
-//	names          what is wanted of one type by name, and what is known of it; it lasts
-//	               as long as somebody wants something
-//	sets           the same of a wildcard and of globs
-//	topics         those of them that share a stream: in delta, names and globs do
-//	deltaSession   what the control plane has been sent and is yet to be sent of topics in
-//	               delta; it lasts as long as the stream
-//	sotwNames,     the same of names and of sets in SotW
-//	sotwSets
-//
-// Subscriptions, responses and the time go in, requests and [cache.Update] come
-// out. A [Stream] does the rest: the goroutines, the clock and the connection.
-// Polling looks like a gRPC stream to it (pollStream), on a [RESTConn].
-//
-// Responses are not unmarshalled: what is stored is cut out of the received
-// bytes and copied once. A value of a type that the program knows is decoded once
-// on the way, to see that clients will be able to.
+// The protocol is in plain values, in package session. A [Stream] does the rest: the goroutines,
+// the clock and the connection. Polling looks like a gRPC stream to it (pollStream), on a
+// [RESTConn].
 //
 // # Where the protocol leaves a choice
+//
+// What the sessions decide is in the documentation of package session.
 //
 //   - A control plane may end a stream on which a type is requested that it does not have
 //     (go-control-plane's MuxCache does). When it has done so, types that it has never
@@ -30,38 +17,6 @@
 //   - A response of a type that was not asked for on the stream is logged and not
 //     answered. An answer would be the first request of its type, and that, having
 //     no names, subscribes to everything.
-//   - A resource that is named twice is taken if it is the same both times. If it
-//     is not, neither is. Both are a NACK.
-//   - A wildcard is in the first request of its type on a stream, or there is a new
-//     stream for it. Otherwise a response that was on its way would make its set
-//     look smaller than it is, and go-control-plane would not send again what it
-//     has sent by name or to a wildcard before. Clients choose types as they like: such
-//     streams are 2 s apart, and twice as long each time while that goes on. Meanwhile
-//     the wildcard waits, and everything else goes on.
-//   - A glob may start on a stream of any age in delta. Its members are what is in its
-//     directory, whether it came because of the glob, of a wildcard or of its own name: a
-//     control plane need not send it twice. Its own name in removed_resources, or in
-//     resource_errors as NOT_FOUND, says that it is empty. What comes may have been sent
-//     because of a name only, or because of a glob or a name that was given up not long
-//     ago: then the set counts as known when nothing else has come for a second.
-//   - SotW has no globs. They are fed from the wildcard of their type, one for all of
-//     them, and so they are of a delta control plane that is said not to know them
-//     (Options.NoGlobs). One that gives xdstp names only to who names them has empty
-//     globs then.
-//   - A redirect is kept under the name that was redirected. It must have that name
-//     outside, in a Resource, and lead to one resource of the same type, or an entry of
-//     a list of such; otherwise it is rejected as any bad resource. A glob itself
-//     cannot be redirected.
-//   - Nothing marks the end of a wildcard's first answer in delta, which may come in
-//     several responses. What a small one has is applied at once, after a large one nothing
-//     else has to come for a time that depends on what is known of the control plane, see
-//     habits. The set is incomplete in the cache until nothing has come for a while
-//     (8 s, or 2 s of a control plane that was seen to be done by then), so that no client
-//     is sent the removal of what comes later. See grace.go.
-//   - A subscription that is given up and wanted again before the control plane
-//     has been sent either is no news for it: the new topic gets what is held.
-//     So does a name that a wildcard or a glob has already given, until it is answered
-//     itself.
 //   - Names of a type of which a wildcard is wanted are requested on a second stream. `*`
 //     together with names is in the document, but in delta nothing says which resources are
 //     the wildcard's members and which are for names, and SotW control planes (go-control-plane's
@@ -70,54 +25,11 @@
 //   - When a stream that has brought a response ends, no client is sent an error. Only if
 //     the next one brings none, those that wait for an answer are. gRFC A57: "Handling ADS
 //     Stream Termination".
-//   - A bad resource whose name is not known may be any that is missing: what the response
-//     is of counts as partial until a response that is good. In delta that need not have
-//     the same resource.
-//   - Several resources may list one alias. It stands for the one that did so last, and if
-//     that lists it no more, for another. See aliases.go.
-//   - Delta: an ACK changes no subscriptions. The documents allow it; Istio
-//     reports it as an error.
-//   - Delta: the versions that do not fit into the first request are left out, of
-//     names first, of members of a wildcard last. What is left out comes again; if
-//     it is gone, the control plane says so of a name, but not of a member. That is
-//     logged.
-//   - Delta: what a client holds by a name from before the relay was started is listed in
-//     initial_resource_versions, with a version that no control plane gives. go-control-plane
-//     says of no other name that it does not exist. See resumed.go.
-//   - Delta: a resource that came without a version is listed under the hash that
-//     stands in for it. No control plane knows that version, so it sends the
-//     resource again, but many (Istio) look at the names, to find what is gone.
-//   - SotW: the version of an old stream is only shown if all that is wanted was
-//     known on it. Otherwise the control plane might take what is new for known.
-//   - SotW: a name that was added later on a stream may be missing from a full
-//     response because that was on its way. Only the first request's names, and
-//     those that were there, are taken for absent at once; the others when 15 s
-//     have passed and another full response has come.
-//   - SotW: a name that is not answered for 15 s is silent, which is not absent: only
-//     who never had it may take it for that. The 15 s begin with the first response on
-//     the stream. Before that no answer is an error, as it is in delta.
-//   - SotW: a resource has the version of the last response that it was in. Silence
-//     about a name does not say that it is the same in that version: an answer may come
-//     in parts. In delta it does.
-//   - SotW: names cannot be split over requests. What would make a request longer than
-//     the limit is not asked for, and fails with RESOURCE_EXHAUSTED. See budget.go.
-//   - What another server has said is offered to this one only where their versions
-//     mean the same, and only in delta. In SotW the version is one of the whole, and
-//     silence would be taken for absence.
 //   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
 //     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
 //     that has learnt delta is served as well with SotW until the relay restarts.
 //   - TP2: a scope has dynamic parameters, and so each set of them has its own stream.
 //     On one stream, a removal or an error without constraints could be about any of them.
-//   - TP2: a control plane may send variants that do not match the stream's parameters.
-//     They are left out. If several match, the relay takes the one whose encoded
-//     constraints come first, and logs that.
-//   - TP2: a removal without constraints removes the variant without constraints. If that
-//     is not held, it removes all variants that came before the response.
-//   - TP2: initial_resource_versions list names without constraints. So a variant that
-//     comes replaces any variant that came on an earlier stream.
-//   - TP2, SotW: a variant replaces those that came in earlier responses, as SotW cannot
-//     say that one of several variants is gone.
 //   - REST: a request with names that are new goes without a version, at once. The
 //     documents do not ask for that, but control planes that compare versions only
 //     (go-control-plane) would say that there is nothing new.

@@ -3,6 +3,8 @@ package upstream
 import (
 	"github.com/xds-relay/xds-relay/xdstype"
 	"google.golang.org/grpc"
+
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // form is how one protocol is spoken.
@@ -12,10 +14,12 @@ type form struct {
 	// typeURL is the type of all that goes over the stream, which responses then
 	// may leave out; empty for the aggregated service.
 	typeURL string
-	// session begins the session of a type on a new stream.
-	session func(*topics) session
-	parse   func([]byte) (*response, error)
+	// spoken is how requests and responses are.
+	spoken session.Form
 }
+
+// begin begins the session of a type on a new stream.
+func (f *form) begin(t *session.Topics) session.Session { return f.spoken.Begin(t) }
 
 // forms returns the forms that an aggregated stream may have, in the order in
 // which they are tried.
@@ -41,16 +45,12 @@ var (
 	deltaForm = &form{
 		name:   Delta,
 		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Delta),
-
-		session: func(t *topics) session { return newDelta(t) },
-		parse:   parseDelta,
+		spoken: session.Delta,
 	}
 	sotwForm = &form{
 		name:   SotW,
 		method: xdstype.AggregatedV3.Method(xdstype.AggregatedV3.Stream),
-
-		session: newSotW,
-		parse:   parseSotW,
+		spoken: session.SotW,
 	}
 )
 

@@ -11,26 +11,16 @@ import "time"
 // gatherWait bounds the wait, should a client request take that long.
 const gatherWait = 250 * time.Millisecond
 
-// gather is the wait of one type for client requests.
-type gather struct {
-	began   time.Time // zero before it
-	request uint64    // the one that is waited for
-	ended   bool      // nothing is waited for
-	// taken is Stream.taken when the client requests were found to have ended. Their last notes may
-	// be in the inbox then.
-	taken uint64
-}
-
 // gathered reports whether the first request of a type may be sent, or after what time to ask
 // again. The caller holds mu.
 func (s *Stream) gathered(f *feed, now time.Time) (ok bool, again time.Duration) {
 	g, requests := &f.gather, s.opts.ClientRequests
 	switch {
-	case requests == nil || g.ended || f.session.begun():
+	case requests == nil || g.ended || f.session.Begun():
 		return true, never
 	case g.began.IsZero():
 		g.began, g.request = now, requests.Last()
-		requests.AtEnd(g.request, s.wakeUp)
+		requests.AtEnd(g.request, s.inbox.Wake)
 	case g.taken > 0 && s.taken > g.taken, now.Sub(g.began) >= gatherWait:
 		g.ended = true
 		return true, never

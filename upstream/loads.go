@@ -366,11 +366,22 @@ func (s *LoadStream) report(c *loadCall, t *LoadTarget) error {
 		}
 		s.loads.Restore(messages[i:], at)
 		if errors.Is(err, io.EOF) {
-			return <-c.ended
+			return c.why()
 		}
 		return err
 	}
 	return nil
+}
+
+// why returns why a stream has ended. Responses that came before the end count for nothing: the next stream has its own.
+func (c *loadCall) why() error {
+	for {
+		select {
+		case err := <-c.ended:
+			return err
+		case <-c.responses: // receive waits for somebody to take it
+		}
+	}
 }
 
 // part waits for the control plane to end the stream, so that it has read everything.

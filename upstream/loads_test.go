@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -55,6 +56,23 @@ func startLoadPlane(t *testing.T, handle func(n int32, stream lrsv3.LoadReportin
 // StreamLoadStats implements the service.
 func (p *loadPlane) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 	return p.handle(p.streams.Add(1), stream)
+}
+
+// eachReport calls take with each report and the requests in it, until that returns an error or the relay ends the stream.
+func eachReport(stream lrsv3.LoadReportingService_StreamLoadStatsServer, take func(r *lrsv3.LoadStatsRequest, dropped uint64) error) error {
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return nil //nolint:nilerr // the relay ends the stream
+		}
+		dropped := uint64(0)
+		for _, st := range r.GetClusterStats() {
+			dropped += st.GetTotalDroppedRequests()
+		}
+		if err := take(r, dropped); err != nil {
+			return err
+		}
+	}
 }
 
 // Target implements LoadRoute.
@@ -200,22 +218,16 @@ func TestLoadsAreSentOnTheNextStream(t *testing.T) {
 		if err := stream.Send(&lrsv3.LoadStatsResponse{}); err != nil {
 			return err
 		}
-		for {
-			r, err := stream.Recv()
-			if err != nil {
-				return nil //nolint:nilerr // the relay ends the stream
-			}
+		return eachReport(stream, func(r *lrsv3.LoadStatsRequest, dropped uint64) error {
 			if r.GetNode() != nil {
 				t.Error("the Node comes again")
 			}
-			for _, st := range r.GetClusterStats() {
-				sum.Add(st.GetTotalDroppedRequests())
-				if sum.Load() < requests*each {
-					return errors.New("that was enough for this stream")
-				}
+			if sum.Add(dropped) < requests*each && dropped > 0 {
+				return errors.New("that was enough for this stream")
 			}
 			l.note(func() {})
-		}
+			return nil
+		})
 	})
 	startLoads(t, l, p)
 	l.await(t, "everything was sent", func() bool { return sum.Load() >= requests*each && l.requests == 0 })
@@ -231,15 +243,10 @@ func TestTheLastLoadIsSentAtTheEnd(t *testing.T) {
 		if err := stream.Send(&lrsv3.LoadStatsResponse{}); err != nil {
 			return err
 		}
-		for {
-			r, err := stream.Recv()
-			if err != nil {
-				return nil //nolint:nilerr // the relay ends the stream
-			}
-			for _, st := range r.GetClusterStats() {
-				sum.Add(st.GetTotalDroppedRequests())
-			}
-		}
+		return eachReport(stream, func(_ *lrsv3.LoadStatsRequest, dropped uint64) error {
+			sum.Add(dropped)
+			return nil
+		})
 	})
 	l := newSomeLoads(7)
 	l.every = time.Hour
@@ -260,20 +267,15 @@ func TestLoadsMoveToAnotherServer(t *testing.T) {
 		if err := stream.Send(&lrsv3.LoadStatsResponse{}); err != nil {
 			return err
 		}
-		for {
-			r, err := stream.Recv()
-			if err != nil {
-				return nil //nolint:nilerr // the relay ends the stream
-			}
-			to := &next
-			if n == 1 {
-				to = &old
-			}
-			for _, st := range r.GetClusterStats() {
-				to.Add(st.GetTotalDroppedRequests())
-			}
-			l.note(func() {})
+		to := &next
+		if n == 1 {
+			to = &old
 		}
+		return eachReport(stream, func(_ *lrsv3.LoadStatsRequest, dropped uint64) error {
+			to.Add(dropped)
+			l.note(func() {})
+			return nil
+		})
 	})
 	p.target.Current = func() bool { return !moved.Load() || p.streams.Load() > 1 }
 	l.every = time.Hour
@@ -296,11 +298,7 @@ func TestALoadStreamEndsWhenItIsOver(t *testing.T) {
 		if err := stream.Send(&lrsv3.LoadStatsResponse{}); err != nil {
 			return err
 		}
-		for {
-			if _, err := stream.Recv(); err != nil {
-				return nil
-			}
-		}
+		return eachReport(stream, func(*lrsv3.LoadStatsRequest, uint64) error { return nil })
 	})
 	l := newSomeLoads(0)
 	l.every = time.Hour
@@ -310,4 +308,57 @@ func TestALoadStreamEndsWhenItIsOver(t *testing.T) {
 	s.Wake()
 	<-ended
 	<-s.ended
+}
+
+// endingPlane is a control plane that answers once more and ends the stream while a report is being sent.
+type endingPlane struct {
+	grpc.ClientConnInterface
+	grpc.ClientStream
+	received            atomic.Int32
+	reporting, answered chan struct{}
+	opened              atomic.Int32
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (p *endingPlane) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	if p.opened.Add(1) > 1 {
+		return nil, status.Error(codes.Unavailable, "gone")
+	}
+	return p, nil
+}
+
+// SendMsg implements grpc.ClientStream: the stream ends while it takes a report.
+func (p *endingPlane) SendMsg(m any) error {
+	if m.(*lrsv3.LoadStatsRequest).GetNode() != nil {
+		return nil
+	}
+	close(p.reporting)
+	<-p.answered
+	return io.EOF
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (p *endingPlane) RecvMsg(any) error {
+	switch p.received.Add(1) {
+	case 1:
+		return nil
+	case 2:
+		<-p.reporting
+		close(p.answered)
+		return nil
+	}
+	return status.Error(codes.Unavailable, "that was all")
+}
+
+// A control plane may answer again and end the stream while it is sent a report: the next stream reports.
+func TestALoadStreamThatEndsDuringAReportIsFollowedByAnother(t *testing.T) {
+	p := startLoadPlane(t, nil)
+	ending := &endingPlane{reporting: make(chan struct{}), answered: make(chan struct{})}
+	p.target.Conn = ending
+	l := newSomeLoads(3)
+	startLoads(t, l, p)
+	l.await(t, "another stream is tried", func() bool { return l.failed > 1 })
+	if l.requests != 3 {
+		t.Errorf("%d requests are left to be reported, want 3", l.requests)
+	}
 }

@@ -7,38 +7,46 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
+	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newTopics returns the names of a type, or its sets.
-func newTopics(scope cache.Scope, typeURL string, areSets bool) *topics {
-	t := &topics{}
-	if areSets {
-		t.addSets(newSets(scope, typeURL))
-	} else {
-		t.addNames(newNames(scope, typeURL))
-	}
-	return t
+// wildcard returns topics of which a wildcard is wanted, and their session.
+func wildcard(form session.Form, scope cache.Scope, typeURL string) (*session.Topics, session.Session) {
+	of := &session.Topics{}
+	of.AddSets(session.NewSets(session.Config{Scope: scope, TypeURL: typeURL}))
+	u := of.NewUpdate()
+	of.Start(cache.Wildcard, nil, &u)
+	s := form.Begin(of)
+	s.Requests(t0, defaultMaxRequestBytes)
+	return of, s
 }
 
-// withKind returns topics that have what a name or a set needs, as a Stream makes them. They
-// are new if there are none.
-func withKind(t *topics, scope cache.Scope, typeURL, name string) *topics {
-	switch {
-	case t == nil:
-		return newTopics(scope, typeURL, isSet(name))
-	case t.kind(name) != nil:
-	case isSet(name):
-		t.addSets(newSets(scope, typeURL))
-	default:
-		t.addNames(newNames(scope, typeURL))
+// silenceAfter is what is known of a control plane that is silent, which has answered
+// something on the stream, or has not.
+func silenceAfter(answered bool) session.Silence {
+	if answered {
+		return session.Selective
 	}
-	return t
+	return session.Mute
 }
-
-// answeredOnStream says that there was a response on the present stream.
-func (c *core) answeredOnStream() bool { return c.responses > c.before }
 
 // t0 is some time.
 var t0 = time.Unix(1_700_000_000, 0)
+
+// modelNames are what there may be.
+var modelNames = []string{"always", "a", "b", "c"}
+
+// What the tests of the sessions need, too.
+var (
+	typeURLs    = sessiontest.TypeURLs
+	appendText  = sessiontest.AppendText
+	clusterFor  = sessiontest.ClusterFor
+	locators    = sessiontest.Locators
+	text        = sessiontest.Text
+	value       = sessiontest.Value
+	variantName = sessiontest.VariantName
+	wrapAny     = sessiontest.WrapAny
+)

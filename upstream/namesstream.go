@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // The sets of a type (a wildcard, globs) are always on the first stream. In delta its names
-// share that, as long as there is no wildcard: sets.keepsApart (globs.go) says why. When one starts, the
+// share that, as long as there is no wildcard: [session.Sets.KeepsApart] says why. When one starts, the
 // names move together to the second stream, the names stream, and stay there until all of them
 // are given up. In SotW globs are fed from a wildcard, so the same goes for these. The second
 // stream opens when it is needed. The first one has to be opened again if names of the type
@@ -19,12 +20,12 @@ import (
 type noted struct {
 	first   *Stream
 	locked  bool // the names stream is locked
-	updates map[subscriptions]*cache.Update
+	updates map[session.Subscriptions]*cache.Update
 	feeds   map[*feed]*Stream // to which something has happened
 }
 
 func newNoted(first *Stream) *noted {
-	return &noted{first: first, updates: map[subscriptions]*cache.Update{}, feeds: map[*feed]*Stream{}}
+	return &noted{first: first, updates: map[session.Subscriptions]*cache.Update{}, feeds: map[*feed]*Stream{}}
 }
 
 // take takes a note.
@@ -36,16 +37,18 @@ func (w *noted) take(n note) {
 	of, name, typeURL := f.topics, n.key.Name, n.key.TypeURL
 	switch {
 	case n.resume:
-		of.resume(name, time.Now())
+		of.Resume(name, time.Now())
+	case n.adopt:
+		of.Adopt(name, time.Now(), w.feeds[f].down, w.update(of.Kind(name)))
 	case n.stop:
-		of.stop(name)
-		if away := w.first.away[typeURL]; away != nil && away == of.names && away.wanted == 0 {
+		of.Stop(name)
+		if away := w.first.away[typeURL]; away != nil && away == of.Names && !away.AnyWanted() {
 			w.first.away = cache.Without(w.first.away, &w.first.awayRoom, typeURL)
 		}
 	case n.again:
-		of.again(name, w.feeds[f].down, w.update(of.kind(name)))
+		of.Again(name, w.feeds[f].down, w.update(of.Kind(name)))
 	default:
-		of.start(name, w.feeds[f].down, w.update(of.kind(name)))
+		of.Start(name, w.feeds[f].down, w.update(of.Kind(name)))
 	}
 }
 
@@ -54,14 +57,14 @@ func (w *noted) take(n note) {
 func (w *noted) feed(n note) *feed {
 	s, typeURL, name := w.first, n.key.TypeURL, n.key.Name
 	f := s.feeds[typeURL]
-	starts := !n.stop && !n.again && !n.resume
-	if !isSet(name) && (s.away[typeURL] != nil || f != nil && f.topics.sets != nil && s.keepsApart(f.topics.sets)) {
+	starts := !n.stop && !n.again && !n.resume && !n.adopt
+	if !session.IsSet(name) && (s.away[typeURL] != nil || f != nil && f.topics.Sets != nil && s.keepsApart(f.topics.Sets)) {
 		return w.onNamesStream(n.key, starts)
 	}
 	switch {
-	case f == nil && !starts, f != nil && f.topics.kind(name) == nil && !starts:
+	case f == nil && !starts, f != nil && f.topics.Kind(name) == nil && !starts:
 		return nil
-	case !isSet(name):
+	case !session.IsSet(name):
 		f = s.withNames(f, typeURL)
 	default:
 		f = w.withSets(f, typeURL, name == cache.Wildcard && starts)
@@ -74,9 +77,9 @@ func (w *noted) feed(n note) *feed {
 func (s *Stream) withNames(f *feed, typeURL string) *feed {
 	switch {
 	case f == nil:
-		return s.place(&topics{names: s.newNames(typeURL)})
-	case f.topics.names == nil:
-		f.topics.addNames(s.newNames(typeURL))
+		return s.place(&session.Topics{Names: session.NewNames(s.config(typeURL))})
+	case f.topics.Names == nil:
+		f.topics.AddNames(session.NewNames(s.config(typeURL)))
 	}
 	return f
 }
@@ -86,29 +89,29 @@ func (s *Stream) withNames(f *feed, typeURL string) *feed {
 func (w *noted) withSets(f *feed, typeURL string, wildcard bool) *feed {
 	s := w.first
 	if f == nil {
-		return s.place(&topics{sets: s.newSets(typeURL)})
+		return s.place(&session.Topics{Sets: session.NewSets(s.config(typeURL))})
 	}
-	of := f.topics.sets
+	of := f.topics.Sets
 	if of == nil {
-		of = s.newSets(typeURL)
+		of = session.NewSets(s.config(typeURL))
 	}
 	switch apart := wildcard || s.keepsApart(of); {
-	case f.topics.names != nil && apart && f.topics.sets == nil:
-		n := f.topics.names
-		n.lost()
-		f = s.place(&topics{sets: of})
+	case f.topics.Names != nil && apart && f.topics.Sets == nil:
+		n := f.topics.Names
+		n.Lost()
+		f = s.place(&session.Topics{Sets: of})
 		w.moveNames(n)
-	case f.topics.names != nil && apart:
+	case f.topics.Names != nil && apart:
 		w.separate(f)
-	case f.topics.sets == nil:
-		f.topics.addSets(of)
+	case f.topics.Sets == nil:
+		f.topics.AddSets(of)
 	}
 	return f
 }
 
 // keepsApart says that names cannot share the stream with sets. The caller holds mu.
-func (s *Stream) keepsApart(of *sets) bool {
-	return s.form.name != Delta || of.keepsApart()
+func (s *Stream) keepsApart(of *session.Sets) bool {
+	return s.form.name != Delta || of.KeepsApart()
 }
 
 // onNamesStream returns the feed of a name on the names stream, nil if there is none and
@@ -121,12 +124,12 @@ func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
 	b := w.namesStream()
 	f := b.feeds[k.TypeURL]
 	if f == nil {
-		f = b.place(&topics{names: b.newNames(k.TypeURL)})
+		f = b.place(&session.Topics{Names: session.NewNames(b.config(k.TypeURL))})
 	}
 	w.away(f, b)
-	n := f.topics.names
-	if first := s.feeds[k.TypeURL]; starts && first != nil && first.topics.sets != nil && n.subs[k.Name] == nil {
-		n.know(k.Name, first.topics.sets, f.begun())
+	n := f.topics.Names
+	if first := s.feeds[k.TypeURL]; starts && first != nil && first.topics.Sets != nil {
+		n.Know(k.Name, first.topics.Sets, f.begun())
 	}
 	return f
 }
@@ -134,9 +137,9 @@ func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
 // away notes that names are on the names stream.
 func (w *noted) away(f *feed, b *Stream) {
 	if w.first.away == nil {
-		w.first.away = map[string]*names{}
+		w.first.away = map[string]*session.Names{}
 	}
-	w.first.away[f.typeURL()] = f.topics.names
+	w.first.away[f.typeURL()] = f.topics.Names
 	w.feeds[f] = b
 }
 
@@ -145,7 +148,7 @@ func (w *noted) away(f *feed, b *Stream) {
 func (s *Stream) separateNames() {
 	w := newNoted(s)
 	for _, f := range s.sorted() {
-		if f.topics.both() && s.keepsApart(f.topics.sets) {
+		if f.topics.Both() && s.keepsApart(f.topics.Sets) {
 			w.separate(f)
 			w.feeds[f] = s
 		}
@@ -157,35 +160,31 @@ func (s *Stream) separateNames() {
 // separate moves the names of a type to the names stream, which share one with sets. What these
 // have requested goes on.
 func (w *noted) separate(f *feed) {
-	n := f.topics.removeNames()
+	n := f.topics.RemoveNames()
 	f.stale = f.stale || f.begun()
 	w.moveNames(n)
-	if n.wanted > 0 {
-		n.forkVersion(w.update(n))
+	if n.AnyWanted() {
+		n.ForkVersion(w.update(n))
 	}
 }
 
 // moveNames moves the names of a type to the names stream. The cache does not notice.
-func (w *noted) moveNames(n *names) {
-	if n.wanted == 0 {
+func (w *noted) moveNames(n *session.Names) {
+	if !n.AnyWanted() {
 		return
 	}
 	b := w.namesStream()
-	w.away(b.place(&topics{names: n}), b)
+	w.away(b.place(&session.Topics{Names: n}), b)
 	if b.down != nil {
-		for _, name := range n.sorted() {
-			if sub := n.subs[name]; !sub.answered && sub.failure == nil {
-				n.fail(sub, b.down, w.update(n))
-			}
-		}
+		n.FailNew(b.down, w.update(n))
 	}
 }
 
 // update returns the update of some topics.
-func (w *noted) update(of subscriptions) *cache.Update {
+func (w *noted) update(of session.Subscriptions) *cache.Update {
 	u := w.updates[of]
 	if u == nil {
-		u = new(of.common().newUpdate())
+		u = new(of.NewUpdate())
 		w.updates[of] = u
 	}
 	return u
@@ -217,7 +216,7 @@ func (w *noted) done() {
 		b := w.first.namesStream
 		b.count()
 		b.mu.Unlock()
-		b.wakeUp()
+		b.inbox.Wake()
 	}
 }
 

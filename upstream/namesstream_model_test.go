@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
+	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
 
 // With names and a wildcard as with one of them: after any interleaving, with two streams
@@ -20,9 +23,9 @@ import (
 // twoStreamsModel is a model for each stream; they share what the cache would have and
 // what the control plane has.
 type twoStreamsModel struct {
-	*model // the first's, whose entries and set count
-	second *model
-	sides  []*Stream
+	*sessiontest.Model // the first's, whose entries and set count
+	second             *sessiontest.Model
+	sides              []*Stream
 }
 
 func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
@@ -34,17 +37,22 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 					m.sides = newSides(cache.Scope{}, form, m)
 					entries, world := map[string]string{}, map[string]string{"always": "0"}
 					for i, side := range m.sides {
-						half := newModel(t, typ, form, modelNames, cache.Wildcard)
-						half.entries, half.world = entries, world
-						half.side = side
-						half.hidden = modelOutside
-						half.update = func(u cache.Update) { side.apply(half.subs, u) }
+						half := sessiontest.NewModel(t, t0, typ, form == deltaForm, modelNames, cache.Wildcard)
+						half.Entries, half.World = entries, world
+						client := &sideClient{side: side, typeURL: typeURLs[typ]}
+						half.Client = client
+						half.Hidden = modelOutside
+						half.Update = func(u cache.Update) {
+							if f := client.feed(); f != nil {
+								side.apply(f.topics, u)
+							}
+						}
 						if i == 0 {
-							m.model = half
+							m.Model = half
 						} else {
 							m.second = half
 						}
-						half.lost()
+						half.Lose()
 					}
 					m.run(rt)
 				})
@@ -53,25 +61,74 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 	}
 }
 
-// modelNames are what there may be.
-var modelNames = []string{"always", "a", "b", "c"}
-
 // modelOutside are the names that exist, but not for the wildcard.
 var modelOutside = map[string]bool{"c": true}
 
 // Apply implements Sink.
 func (m *twoStreamsModel) Apply(u cache.Update) {
-	if m.sets[cache.Wildcard] == nil {
+	if m.Sets[cache.Wildcard] == nil {
 		// A topic that has ended and begun again before that is noted may get a
 		// part of the set first. All of it follows.
 		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
 	}
-	m.apply(u)
+	m.Model.Apply(u)
 }
 
+// sideClient is one of two Streams that have no goroutine, as the client of a model.
+type sideClient struct {
+	side    *Stream
+	typeURL string
+}
+
+// feed returns what the stream has of the type, nil if there is nothing.
+func (c *sideClient) feed() *feed { return c.side.feeds[c.typeURL] }
+
+// Start implements sessiontest.Client. Names start by notes.
+func (c *sideClient) Start(string) cache.Update { panic("not by itself") }
+
+// Stop implements sessiontest.Client.
+func (c *sideClient) Stop(string) { panic("not by itself") }
+
+// Opened implements sessiontest.Client.
+func (c *sideClient) Opened() { openSide(c.side) }
+
+// Lost implements sessiontest.Client.
+func (c *sideClient) Lost() { loseSide(c.side) }
+
+// NeedsStream implements sessiontest.Client.
+func (c *sideClient) NeedsStream() bool {
+	f := c.feed()
+	return f != nil && (f.stale || f.session != nil && f.topics.NeedStream(f.begun()))
+}
+
+// Requests implements sessiontest.Client.
+func (c *sideClient) Requests(now time.Time, update func(cache.Update)) []proto.Message {
+	f := c.feed()
+	if f == nil || f.session == nil {
+		return nil
+	}
+	update(f.topics.Expire(now))
+	update(f.session.Conclude(now, session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
+	return f.session.Requests(now, 1<<20)
+}
+
+// Response implements sessiontest.Client.
+func (c *sideClient) Response(now time.Time, b []byte) (u cache.Update, nack string, err error) {
+	r, err := c.side.form.spoken.Parse(b)
+	f := c.feed()
+	if err != nil || f == nil || !f.begun() {
+		return u, "", err
+	}
+	u, nack = f.session.Response(now, r)
+	return u, nack, nil
+}
+
+// Answered implements sessiontest.Client.
+func (c *sideClient) Answered() bool { return c.feed() != nil && c.feed().topics.Answered() }
+
 func (m *twoStreamsModel) note(n note, name string) {
-	n.key = cache.Key{TypeURL: typeURLs[m.typ], Name: name}
-	m.sides[0].inbox.notes = append(m.sides[0].inbox.notes, n)
+	n.key = cache.Key{TypeURL: typeURLs[m.Type], Name: name}
+	m.sides[0].inbox.Add(n)
 }
 
 func (m *twoStreamsModel) run(t *rapid.T) {
@@ -80,27 +137,27 @@ func (m *twoStreamsModel) run(t *rapid.T) {
 	steps := map[string]func(*rapid.T){
 		"start": func(t *rapid.T) {
 			n := name.Draw(t, "name")
-			if _, ok := m.entries[n]; !ok {
-				m.entries[n] = "requested"
+			if _, ok := m.Entries[n]; !ok {
+				m.Entries[n] = "requested"
 				m.note(note{}, n)
 			}
 		},
 		"stop": func(t *rapid.T) {
 			n := name.Draw(t, "name")
-			if _, ok := m.entries[n]; ok {
-				delete(m.entries, n)
+			if _, ok := m.Entries[n]; ok {
+				delete(m.Entries, n)
 				m.note(note{stop: true}, n)
 			}
 		},
 		"start set": func(*rapid.T) {
-			if _, started := m.sets[cache.Wildcard]; !started {
-				m.sets[cache.Wildcard] = nil
+			if _, started := m.Sets[cache.Wildcard]; !started {
+				m.Sets[cache.Wildcard] = nil
 				m.note(note{}, cache.Wildcard)
 			}
 		},
 		"stop set": func(*rapid.T) {
-			if _, started := m.sets[cache.Wildcard]; started {
-				delete(m.sets, cache.Wildcard)
+			if _, started := m.Sets[cache.Wildcard]; started {
+				delete(m.Sets, cache.Wildcard)
 				m.note(note{stop: true}, cache.Wildcard)
 			}
 		},
@@ -108,27 +165,27 @@ func (m *twoStreamsModel) run(t *rapid.T) {
 		"change": func(t *rapid.T) {
 			n := name.Draw(t, "name")
 			if n != "always" && rapid.Bool().Draw(t, "gone") {
-				delete(m.world, n)
+				delete(m.World, n)
 			} else {
-				m.world[n] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "text"))
+				m.World[n] = fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "text"))
 			}
 			for _, half := range m.halves() {
-				if half.live && half.server.asked {
-					half.push(nil)
+				if half.Asked() {
+					half.Push(nil)
 				}
 			}
 		},
 		"wait": func(*rapid.T) {
-			m.now, m.second.now = m.now.Add(time.Second), m.second.now.Add(time.Second)
+			m.Now, m.second.Now = m.Now.Add(time.Second), m.second.Now.Add(time.Second)
 		},
-		"": m.check,
+		"": m.Check,
 	}
 	for i, half := range m.halves() {
 		of := " " + sideNames[i]
-		steps["lost"+of] = func(*rapid.T) { half.lost() }
-		steps["send"+of] = func(*rapid.T) { half.send() }
-		steps["serve"+of] = func(*rapid.T) { half.serve() }
-		steps["deliver"+of] = func(*rapid.T) { half.deliver() }
+		steps["lost"+of] = func(*rapid.T) { half.Lose() }
+		steps["send"+of] = func(*rapid.T) { half.Send() }
+		steps["serve"+of] = func(*rapid.T) { half.Serve() }
+		steps["deliver"+of] = func(*rapid.T) { half.Deliver() }
 	}
 	t.Repeat(steps)
 
@@ -136,30 +193,32 @@ func (m *twoStreamsModel) run(t *rapid.T) {
 	for range 3 {
 		for range 50 {
 			for _, half := range m.halves() {
-				half.send()
-				half.serve()
-				half.deliver()
+				half.Send()
+				half.Serve()
+				half.Deliver()
 			}
 		}
-		m.now, m.second.now = m.now.Add(time.Minute), m.second.now.Add(time.Minute)
+		m.Now, m.second.Now = m.Now.Add(time.Minute), m.second.Now.Add(time.Minute)
 	}
-	for n, got := range m.entries {
-		want, ok := m.world[n]
+	for n, got := range m.Entries {
+		want, ok := m.World[n]
 		if !ok {
 			want = "absent"
 		}
-		if !ok && m.form == sotwForm && m.typ == "eds" {
+		if !ok && !m.Delta && m.Type == "eds" {
 			continue // SotW has no word for that
 		}
 		if got != want {
 			t.Fatalf("%s is %s, want %s", n, got, want)
 		}
 	}
-	want := maps.Clone(m.world)
+	want := maps.Clone(m.World)
 	maps.DeleteFunc(want, func(n, _ string) bool { return modelOutside[n] })
-	if got, started := m.sets[cache.Wildcard]; started && (got == nil || !maps.Equal(got, want)) {
+	if got, started := m.Sets[cache.Wildcard]; started && (got == nil || !maps.Equal(got, want)) {
 		t.Fatalf("the set is %v, want %v", got, want)
 	}
 }
 
-func (m *twoStreamsModel) halves() []*model { return []*model{m.model, m.second} }
+func (m *twoStreamsModel) halves() []*sessiontest.Model {
+	return []*sessiontest.Model{m.Model, m.second}
+}

@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/upstream/session"
+	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
 
 // TestNamesStreamTranscripts plays testdata/namesstream_*.txt: one type of one client with
@@ -38,8 +41,9 @@ func isOfNamesStream(path string) bool { return strings.Contains(path, "namesstr
 
 // twoStreamsPlayer drives two Streams that have no goroutine.
 type twoStreamsPlayer struct {
-	player
+	sessiontest.Transcript
 	sides []*Stream
+	limit int
 }
 
 var sideNames = []string{"first", "names"}
@@ -49,7 +53,7 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 	for range sideNames {
 		sides = append(sides, &Stream{
 			scope: scope, sink: sink, form: f, forms: []*form{f}, feeds: map[string]*feed{},
-			wake: make(chan struct{}, 1), live: true,
+			inbox: inbox.New[note](), live: true,
 		})
 	}
 	sides[0].namesStream = sides[1]
@@ -57,17 +61,17 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 }
 
 // Apply implements Sink.
-func (p *twoStreamsPlayer) Apply(u cache.Update) { p.print(u) }
+func (p *twoStreamsPlayer) Apply(u cache.Update) { p.Print(u) }
 
 func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
-	p.out.Reset()
+	p.Out.Reset()
 	quiet := d.HasArg("quietly")
 	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
 	take := func(n note) {
-		for _, name := range namesIn(d) {
-			n.key = cache.Key{Scope: p.sides[0].scope, TypeURL: typeURLs[p.typ], Name: name}
-			p.sides[0].inbox.notes = append(p.sides[0].inbox.notes, n)
+		for _, name := range sessiontest.NamesIn(d) {
+			n.key = cache.Key{Scope: p.sides[0].scope, TypeURL: typeURLs[p.Type], Name: name}
+			p.sides[0].inbox.Add(n)
 		}
 		if !quiet {
 			p.sides[0].takeNotes()
@@ -80,13 +84,12 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	}
 	switch d.Cmd {
 	case "client":
-		p.player = player{limit: 1 << 20}
-		d.ScanArgs(t, "type", &p.typ)
-		p.form = spoken(t, d)
+		p.Transcript, p.limit = sessiontest.Transcript{}, 1<<20
+		d.ScanArgs(t, "type", &p.Type)
 		params := ""
 		d.MaybeScanArgs(t, "params", &params)
 		scope := cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
-		p.sides = newSides(scope, p.form, p)
+		p.sides = newSides(scope, spoken(t, d), p)
 	case "subscribe":
 		take(note{})
 	case "again":
@@ -95,14 +98,13 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		take(note{stop: true})
 	case "response":
 		s := side()
-		f := s.feeds[typeURLs[p.typ]]
-		p.form = s.form
-		r, err := s.form.parse(p.response(t, d))
+		f := s.feeds[typeURLs[p.Type]]
+		r, err := s.form.spoken.Parse(p.Response(t, d, s.form == deltaForm))
 		if err != nil || f == nil || !f.begun() {
 			t.Fatalf("%s: nothing was requested there: %v", d.Pos, err)
 		}
 		s.answered(&call{})
-		u, _ := f.session.response(time.Now(), r)
+		u, _ := f.session.Response(time.Now(), r)
 		s.apply(f.topics, u)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
@@ -117,8 +119,8 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 			s.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[1].Key}
 			s.retryAt = time.Now().Add(time.Minute)
 			for _, f := range s.sorted() {
-				u := f.topics.newUpdate()
-				f.topics.failed(s.down, &u)
+				u := f.topics.NewUpdate()
+				f.topics.Failed(s.down, &u)
 				s.apply(f.topics, u)
 			}
 		}
@@ -136,7 +138,7 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 			p.turn(sideNames[i], s)
 		}
 	}
-	return p.out.String()
+	return p.Out.String()
 }
 
 func spoken(t *testing.T, d *datadriven.TestData) *form {
@@ -150,7 +152,7 @@ func loseSide(s *Stream) {
 	s.live = false
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
-		if f.topics.lost(); f.wanted() == 0 {
+		if f.topics.Lost(); f.wanted() == 0 {
 			s.remove(f)
 		}
 	}
@@ -159,31 +161,31 @@ func loseSide(s *Stream) {
 func openSide(s *Stream) {
 	s.live, s.down = true, nil
 	for _, f := range s.feeds {
-		f.session = s.form.session(f.topics)
+		f.session = s.form.begin(f.topics)
 	}
 }
 
 // turn is what a Stream does after something has happened.
 func (p *twoStreamsPlayer) turn(name string, s *Stream) {
-	f := s.feeds[typeURLs[p.typ]]
+	f := s.feeds[typeURLs[p.Type]]
 	if f == nil {
 		return
 	}
-	s.apply(f.topics, f.topics.expire(time.Now()))
+	s.apply(f.topics, f.topics.Expire(time.Now()))
 	if f.session == nil && !f.stale {
 		return
 	}
-	if f.stale || f.topics.needStream(f.begun()) {
-		fmt.Fprintf(&p.out, "%s: a new stream\n", name)
+	if f.stale || f.topics.NeedStream(f.begun()) {
+		fmt.Fprintf(&p.Out, "%s: a new stream\n", name)
 		loseSide(s)
 		openSide(s)
-		if f = s.feeds[typeURLs[p.typ]]; f == nil {
+		if f = s.feeds[typeURLs[p.Type]]; f == nil {
 			return
 		}
 	}
-	s.apply(f.topics, f.session.conclude(time.Now(), defaultResponseTimeout, silenceAfter(f.topics.core().answeredOnStream())))
-	for _, m := range f.session.requests(time.Now(), p.limit) {
-		fmt.Fprintf(&p.out, "%s: ", name)
-		p.send(m)
+	s.apply(f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
+	for _, m := range f.session.Requests(time.Now(), p.limit) {
+		fmt.Fprintf(&p.Out, "%s: ", name)
+		p.Send(m)
 	}
 }

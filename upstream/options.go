@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Options are the settings of a Stream. The zero value of each means its default.
@@ -94,7 +95,6 @@ type Links interface {
 const (
 	defaultBackoffBase     = 500 * time.Millisecond
 	defaultBackoffMax      = 30 * time.Second
-	defaultResponseTimeout = 15 * time.Second
 	defaultMaxRequestBytes = 4<<20 - 64<<10
 )
 
@@ -102,7 +102,7 @@ func (o Options) withDefaults() Options {
 	o.Protocol = or(o.Protocol, Auto)
 	o.BackoffBase = or(o.BackoffBase, defaultBackoffBase)
 	o.BackoffMax = or(o.BackoffMax, max(o.BackoffBase, defaultBackoffMax))
-	o.ResponseTimeout = or(o.ResponseTimeout, defaultResponseTimeout)
+	o.ResponseTimeout = or(o.ResponseTimeout, session.DefaultResponseTimeout)
 	o.MaxRequestBytes = or(o.MaxRequestBytes, defaultMaxRequestBytes)
 	return o
 }

@@ -1,11 +1,10 @@
 package upstream
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
-
-	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,20 +77,4 @@ func blamesRequest(err error) bool {
 	default:
 		return false
 	}
-}
-
-// blame has types blamed for the end of a stream: those that were requested on it and were never
-// answered. It says whether they get streams of their own, so that this one can be opened again
-// without them. The caller holds mu, and the feeds still have their sessions.
-func (s *Stream) blame(c *call) bool {
-	if s.opts.typesBlamed == nil || c.err == nil || s.ctx.Err() != nil || !blamesRequest(c.err) {
-		return false
-	}
-	var types []string
-	for _, f := range s.sorted() {
-		if f.begun() && f.topics.core().responses == 0 {
-			types = append(types, f.typeURL())
-		}
-	}
-	return len(types) > 0 && s.opts.typesBlamed(types, reason(c.err))
 }

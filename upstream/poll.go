@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Polling in the form of a gRPC stream, so that a Stream and its sessions need not
@@ -32,7 +34,7 @@ type asker interface {
 type polled struct {
 	// question is the number of the question: each change of the names is a new one.
 	question int
-	response *response // nil: nothing new
+	response *session.Response // nil: nothing new
 }
 
 // pollStream is one type's polling. What is sent says what is asked for; what is
@@ -241,7 +243,7 @@ func (p *pollStream) run() {
 				return
 			}
 			nonce++
-			answer.response.nonce = strconv.Itoa(nonce)
+			answer.response.Nonce = strconv.Itoa(nonce)
 			version, known = got.version, question
 			p.settle(question, answer.response)
 		}
@@ -344,15 +346,15 @@ func (p *pollStream) finish() (givenUp bool) {
 }
 
 // settle takes note of the answer to a question, and of the response in it, if any.
-func (p *pollStream) settle(question int, r *response) {
+func (p *pollStream) settle(question int, r *session.Response) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if question == p.number {
 		p.fresh = false
 	}
 	if r != nil {
-		p.nonce = r.nonce
-		p.timed = slices.ContainsFunc(r.resources, func(r resource) bool { return r.ttl > 0 })
+		p.nonce = r.Nonce
+		p.timed = slices.ContainsFunc(r.Resources, func(r session.Resource) bool { return r.TTL > 0 })
 	}
 }
 
@@ -380,12 +382,12 @@ type frame struct {
 }
 
 // parse returns the response, nil if a poll has brought nothing new.
-func (f *frame) parse(form *form) (*response, error) {
+func (f *frame) parse(form *form) (*session.Response, error) {
 	if f.poll != nil {
 		return f.poll.response, nil
 	}
 	b := f.buf.ReadOnlyData()
-	r, err := form.parse(b)
+	r, err := form.spoken.Parse(b)
 	if err != nil {
 		return nil, fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
 	}

@@ -71,7 +71,7 @@ func (p *pollStream) receives(t *testing.T, wantVersion string) {
 	}
 	got := "nothing new"
 	if f.poll.response != nil {
-		got = f.poll.response.version
+		got = f.poll.response.Version
 	}
 	if got != wantVersion {
 		t.Errorf("received %q, want %q", got, wantVersion)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Presence logs when a control plane is lost and when it answers again: a
@@ -31,7 +32,7 @@ import (
 type Presence struct {
 	server string
 	log    *slog.Logger
-	habits habits
+	habits *session.Habits // set before there are streams
 	forms  unimplemented
 	types  planeTypes
 
@@ -85,10 +86,14 @@ const catchUp = time.Second
 func NewPresence(server string, log *slog.Logger) *Presence {
 	return &Presence{
 		server: server, log: log, streams: map[*Stream]*presentStream{},
-		habits:    habits{guard: new(sync.Mutex)},
+		habits:    session.NewHabits(new(sync.Mutex)),
 		lossLines: rate.NewLimiter(rate.Every(lossEvery), lossesAtOnce),
 	}
 }
+
+// Inherit has p know how the control plane answers, as far as before has seen it: both are of one server. From then on
+// both see it. It is called before p is used.
+func (p *Presence) Inherit(before *Presence) { p.habits = before.habits }
 
 // of returns what is known of a stream. The caller holds mu.
 func (p *Presence) of(s *Stream) *presentStream {

@@ -1,9 +1,6 @@
 package upstream
 
-import (
-	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/loglines"
-)
+import "github.com/xds-relay/xds-relay/loglines"
 
 // What the relay says of a state that it had acknowledged, and that its clients have refused since.
 
@@ -15,11 +12,11 @@ func (s *Stream) Reject(typeURL, version, words string) {
 	s.mu.Lock()
 	f, b := s.feeds[typeURL], s.namesStream
 	if f != nil && f.begun() {
-		f.session.reject(version, loglines.Clip(words))
+		f.session.Reject(version, loglines.Clip(words))
 		s.agenda.add(f)
 	}
 	s.mu.Unlock()
-	s.wakeUp()
+	s.inbox.Wake()
 	if b != nil {
 		b.Reject(typeURL, version, words)
 	}
@@ -31,21 +28,14 @@ func (s *Stream) PassOn(typeURL, words string) {
 	s.mu.Lock()
 	f, b := s.feeds[typeURL], s.namesStream
 	if s.ofRelay && f != nil && f.begun() {
-		f.session.passOn(loglines.Clip(words))
+		f.session.PassOn(loglines.Clip(words))
 		s.agenda.add(f)
 	}
 	s.mu.Unlock()
-	s.wakeUp()
+	s.inbox.Wake()
 	if b != nil {
 		b.PassOn(typeURL, words)
 	}
-}
-
-// learnRelay learns from a stream's headers whether the control plane is a relay. There was a response,
-// so they have come. The caller holds mu.
-func (s *Stream) learnRelay(c *call) {
-	headers, err := c.stream.Header()
-	s.ofRelay = err == nil && len(headers.Get(chain.RelayHeader)) > 0
 }
 
 // ofType returns the stream of a type.
@@ -78,39 +68,4 @@ func (s *Streams) PassOn(typeURL, words string) {
 	for _, st := range s.all() {
 		st.PassOn(typeURL, words)
 	}
-}
-
-// passOn implements session.
-func (s *sotwSession) passOn(words string) {
-	if s.nonce != s.passed {
-		s.passed = s.nonce
-		s.reject(s.before, words)
-	}
-}
-
-// passOn implements session.
-func (d *deltaSession) passOn(words string) {
-	if d.nonce != d.passed {
-		d.passed = d.nonce
-		d.reject("", words)
-	}
-}
-
-// reject implements session.
-func (s *sotwSession) reject(version, words string) {
-	if s.nonce == "" {
-		return // there was no response
-	}
-	s.version = version
-	s.queue(answer{nonce: s.nonce, version: version, nack: words})
-}
-
-// reject implements session.
-func (d *deltaSession) reject(_, words string) {
-	if d.nonce == "" {
-		return
-	}
-	a := answer{nonce: d.nonce, nack: words}
-	d.answers = append(d.answers, a)
-	d.size += a.size()
 }

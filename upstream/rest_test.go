@@ -26,7 +26,7 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -748,15 +748,15 @@ func TestDecodeJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := []string{r.version}
-			for _, res := range r.resources {
-				text := res.name
-				if res.version != "" {
-					text += "/" + res.version
+			got := []string{r.Version}
+			for _, res := range r.Resources {
+				text := res.Name
+				if res.Version != "" {
+					text += "/" + res.Version
 				}
-				if res.err != nil {
-					text += "!" + res.err.Error()
-				} else if !res.present {
+				if res.Err != nil {
+					text += "!" + res.Err.Error()
+				} else if !res.Present {
 					text += " without"
 				}
 				got = append(got, text)
@@ -776,13 +776,13 @@ func TestDecodeJSONResourceErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := a.decode("t")
-	if err != nil || len(r.errors) != 3 {
+	if err != nil || len(r.Errors) != 3 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if e := r.errors[0]; e.name.name != "x" || e.err.Code != codes.NotFound || e.err.Message != "gone" {
+	if e := r.Errors[0]; e.Name.Name != "x" || e.Err.Code != codes.NotFound || e.Err.Message != "gone" {
 		t.Errorf("%+v", e)
 	}
-	if e := r.errors[1]; e.name.name != "y" || e.err.Code != codes.OK {
+	if e := r.Errors[1]; e.Name.Name != "y" || e.Err.Code != codes.OK {
 		t.Errorf("%+v", e)
 	}
 }
@@ -816,6 +816,13 @@ func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// nackOf returns why a response to a wildcard is not accepted.
+func nackOf(r *session.Response) string {
+	_, s := wildcard(session.SotW, cache.Scope{}, typeURLs["cds"])
+	_, nack := s.Response(t0, r)
+	return nack
+}
+
 // FuzzJSON holds that no body makes the relay panic, and that good resources
 // survive whatever else is in the response.
 func FuzzJSON(f *testing.F) {
@@ -829,8 +836,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if a, err := parseJSON(text); err == nil {
 			if r, err := a.decode(typeURLs["cds"]); err == nil {
-				r.typeURL = typeURLs["cds"]
-				accept(r, true, speaker{}, taster.Warn)
+				r.TypeURL = typeURLs["cds"]
+				nackOf(r)
 			}
 		}
 		if !json.Valid(text) {
@@ -848,17 +855,17 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("%v: %s", err, text)
 		}
 		names := []string{}
-		for i := range r.resources {
-			names = append(names, r.resources[i].name)
+		for i := range r.Resources {
+			names = append(names, r.Resources[i].Name)
 		}
 		for _, good := range []string{"first good", "last good"} {
-			if n := slices.Index(names, good); n < 0 || r.resources[n].err != nil {
+			if n := slices.Index(names, good); n < 0 || r.Resources[n].Err != nil {
 				t.Errorf("%q has not survived %s", good, text)
 			}
 		}
-		v := accept(r, true, speaker{}, taster.Warn)
-		for i := range r.resources {
-			if r.resources[i].err != nil && v.nack == "" {
+		nack := nackOf(r)
+		for i := range r.Resources {
+			if r.Resources[i].Err != nil && nack == "" {
 				t.Errorf("bad and accepted: %s", text)
 			}
 		}
@@ -882,9 +889,9 @@ func TestWrapperInJSONIsThatOfTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := parseAnyResource(b, "")
+	want := session.ParseAny(b, "")
 	got := decodeResource([]byte(toJSON(t, outer)))
-	want.raw, got.raw = nil, nil
+	want.Raw, got.Raw = nil, nil
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}

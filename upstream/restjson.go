@@ -18,6 +18,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -73,18 +74,18 @@ func (a *answerJSON) timed() bool {
 
 // decode returns the response to a request for a type. What is wrong with a single
 // resource is in it.
-func (a *answerJSON) decode(typeURL string) (*response, error) {
+func (a *answerJSON) decode(typeURL string) (*session.Response, error) {
 	if a.typeURL != "" && a.typeURL != typeURL {
 		return nil, fmt.Errorf("the answer is of type %q, and was asked for as %q", loglines.Clip(a.typeURL), typeURL)
 	}
-	r := &response{version: a.version, typeURL: typeURL}
+	r := &session.Response{Version: a.version, TypeURL: typeURL}
 	for _, text := range a.resources {
-		r.resources = append(r.resources, decodeResource(text))
+		r.Resources = append(r.Resources, decodeResource(text))
 	}
 	for i, text := range a.errors {
 		b, err := decodeError(text)
 		if err == nil {
-			r.errors, err = appendError(r.errors, b)
+			err = r.AddError(b)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("resource_errors[%d]: %w", i, err)
@@ -94,17 +95,17 @@ func (a *answerJSON) decode(typeURL string) (*response, error) {
 }
 
 // decodeResource decodes one element of resources.
-func decodeResource(text json.RawMessage) resource {
+func decodeResource(text json.RawMessage) session.Resource {
 	var a anypb.Any
 	err := unmarshal(text, &a)
 	if err != nil {
-		return resource{raw: text, name: nameJSON(text), err: err}
+		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&a)
 	if err != nil {
-		return resource{raw: text, name: nameJSON(text), err: err}
+		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}
 	}
-	return parseAnyResource(b, "")
+	return session.ParseAny(b, "")
 }
 
 // decodeError returns an element of resource_errors as it goes over the wire. The

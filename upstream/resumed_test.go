@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // go-control-plane says in delta that a name is gone only to who holds it. What a client
@@ -47,7 +48,7 @@ func TestGoControlPlaneSaysWhatIsGoneOfWhatIsResumed(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, _ *plane) {
 		resumed, fresh := b.reading(true, "a", "gone"), b.reading(false, "new")
 		b.wantText(resumed["a"], "1")
-		pass(defaultResponseTimeout + time.Second) // the first request may have gone out in between
+		pass(session.DefaultResponseTimeout + time.Second) // the first request may have gone out in between
 		b.wantText(resumed["gone"], "absent")
 		b.wantText(fresh["new"], "failed") // which is not absent
 	})
@@ -57,13 +58,13 @@ func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		first := b.reading(false, "a", "silent")
 		b.wantText(first["a"], "1")
-		pass(2 * resumeMoment)
+		pass(2 * time.Second)
 		later := b.reading(true, "a", "gone", "silent")
 		b.wantText(later["gone"], "requested")
 		if n := p.streams(); n != 1 {
 			t.Errorf("there have been %d streams, want 1: an answer may come", n)
 		}
-		pass(defaultResponseTimeout + time.Second)
+		pass(session.DefaultResponseTimeout + time.Second)
 		b.wantText(later["gone"], "absent")
 		b.wantText(later["silent"], "absent")
 		b.wantText(later["a"], "1")
@@ -106,7 +107,7 @@ func TestWhatJustMissesANewStreamCostsNoFurtherOne(t *testing.T) {
 		b.reading(false, "b")
 		synctest.Wait()
 		b.wantText(b.reading(true, "b")["b"], "requested")
-		pass(defaultResponseTimeout - time.Second)
+		pass(session.DefaultResponseTimeout - time.Second)
 		if n := p.streams(); n != 2 {
 			t.Errorf("there have been %d streams, want 2", n)
 		}
@@ -121,12 +122,12 @@ func TestWhatJustMissesANewStreamCostsNoFurtherOne(t *testing.T) {
 func TestAllThatIsResumedRenewsTheStreamTogether(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		b.reading(false, "a")
-		pass(2 * resumeMoment) // nothing misses the first request
+		pass(2 * time.Second) // nothing misses the first request
 		for range 300 {
 			pass(100 * time.Millisecond)
 			b.reading(true, time.Now().String())
 		}
-		pass(defaultResponseTimeout)
+		pass(session.DefaultResponseTimeout)
 		// The first has waited for 15 s at 15 s; the first that was not listed then, at 30 s.
 		if n := p.streams(); n != 3 {
 			t.Errorf("there have been %d streams, want 3", n)

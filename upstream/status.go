@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Status is a snapshot of a Stream, for operators.
@@ -21,8 +22,11 @@ type Status struct {
 	// Protocol is what is spoken, or will be: Delta, SotW or REST. It is empty for a
 	// type that cannot be asked for, of which LastError says why.
 	Protocol Protocol
-	// LastError is why the stream was lost last, empty if it never was.
-	LastError string
+	// LastError is why the stream was lost last, empty if it never was. LastErrorAt is when that was, and Failures how
+	// often in a row since a stream was open.
+	LastError   string
+	LastErrorAt time.Time
+	Failures    int
 	// Subscriptions is the number of names and wildcards that are wanted.
 	Subscriptions int
 	// Responses is the number of responses received, and Nacks that of those which
@@ -88,6 +92,17 @@ func (s *Stream) setConnected(connected bool) {
 		if st.Connected != connected {
 			st.Connected, st.Since = connected, time.Now()
 		}
+		if connected {
+			st.Failures = 0
+		}
+	})
+}
+
+// noteFailure takes note of why a stream was lost, or was not opened.
+func (s *Stream) noteFailure(reason string) {
+	s.board.post(func(st *Status) {
+		st.LastError, st.LastErrorAt = reason, time.Now()
+		st.Failures++
 	})
 }
 
@@ -116,18 +131,18 @@ func bounded(l *loglines.Lines, log *slog.Logger) (*slog.Logger, slog.Level) {
 
 // logNack logs why a response was rejected; what was wrong with the last one of its type as
 // well is only for debugging. The caller holds mu.
-func (s *Stream) logNack(f *feed, r *response, nack string) {
+func (s *Stream) logNack(f *feed, r *session.Response, nack string) {
 	log, level := s.log, slog.LevelDebug
 	if nack != f.lastNack {
 		log, level = bounded(&s.lines.nacks, s.log)
 	}
 	log.Log(s.ctx, level, "NACK: response has what cannot be stored",
-		"type_url", shown(f.typeURL()), "version", shown(r.version), "nonce", shown(r.nonce), "reason", loglines.Clip(nack))
+		"type_url", shown(f.typeURL()), "version", shown(r.Version), "nonce", shown(r.Nonce), "reason", loglines.Clip(nack))
 }
 
 // logVariants logs the names of which more than one variant matches. The caller holds mu.
 func (s *Stream) logVariants(f *feed) {
-	for _, name := range f.topics.takeWarnings() {
+	for _, name := range f.topics.TakeWarnings() {
 		log, level := bounded(&s.lines.variants, s.log)
 		log.Log(s.ctx, level, "several variants of a resource match the same dynamic parameters",
 			"type_url", shown(f.typeURL()), "name", shown(name))

@@ -77,6 +77,13 @@ func (s *Streams) Resume(k cache.Key) {
 	}
 }
 
+// Adopt is [Stream.Adopt].
+func (s *Streams) Adopt(k cache.Key) {
+	if st := s.stream(k.TypeURL); st != nil {
+		st.Adopt(k)
+	}
+}
+
 // Stop ends the feeding of a topic. It neither blocks nor calls the cache.
 func (s *Streams) Stop(k cache.Key) {
 	if st := s.stream(k.TypeURL); st != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // clusters is a SotW response of Clusters, each given as kind:name:text.
@@ -132,22 +133,17 @@ func BenchmarkTasteState(b *testing.B) {
 	}
 	// begin returns a stream without I/O that has requested the wildcard.
 	begin := func() *Stream {
-		s := &Stream{scope: testScope, feeds: map[string]*feed{}}
-		of := newTopics(testScope, typeURLs["cds"], true)
-		f := &feed{topics: of, session: sotwForm.session(of)}
-		s.feeds[typeURLs["cds"]] = f
-		u := of.newUpdate()
-		of.start(cache.Wildcard, nil, &u)
-		f.session.requests(t0, defaultMaxRequestBytes)
+		of, requested := wildcard(session.SotW, testScope, typeURLs["cds"])
+		s := &Stream{scope: testScope, feeds: map[string]*feed{typeURLs["cds"]: {topics: of, session: requested}}}
 		return s
 	}
 	take := func(s *Stream, state []byte) {
-		r, err := parseSotW(state)
+		r, err := sotwForm.spoken.Parse(state)
 		if err != nil {
 			b.Fatal(err)
 		}
 		s.taste(r)
-		if _, nack := s.feeds[r.typeURL].session.response(t0, r); nack != "" {
+		if _, nack := s.feeds[r.TypeURL].session.Response(t0, r); nack != "" {
 			b.Fatal(nack)
 		}
 		s.report(r)

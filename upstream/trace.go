@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -15,24 +16,24 @@ import (
 // cache adds its events by cache.Update.Receipt. It has no names of resources, and nothing of what is in them.
 
 // trace begins the span of a response that was parsed, unless it is not sampled, and returns what ends it.
-func (s *Stream) trace(r *response) (end func()) {
-	_, span := s.opts.Tracer.Start(context.Background(), "xds.response", trace.WithTimestamp(r.receipt.At),
+func (s *Stream) trace(r *session.Response) (end func()) {
+	_, span := s.opts.Tracer.Start(context.Background(), "xds.response", trace.WithTimestamp(r.Receipt.At),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 			attribute.String("grpc.xds.authority", s.scope.Authority),
 			attribute.String("grpc.xds.server", s.server()),
-			attribute.String("grpc.xds.resource_type", shown(xdstype.Message(r.typeURL))),
+			attribute.String("grpc.xds.resource_type", shown(xdstype.Message(r.TypeURL))),
 			attribute.String("xds.partition", s.scope.Partition),
-			attribute.String("xds.version", shown(r.version)),
-			attribute.String("xds.nonce", shown(r.nonce)),
-			attribute.Int("xds.resources", len(r.resources)),
-			attribute.Int("xds.removed_resources", len(r.removed)),
-			attribute.Int("xds.resource_errors", len(r.errors)),
-			attribute.Int("xds.response.bytes", r.size),
+			attribute.String("xds.version", shown(r.Version)),
+			attribute.String("xds.nonce", shown(r.Nonce)),
+			attribute.Int("xds.resources", len(r.Resources)),
+			attribute.Int("xds.removed_resources", len(r.Removed)),
+			attribute.Int("xds.resource_errors", len(r.Errors)),
+			attribute.Int("xds.response.bytes", r.Size),
 		))
 	if !span.IsRecording() {
 		return func() {}
 	}
-	r.receipt.Span = span
+	r.Receipt.Span = span
 	span.AddEvent("parsed")
 	return func() { span.End() }
 }
@@ -46,17 +47,9 @@ func (s *Stream) server() string {
 }
 
 // traceChecked notes that the resources of a response were checked as clients would.
-func (r *response) traceChecked() {
-	r.receipt.Event("checked", func() []attribute.KeyValue {
-		checked, failed := 0, 0
-		for i := range r.resources {
-			if res := &r.resources[i]; res.taste == tasted {
-				checked++
-				if res.verdict != nil {
-					failed++
-				}
-			}
-		}
+func traceChecked(r *session.Response) {
+	r.Receipt.Event("checked", func() []attribute.KeyValue {
+		checked, failed := r.Checked()
 		return []attribute.KeyValue{attribute.Int("xds.checked", checked), attribute.Int("xds.check_failures", failed)}
 	})
 }

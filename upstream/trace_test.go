@@ -7,17 +7,18 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Without a tracer, or for a response that is not sampled, nothing is done but to look at a pointer.
 func TestAResponseThatIsNotTracedAllocatesNothing(t *testing.T) {
-	r := &response{receipt: &propagation.Receipt{At: time.Now()}, resources: make([]resource, 100)}
+	r := &session.Response{Receipt: &propagation.Receipt{At: time.Now()}, Resources: make([]session.Resource, 100)}
 	made := false
 	if n := testing.AllocsPerRun(10, func() {
-		r.traceChecked()
-		traceAnswer(r.receipt, "")
-		traceAnswer(r.receipt, "what cannot be stored")
-		r.receipt.Event("stored", func() []attribute.KeyValue {
+		traceChecked(r)
+		traceAnswer(r.Receipt, "")
+		traceAnswer(r.Receipt, "what cannot be stored")
+		r.Receipt.Event("stored", func() []attribute.KeyValue {
 			made = true
 			return nil
 		})

@@ -9,10 +9,30 @@ import "strings"
 // for an old-style name, a glob, and a name without an id, which is in no directory.
 // TP1: "Glob".
 func GlobOf(name string) (glob string, ok bool) {
-	if !strings.HasPrefix(name, prefix) {
+	path, query, ok := directoryOf(name)
+	if !ok {
 		return "", false
 	}
-	path, query := name, ""
+	return path + "*" + query, true
+}
+
+// AppendGlobOf appends what GlobOf returns to b, for who looks it up for very many names.
+func AppendGlobOf(b []byte, name string) (glob []byte, ok bool) {
+	path, query, ok := directoryOf(name)
+	if !ok {
+		return b, false
+	}
+	b = append(b, path...)
+	b = append(b, '*')
+	return append(b, query...), true
+}
+
+// directoryOf returns what is before and after the last segment of the id of a name that is in a directory.
+func directoryOf(name string) (path, query string, ok bool) {
+	if !strings.HasPrefix(name, prefix) {
+		return "", "", false
+	}
+	path = name
 	if i := strings.IndexByte(name, '?'); i >= 0 {
 		path, query = name[:i], name[i:]
 	}
@@ -21,7 +41,7 @@ func GlobOf(name string) (glob string, ok bool) {
 	slashes := strings.Count(path[len(prefix):last+1], "/")
 	const root = 2
 	if id := path[last+1:]; slashes < root || slashes == root && id == "" || id == "*" {
-		return "", false
+		return "", "", false
 	}
-	return path[:last+1] + "*" + query, true
+	return path[:last+1], query, true
 }

@@ -27,6 +27,9 @@ func TestGlobOfANameIsItsDirectoryWithItsParameters(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, ok := GlobOf(key.Name)
+		if appended, is := AppendGlobOf([]byte("before "), key.Name); is != ok || string(appended) != "before "+got {
+			t.Errorf("AppendGlobOf(%q) = %q, %v, want what GlobOf returns: %q, %v", key.Name, appended, is, got, ok)
+		}
 		if got != want || ok != (want != "") {
 			t.Errorf("%s: got %q, %v, want %q", name, got, ok, want)
 		}

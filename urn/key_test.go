@@ -138,3 +138,11 @@ func BenchmarkKeyOf(b *testing.B) {
 		})
 	}
 }
+
+// The authority of a name is looked at for each resource that a control plane sends.
+func TestTheAuthorityOfACanonicalNameCostsNoAllocation(t *testing.T) {
+	const name = "xdstp://a.example.org/envoy.config.cluster.v3.Cluster/some/cluster?k=v"
+	if got := testing.AllocsPerRun(100, func() { _, _ = AuthorityOf(name) }); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}

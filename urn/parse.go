@@ -75,7 +75,7 @@ func AuthorityOf(name string) (authority string, ok bool) {
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		rest = rest[:end]
 	}
-	p := printer{name: name}
+	p := printer{name: name, same: len(prefix)}
 	if p.component(span{rest, len(prefix)}, inAuthority) != nil {
 		return "", false
 	}

@@ -74,30 +74,54 @@ func (f *RequestFields) Peek(request []byte) (p Peeked) {
 	}
 }
 
-// Names finds the names that a request subscribes to, and how many there are: they are its
-// fields from one offset to another. There are none if they are not all in one place, or if
-// the request cannot be read.
-func (f *RequestFields) Names(request []byte) (from, to, names int) {
-	for rest := request; len(rest) > 0; {
-		num, _, size := NextBytes(rest)
-		at := len(request) - len(rest)
+// Outline is where the parts of a request are.
+type Outline struct {
+	// Names are those to which the request subscribes, and Node is its only Node.
+	Names, Node Run
+	// Cost lacks the NodeValues.
+	Cost RequestCost
+}
+
+// Run is where the fields with one number are in a message, if they follow each other. If they do not, or there
+// are none, Count is 0.
+type Run struct{ From, To, Count int }
+
+func (r *Run) add(at, size int) {
+	switch {
+	case r.To == 0:
+		*r = Run{From: at, To: at + size, Count: 1}
+	case r.Count > 0 && r.To == at:
+		r.To, r.Count = at+size, r.Count+1
+	default:
+		r.Count = 0
+	}
+}
+
+// Outline walks over a request once. Its runs are empty if the request cannot be read.
+func (f *RequestFields) Outline(request []byte) (o Outline) {
+	for at := 0; at < len(request); {
+		num, value, size := NextBytes(request[at:])
 		switch {
 		case size == 0:
-			if _, _, size = protowire.ConsumeField(rest); size < 0 {
-				return 0, 0, 0
+			if _, _, size = protowire.ConsumeField(request[at:]); size < 0 {
+				return Outline{Cost: o.Cost}
 			}
-		case num != f.Subscribe:
-		case names > 0 && at != to:
-			return 0, 0, 0
-		default:
-			if names == 0 {
-				from = at
-			}
-			names, to = names+1, at+size
+		case num == f.Subscribe:
+			o.Names.add(at, size)
+		case num == f.TypeURL:
+			o.Cost.TypeURL = max(o.Cost.TypeURL, len(value))
+		case num == f.Node:
+			o.Node.add(at, size)
+			o.Cost.Node += len(value)
+		case num == f.Locators || num == f.LocatorsUnsubscribe:
+			o.Cost.Locators++
 		}
-		rest = rest[size:]
+		at += size
 	}
-	return from, to, names
+	if o.Node.Count > 1 { // they are merged
+		o.Node = Run{}
+	}
+	return o
 }
 
 // NextBytes reads the first field of a message if it is a string, bytes or a message. n is

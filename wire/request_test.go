@@ -81,3 +81,36 @@ func encoded(m proto.Message) []byte {
 	}
 	return b
 }
+
+func TestOutlineOfARequest(t *testing.T) {
+	names := &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "bc"}}
+	node := &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "id"}}
+	typed := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type"}
+	join := func(parts ...*discoveryv3.DeltaDiscoveryRequest) (all []byte) {
+		for _, part := range parts {
+			all = append(all, encoded(part)...)
+		}
+		return all
+	}
+	for name, tt := range map[string]struct {
+		request []byte
+		want    Outline
+	}{
+		"empty":              {nil, Outline{}},
+		"in order":           {join(node, typed, names), Outline{Node: Run{0, 6, 1}, Names: Run{12, 19, 2}, Cost: RequestCost{TypeURL: 4, Node: 4}}},
+		"names first":        {join(names, node), Outline{Names: Run{0, 7, 2}, Node: Run{7, 13, 1}, Cost: RequestCost{Node: 4}}},
+		"names that go on":   {join(names, names), Outline{Names: Run{0, 14, 4}}},
+		"names in two parts": {join(names, typed, names), Outline{Names: Run{0, 7, 0}, Cost: RequestCost{TypeURL: 4}}},
+		"names in three":     {join(names, typed, names, typed, names), Outline{Names: Run{0, 7, 0}, Cost: RequestCost{TypeURL: 4}}},
+		"two nodes":          {join(node, node), Outline{Cost: RequestCost{Node: 8}}},
+		"two nodes apart":    {join(node, names, node), Outline{Names: Run{6, 13, 2}, Node: Run{0, 6, 0}, Cost: RequestCost{Node: 8}}},
+		"cut":                {join(node, names)[:12], Outline{Cost: RequestCost{Node: 4}}},
+	} {
+		if got := DeltaRequest.Outline(tt.request); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+		if got, want := DeltaRequest.Outline(tt.request).Cost, DeltaRequest.Cost(tt.request, NodeLimits{}); got != want {
+			t.Errorf("%s: costs %+v, want %+v", name, got, want)
+		}
+	}
+}

@@ -7,8 +7,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"html/template"
+	"math"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,18 +28,31 @@ var functions = template.FuncMap{
 	"lines":     func(s string) []string { return strings.Split(strings.TrimSuffix(s, "\n"), "\n") },
 	"diffclass": diffClass,
 	"dict":      dict,
+	"was":       func(n int) string { return map[bool]string{true: "was", false: "were"}[n == 1] },
+	"does":      func(n int) string { return map[bool]string{true: "does", false: "do"}[n == 1] },
 	"version":   version,
+	"seconds":   seconds,
+	"utc":       utc,
+	"clock":     func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
 }
 
 // asset returns the URL of a static file, with a hash of its content.
 func asset(name string) (string, error) {
+	if known, is := assets.Load(name); is {
+		return known.(string), nil
+	}
 	text, err := static.ReadFile("static/" + name)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(text)
-	return "/ui/static/" + name + "?" + hex.EncodeToString(sum[:4]), nil
+	at := "/ui/static/" + name + "?" + hex.EncodeToString(sum[:4])
+	assets.Store(name, at)
+	return at, nil
 }
+
+// assets has what asset has returned, by name.
+var assets sync.Map
 
 // href returns the URL of a page with a query, given as keys and values or as the whole query.
 func href(path string, query ...any) (template.URL, error) {
@@ -65,17 +81,26 @@ func changed(q url.Values, key string, value any) string {
 	return other.Encode()
 }
 
-// stamp returns a moment as people read it.
+// utc returns a moment for a machine, with its day.
+func utc(t any) string {
+	at, ok := moment(t)
+	if !ok {
+		return ""
+	}
+	return at.UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// stamp returns a moment as people read it, in UTC: operators of several places compare it with each other's logs.
 func stamp(t any) string {
 	at, ok := moment(t)
 	if !ok {
 		return ""
 	}
-	at = at.Local()
+	at = at.UTC()
 	if time.Since(at) > 20*time.Hour || time.Until(at) > 20*time.Hour {
-		return at.Format("2006-01-02 15:04:05")
+		return at.Format("2006-01-02 15:04:05 UTC")
 	}
-	return at.Format("15:04:05")
+	return at.Format("15:04:05 UTC")
 }
 
 // since returns how long ago a moment was, with as few digits as say it, so that a page that is kept up to date
@@ -144,6 +169,34 @@ func version(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// seconds returns how long something took with two digits, "–" if it is not known.
+func seconds(s float64) string {
+	digits := func(v float64, unit string) string {
+		return strconv.FormatFloat(roundTo(v, 2), 'f', -1, 64) + " " + unit
+	}
+	switch {
+	case s == 0:
+		return "–"
+	case s < 0.001:
+		return digits(s*1e6, "µs")
+	case s < 1:
+		return digits(s*1e3, "ms")
+	case s < 120:
+		return digits(s, "s")
+	}
+	return digits(s/60, "min")
+}
+
+// roundTo rounds to a number of significant digits, and to a whole number what has more.
+func roundTo(v float64, digits int) float64 {
+	if v >= math.Pow10(digits) {
+		return math.Round(v)
+	}
+	text := strconv.FormatFloat(v, 'g', digits, 64)
+	v, _ = strconv.ParseFloat(text, 64) // it is one
+	return v
 }
 
 // badge is a state as the page shows it: in words, with a sign that is not the colour alone.

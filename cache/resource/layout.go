@@ -45,20 +45,31 @@ type traits struct {
 }
 
 // common are traits that many resources have, and commonCount how many there are. Few
-// are ever needed: one for each type and time to live, or so.
+// are ever needed: one for each type and time to live, or so. The latest are mostly those of
+// the next resource, too.
 var (
 	common      sync.Map // of traits, to *traits
 	commonCount atomic.Int32
+	latest      atomic.Pointer[traits]
 )
 
 const maxCommon = 1000
 
 // shared returns the traits, once for all that have the same.
 func (t traits) shared() *traits {
+	if l := latest.Load(); l != nil && *l == t {
+		return l
+	}
+	return t.stored()
+}
+
+// stored returns the traits as they are in common, where they are put if there is room.
+func (t traits) stored() *traits {
 	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" {
 		return &t // that is a resource's own
 	}
 	if c, ok := common.Load(t); ok {
+		latest.Store(c.(*traits))
 		return c.(*traits)
 	}
 	if commonCount.Load() >= maxCommon {

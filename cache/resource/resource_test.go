@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Field 1 is the name in every xDS resource: BytesValue is one that has it and
@@ -243,4 +244,15 @@ func FuzzInnerName(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Resources of a type share their traits, and looking for these costs nothing: a response may have very many.
+func TestLookingForTheTraitsOfAResourceCostsNoAllocation(t *testing.T) {
+	of := traits{typeURL: xdstype.ClusterV3, same: true}
+	if got := testing.AllocsPerRun(100, func() { of.shared() }); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+	if same := of; same.shared() != of.shared() {
+		t.Error("they are not shared")
+	}
 }

@@ -46,20 +46,26 @@ func KeySet(t testing.TB, issuers ...*Issuer) []byte {
 // Token returns a token for a subject. It names [IssuerURL] and [Audience], and has further claims.
 func (i *Issuer) Token(t testing.TB, subject string, lifetime time.Duration, further map[string]any) string {
 	t.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{KeyID: i.id, Key: i.key}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string]any{
 		"iss": IssuerURL, "aud": []string{Audience}, "sub": subject, "jti": rand.Text(),
 		"iat": time.Now().Unix(), "exp": time.Now().Add(lifetime).Unix(),
 	}
 	maps.Copy(all, further)
-	claims, err := json.Marshal(all)
+	return Sign(t, jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{KeyID: i.id, Key: i.key}}, nil, all)
+}
+
+// Sign returns a token with a payload, valid or not. o changes its header.
+func Sign(t testing.TB, key jose.SigningKey, o *jose.SignerOptions, payload any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(key, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	object, err := signer.Sign(claims)
+	text, err := json.Marshal(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := signer.Sign(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -153,11 +154,16 @@ func TestCheckAgainstPrintsJSON(t *testing.T) {
 func TestCheckAgainstSaysAllThatTheRelayWouldRefuse(t *testing.T) {
 	a := startAgainst(t)
 	before := a.relay.status()
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
 	for _, of := range []struct{ config, want string }{
 		{againstConfig + "unknown: key\nlisteners: 3\n", "relay.yaml:9:1: unknown"},
 		{againstConfig + "unknown: key\nlisteners: 3\n", "relay.yaml:10:"},
 		// What only the running relay knows: another process has the address.
-		{strings.Replace(againstConfig, "127.0.0.1:0\nauth", a.relay.server+"\nauth", 1), "relay.yaml:2:5: listeners[0].address: "},
+		{strings.Replace(againstConfig, "127.0.0.1:0\nauth", other.Addr().String()+"\nauth", 1), "relay.yaml:2:5: listeners[0].address: "},
 		{againstConfig + "store: {path: FOLDER/no/such}\n", "relay.yaml:9:9: store.path: "},
 	} {
 		a.write(of.config)

@@ -42,7 +42,7 @@ func newLintCommand() *cobra.Command {
 		Use:   "lint {FILE|DIRECTORY... | --server HOST:PORT}",
 		Short: "Say what is wrong with resources, before a client does",
 		Long: `Say what is wrong with resources: what Envoy or gRPC would reject, references that lead
-nowhere, and what is there in vain. docs/lint.md has the rules.
+nowhere, and what no client uses. docs/lint.md has the rules.
 
 The resources are those of files and directories, in the formats that the relay reads, or those
 of an xDS server: its listeners and clusters, and all that they name, directly or not.
@@ -50,7 +50,7 @@ of an xDS server: its listeners and clusters, and all that they name, directly o
 Each finding is a line on standard output:
   FILE:LINE: SEVERITY: RULE: RESOURCE: what is wrong, at FIELD (SOURCE OF THE RULE)
 An error is what no client takes, or what ends requests. A warning is what clients of one family
-reject; with --for of that family, it is an error. A hint is what is there in vain.
+reject; with --for of that family, it is an error. A hint is what no client uses.
 
 Exit status:
   0  there is no error, and with --strict neither a warning

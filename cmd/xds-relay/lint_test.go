@@ -61,7 +61,7 @@ func TestLintOfFiles(t *testing.T) {
 		{"files are as good as their directory", "good/shop.yaml good/cart.textpb good/routes.json", 0, "", nil},
 		{"a reference from one file to another that is not looked at leads nowhere", "good/shop.yaml good/cart.textpb", 1,
 			`good/shop.yaml:6: error: dangling-reference: listener "shop": RouteConfiguration "shop" does not exist, at api_listener.api_listener.rds.route_config_name (xDS protocol, "Eventual consistency considerations")
-good/cart.textpb:2: hint: unused-resource: cluster "cart": nothing names it that a listener leads to (xDS protocol, "Resource types")
+good/cart.textpb:2: hint: unused-resource: cluster "cart": no listener leads to it (xDS protocol, "Resource types")
 `, []string{"1 error, 0 warnings, 1 hint"}},
 		{"what clients have from elsewhere is not missed", "good/shop.yaml --elsewhere route=shop", 0, "", nil},
 		{"a warning does not fail", "random.yaml --skip unused-resource", 0,

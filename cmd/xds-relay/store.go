@@ -303,10 +303,12 @@ and needs the same key there. FILE must not be there yet.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd, func(s *store.Store) error {
 				var written, bad int
+				shown := newProgress(cmd.ErrOrStderr(), "exporting", 0)
 				err := writeTo(cmd, args, func(w io.Writer) (err error) {
-					written, bad, err = s.Export(w)
+					written, bad, err = s.Export(io.MultiWriter(w, shown))
 					return err
 				})
+				shown.end()
 				if err != nil {
 					return err
 				}
@@ -332,16 +334,18 @@ planes. The store is made if it is not there. Records that it has already are re
 			if err != nil {
 				return err
 			}
-			in := cmd.InOrStdin()
+			in, size := cmd.InOrStdin(), int64(0)
 			if len(args) > 0 && args[0] != "-" {
 				file, err := os.Open(args[0])
 				if err != nil {
 					return err
 				}
 				defer func() { _ = file.Close() }()
-				in = file
+				in, size = file, sizeOf(file)
 			}
-			done, err := store.Import(f.path, key, in, storeLog(cmd))
+			shown := newProgress(cmd.ErrOrStderr(), "importing", size)
+			done, err := store.Import(f.path, key, shown.reader(in), storeLog(cmd))
+			shown.end()
 			if err != nil {
 				return err
 			}

@@ -1,31 +1,26 @@
 package session
 
 import (
-	"iter"
 	"math"
 	"slices"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What the client has answered of what it was sent, for whoever looks (held.go). Nothing is done for a
 // resource that is sent but to note the number of the response, and nothing at all when it is answered.
 
-// number counts the responses of a session. It may overflow: of two that are looked at, the
-// later one is at most maxUnanswered newer, or one is answered.
-type number uint16
-
-// after reports whether n is a later response than o.
-func (n number) after(o number) bool { return int16(n-o) > 0 } //nolint:gosec // that is what it is for
-
-// short is what a subscription to a name has of a number: 1 to 7.
-func (n number) short() byte { return byte(n%7) + 1 }
-
-// sending is the number of the response that is being put together.
-func (s *subscriptions) sending() number { return s.newest + 1 }
-
 // sent is what is remembered of the newest response.
 func (s *subscriptions) sent(r *Response) sentResponse {
 	s.newest = s.sending()
-	is := sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, number: s.newest, brings: r.brings}
+	r.delivery = r.brings.Deliver()
+	is := sentResponse{nonce: r.Nonce, version: r.Version, names: r.Names, at: r.At, number: s.newest, brings: r.delivery}
 	if r.holdsSecret {
 		is.traits |= heldSecret
 	}
@@ -35,24 +30,7 @@ func (s *subscriptions) sent(r *Response) sentResponse {
 	return is
 }
 
-// setSentIn notes in which response a resource goes that is new to the client.
-func (s *nameSub) setSentIn(n number) {
-	s.Own[ownSent] = s.Own[ownSent]&^(sentInBits|isRejectedBit) | n.short()<<sentInShift
-}
-
-// sentIn is the short number of the response in which the client was sent what it has; 0 if that is not
-// known. An earlier one may have the same.
-func (s *nameSub) sentIn() byte { return s.Own[ownSent] & sentInBits >> sentInShift }
-
 func (s *nameSub) isRejected() bool { return s.Own[ownSent]&isRejectedBit != 0 }
-
-// span is the changes of a set that went in one response: those after from, up to to.
-type span struct {
-	from, to uint64
-	number   number
-}
-
-func (p *span) has(change uint64) bool { return p.from < change && change <= p.to }
 
 // noteSpan notes which changes of a set go in the response that is being put together.
 func (s *subscriptions) noteSpan(set *setSub, from, to uint64) {
@@ -98,85 +76,23 @@ func (s *subscriptions) dropSpans() {
 	}
 }
 
-// Rejection is a NACK: what the client does not take, and holds in an earlier version, if in any.
-type Rejection struct {
-	// Reason is in the client's own words.
-	Reason string
-	// At is when it came, by the stream's clock.
-	At uint32
-	// SentAt is when the response was sent, by the stream's clock, and Version its version.
-	SentAt  uint32
-	Version string
-	// Names are what was in it.
-	Names    NameSample
-	response sentResponse
-	spans    []rejectedSpan
-}
-
-// rejectedSpan is a span of a response that was rejected. set is nil for the group's.
-type rejectedSpan struct {
-	span
-	set *setSub
-}
-
-// nacks are what a client has rejected of a type.
-type nacks struct {
-	last string // the words of the last one
-	// of are the newest, of which something may be rejected still.
-	of []*Rejection
-}
-
 // maxRejections bounds the NACKs that are remembered of one type.
 const maxRejections = 8
 
-func (n *nacks) words() string {
-	if n == nil {
-		return ""
-	}
-	return n.last
-}
-
-func (n *nacks) any() bool { return n != nil && len(n.of) > 0 }
-
-func (n *nacks) newestFirst() iter.Seq[*Rejection] {
-	return func(yield func(*Rejection) bool) {
-		if n == nil {
-			return
+// find returns the newest rejection of something in a set's span for which is returns true, and the span; nil if there is none.
+// set is nil for the group, and name empty if the names in the response are not known.
+func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection, *span) {
+	for r := range n.newestFirst() {
+		if name != "" && !r.response.mayHave(name) {
+			continue
 		}
-		for _, r := range slices.Backward(n.of) {
-			if !yield(r) {
-				return
+		for i := range r.spans {
+			if p := &r.spans[i]; p.set == set && is(&p.span) {
+				return r, &p.span
 			}
 		}
 	}
-}
-
-// drop forgets that spans were rejected.
-func (n *nacks) drop(which func(*rejectedSpan) bool) {
-	for r := range n.newestFirst() {
-		r.spans = slices.DeleteFunc(r.spans, func(p rejectedSpan) bool { return which(&p) })
-	}
-}
-
-// find returns the newest rejection of something in a set's span for which is returns true, nil if there is none.
-// set is nil for the group, and name empty if the names in the response are not known.
-func (n *nacks) find(set *setSub, is func(*span) bool, name string) *Rejection {
-	for r := range n.newestFirst() {
-		if (name == "" || r.response.mayHave(name)) && slices.ContainsFunc(r.spans, func(p rejectedSpan) bool { return p.set == set && is(&p.span) }) {
-			return r
-		}
-	}
-	return nil
-}
-
-// ofName returns the newest rejection of a name that is rejected, nil if it is forgotten.
-func (n *nacks) ofName(name string) *Rejection {
-	for r := range n.newestFirst() {
-		if r.response.mayHave(name) {
-			return r
-		}
-	}
-	return nil
+	return nil, nil
 }
 
 // noteRejection notes that the client has rejected a response, and what it has rejected with it.
@@ -195,6 +111,9 @@ func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection 
 	s.rejectNames(r)
 	if s.nacks == nil {
 		s.nacks = &nacks{}
+	}
+	if n := len(s.nacks.of); n > 0 {
+		is.Since = s.nacks.of[n-1].Since
 	}
 	if len(s.nacks.of) == maxRejections {
 		s.nacks.of = slices.Delete(s.nacks.of, 0, 1)
@@ -238,20 +157,6 @@ func (s *subscriptions) sentWith(sub *nameSub, r *sentResponse) bool {
 	return r.mayHave(name)
 }
 
-// noteTaken notes of a name that is taken out of the group what the client has answered of it.
-func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
-	if s.newest == s.settled && !s.nacks.any() {
-		return
-	}
-	at, flight := m.group.ChangedAt(i, m.OnNew), m.inFlight()
-	if s.newest != s.settled && flight.has(at) {
-		sub.setSentIn(s.newest)
-	}
-	if s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()) != nil {
-		sub.Own[ownSent] |= isRejectedBit
-	}
-}
-
 // endRejections notes that the client has taken everything.
 func (s *subscriptions) endRejections() {
 	s.nacks.of = nil
@@ -260,23 +165,33 @@ func (s *subscriptions) endRejections() {
 	}
 }
 
-// inFlight yields the responses that the client has not answered, as far as they are remembered.
-func (s *SotW) inFlight(yield func(*sentResponse) bool) {
-	for i := range s.earlier {
-		if !yield(&s.earlier[i]) {
-			return
+// LastAnswer returns the client's answer to the newest response that it has answered; NoAnswer before the first.
+func (s *subscriptions) LastAnswer() Answer {
+	if s.settled == 0 {
+		return NoAnswer
+	}
+	for r := range s.nacks.newestFirst() {
+		if r.response.number == s.settled {
+			return NACKed
 		}
 	}
-	if !s.answered && s.last.nonce != "" {
-		yield(&s.last)
-	}
+	return ACKed
 }
 
-// inFlight yields the responses that the client has not answered, as far as they are remembered.
-func (d *Delta) inFlight(yield func(*sentResponse) bool) {
-	for i := range d.unanswered {
-		if !yield(&d.unanswered[i]) {
-			return
-		}
+// reject takes a client's rejection of a response. It returns nil if it has
+// rejected that response before. The client is taken to hold what it held before, and the
+// resource is sent again only when it changes. Whether a control plane learns of it is not decided here: see
+// passOn in package downstream, and the rollouts.
+func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
+	if r.rejected {
+		return nil
 	}
+	r.rejected = true
+	r.answered((*propagation.Delivery).NotACKed)
+	words := secrets.Words(loglines.Clip(detail.GetMessage()))
+	if r.had(heldSecret) || xdstype.Of(s.typeURL) == xdstype.Secret {
+		// A client may quote what it rejects.
+		words = WordsWithheld
+	}
+	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: words, record: s.noteRejection(r, words)}
 }

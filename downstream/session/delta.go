@@ -13,47 +13,10 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Delta is the state of one type URL on a delta stream.
-// xDS: "Incremental xDS".
-type Delta struct {
-	subscriptions
-	begun bool // a request has been taken
-	// explicit: there was a subscription, so that no names do not mean the wildcard.
-	explicit bool
-	resumed  bool // the client holds something from an earlier stream
-	// initial are the versions that the client holds from an earlier stream, of
-	// what it has not been sent yet. xDS: "initial_resource_versions".
-	initial map[string]string
-	// gone is what is to be sent as removed, by the keys under which it is, or would
-	// be, subscribed to. What comes back before that leaves it.
-	gone map[string]removal
-	// reviewing counts the names in setSub.reviews, unsubscribed those from which the client has
-	// unsubscribed. reviewable are the sets with reviews that can be sent.
-	reviewing    int
-	unsubscribed int
-	reviewable   []*setSub
-	// deferred waits, and defers says in which responses: see silence.go.
-	deferred *deferredErrors
-	defers   bool
-	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
-	// hold members: they have no answer.
-	refusedGlobs map[string]struct{}
-	// former are resources that the client has under a name that stands for something else now,
-	// while another name gives them, with their constraints.
-	former map[resourceRef]string
-	// borrowed are the names that are absent, and for which the client has what a set gives.
-	borrowed map[*nameSub]struct{}
-	// unanswered are the newest responses that the client has not answered.
-	unanswered []sentResponse
-	// acked is the last response that the client has answered, if the client is a relay: that one
-	// may reject it later, when its own clients have.
-	acked *sentResponse
-}
-
 // NewDelta returns the session of a type on a delta stream.
 func NewDelta(typeURL string, c *Client) *Delta {
-	d := &Delta{subscriptions: newSubscriptions(typeURL, c), gone: map[string]removal{}}
-	d.beforeMove = d.hold
+	d := &Delta{subscriptions: newSubscriptions(typeURL, c)}
+	d.form = d
 	return d
 }
 
@@ -114,7 +77,7 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	}
 	r := d.unanswered[at]
 	if detail != nil {
-		d.unanswered[at].answered((*propagation.List).NotACKed)
+		d.unanswered[at].answered((*propagation.Delivery).NotACKed)
 	}
 	d.answered(at)
 	if detail == nil {
@@ -318,6 +281,9 @@ func (d *Delta) Sent(r *Response) {
 		notACKed(d.unanswered[:1])
 		d.unanswered = slices.Delete(d.unanswered, 0, 1)
 	}
+	if d.unanswered == nil {
+		d.unanswered = d.one[:0]
+	}
 	d.unanswered = append(d.unanswered, d.sent(r))
 }
 
@@ -386,4 +352,23 @@ func (d *Delta) sendDeferred(r *Response) {
 			d.deferLater().addMember(name, err)
 		}
 	}
+}
+
+// inFlight yields the responses that the client has not answered, as far as they are remembered.
+func (d *Delta) inFlight(yield func(*sentResponse) bool) {
+	for i := range d.unanswered {
+		if !yield(&d.unanswered[i]) {
+			return
+		}
+	}
+}
+
+// Spare notes that there is nothing to be sent now.
+func (d *Delta) Spare() { d.spare(d.Adding() || d.Removing()) }
+
+// Close ends all subscriptions.
+func (d *Delta) Close() {
+	d.subscriptions.Close()
+	d.owed.Take().Spared()
+	allLost(d.unanswered)
 }

@@ -17,6 +17,44 @@ type removal struct {
 	constraints string
 }
 
+// Delta is the state of one type URL on a delta stream.
+// xDS: "Incremental xDS".
+type Delta struct {
+	subscriptions
+	begun bool // a request has been taken
+	// explicit: there was a subscription, so that no names do not mean the wildcard.
+	explicit bool
+	resumed  bool // the client holds something from an earlier stream
+	// initial are the versions that the client holds from an earlier stream, of
+	// what it has not been sent yet. xDS: "initial_resource_versions".
+	initial map[string]string
+	// gone is what is to be sent as removed, by the keys under which it is, or would
+	// be, subscribed to. What comes back before that leaves it.
+	gone map[string]removal
+	// reviewing counts the names in setSub.reviews, unsubscribed those from which the client has
+	// unsubscribed. reviewable are the sets with reviews that can be sent.
+	reviewing    int
+	unsubscribed int
+	reviewable   []*setSub
+	// deferred waits, and defers says in which responses: see silence.go.
+	deferred *deferredErrors
+	defers   bool
+	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
+	// hold members: they have no answer.
+	refusedGlobs map[string]struct{}
+	// former are resources that the client has under a name that stands for something else now,
+	// while another name gives them, with their constraints.
+	former map[resourceRef]string
+	// borrowed are the names that are absent, and for which the client has what a set gives.
+	borrowed map[*nameSub]struct{}
+	// unanswered are the newest responses that the client has not answered. one has room for them.
+	unanswered []sentResponse
+	one        [1]sentResponse
+	// acked is the last response that the client has answered, if the client is a relay: that one
+	// may reject it later, when its own clients have.
+	acked *sentResponse
+}
+
 // held says whether the client has that content already. A client that was sent
 // an error is sent the resource again when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {

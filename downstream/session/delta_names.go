@@ -20,14 +20,14 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 		if waiting, ok := d.gone[sub.key()]; ok {
 			if waiting.by == nil {
 				waiting.err = st.Err
-				d.gone[sub.key()] = waiting
+				put(&d.gone, sub.key(), waiting)
 			}
 			return true
 		}
 		if sub.wasSentAbsent(st.Err) {
 			return true
 		}
-		d.gone[sub.key()] = removal{ref: sub.ref(), err: st.Err, was: st.Previous}
+		put(&d.gone, sub.key(), removal{ref: sub.ref(), err: st.Err, was: st.Previous})
 	case cache.Failed:
 		silent := st.Err.Unanswered && !d.Relay && sub.sent() != sentResource && !d.mayHold(sub)
 		if !silent && sub.sent() == sentFailed && sub.sentErr() == markError(st.Err) {
@@ -39,7 +39,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 		}
 		if silent {
 			if sub.sent() != sentAbsent {
-				d.gone[sub.key()] = removal{ref: sub.ref()}
+				put(&d.gone, sub.key(), removal{ref: sub.ref()})
 			}
 			return true
 		}
@@ -73,6 +73,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	default:
 		r.from(st.Origin)
 		r.addDelta(sub.name(), res, form)
+		r.Names.noteEarlier(sub.name(), d.earlier(sub, st))
 		r.noteChanged(res)
 		d.noteSentByName(sub)
 		d.sentUnder(r, sub, sub.name(), res)

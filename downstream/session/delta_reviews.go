@@ -6,6 +6,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Names that several subscriptions of a delta client cover. The owner of a name sends it (overlap.go).
@@ -154,7 +155,7 @@ func (d *Delta) loseMember(set *setSub, a resourceRef) {
 		d.noteReview(set, review{name: a.name})
 		return
 	}
-	d.gone[a.key()] = removal{ref: a, by: set}
+	put(&d.gone, a.key(), removal{ref: a, by: set})
 }
 
 // sendReviewed adds to r what the sets have of the names to be reviewed, as far as it fits.
@@ -189,12 +190,19 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 				name = by.set.nameOf(res)
 			}
 			same, other := r.hasOwn(a.of(name).key(), d.mark(res))
-			if other || !r.fits(res.Size(name, set.form()), d.Limit) {
+			err, size := by.set.Err(key), res.Size(name, set.form())
+			if err != nil {
+				size += sizeError(name, err)
+			}
+			if other || !r.fits(size, d.Limit) {
 				return false
 			}
 			if !same {
 				r.from(by.set.Origin())
 				r.addDelta(name, res, set.form())
+				if err != nil { // to the client, the resource ends an error that it was sent before
+					r.addError(wire.DeltaErrors, name, err)
+				}
 			}
 			if glob.holds(name) {
 				glob.initial[name] = ""
@@ -210,10 +218,36 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			d.reviewIn(waits, u)
 			continue
 		default:
-			d.gone[a.key()] = removal{ref: a, by: set}
+			if !d.sendErrorOfSets(r, a, set) {
+				return false
+			}
 		}
 		d.endReviewIn(set, key)
 	}
+	return true
+}
+
+// sendErrorOfSets adds to r why the sets that cover a name do not have it, and says whether it fitted: the client keeps
+// what it has. If there is no error, the client loses the name with by.
+func (d *Delta) sendErrorOfSets(r *Response, a resourceRef, by *setSub) bool {
+	for _, set := range d.covering(a) {
+		if set.set == nil {
+			continue
+		}
+		err := set.set.Err(memberKey(a.name))
+		switch {
+		case err == nil:
+			continue
+		case d.mustDefer(r):
+			d.deferLater().addMember(a.name, err)
+		case !r.fits(sizeError(a.name, err), d.Limit):
+			return false
+		default:
+			r.addError(wire.DeltaErrors, a.name, err)
+		}
+		return true
+	}
+	put(&d.gone, a.key(), removal{ref: a, by: by})
 	return true
 }
 

@@ -148,7 +148,7 @@ func (d *Delta) removeMissed(set *setSub) {
 	for _, g := range gone {
 		// What another set has, that set sends.
 		if res, _, _ := first(memberKey(g.ref.name), d.covering(g.ref)...); res == nil {
-			d.gone[g.ref.key()] = g
+			put(&d.gone, g.ref.key(), g)
 		}
 	}
 	if len(set.initial) == 0 || !set.set.Incomplete() {
@@ -163,7 +163,7 @@ func (d *Delta) removeEmpty(set *setSub) {
 	}
 	for _, name := range set.spelled.all() {
 		a := set.ref.of(name)
-		d.gone[a.key()] = removal{ref: a}
+		put(&d.gone, a.key(), removal{ref: a})
 	}
 }
 
@@ -183,7 +183,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		return true
 	case m.News == cache.Removed:
 		d.deferred.forget(m.Name, nil, true)
-		d.gone[a.key()] = removal{ref: a, by: set, was: m.Resource}
+		put(&d.gone, a.key(), removal{ref: a, by: set, was: m.Resource})
 		return true
 	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
@@ -285,12 +285,17 @@ func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.
 	if version, ok := set.initial[m.Name]; ok && isVersion(version, st.Resource) {
 		return true
 	}
-	if !r.fits(st.Resource.Size(sub.name(), sub.form()), d.Limit) {
+	size := st.Resource.Size(sub.name(), sub.form())
+	if st.Err != nil {
+		size += sizeError(sub.name(), st.Err)
+	}
+	if !r.fits(size, d.Limit) {
 		return false
 	}
 	r.addDelta(sub.name(), st.Resource, sub.form())
 	d.knows(sub, &st)
-	return true
+	// To the client, the resource ends an error that it was sent before.
+	return st.Err == nil || d.sendError(r, sub, st.Err)
 }
 
 // holds says whether the client has a member's content already.
@@ -308,9 +313,9 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 	return ok && isVersion(version, m.Resource)
 }
 
-// hold notes what the client holds of a set that takes the place of another: the
+// beforeMove notes what the client holds of a set that takes the place of another: the
 // client is sent what differs.
-func (d *Delta) hold(set *setSub) {
+func (d *Delta) beforeMove(set *setSub) {
 	held := map[string]string{}
 	if set.fresh {
 		// It may: the other set need not have seen these go.
@@ -338,3 +343,5 @@ func (d *Delta) hold(set *setSub) {
 	}
 	set.initial = held
 }
+
+func (d *Delta) takenOut(*nameSub) {}

@@ -72,9 +72,7 @@ func (s *setSub) move() {
 func (s *setSub) moveTo(key cache.Key) {
 	var k setKeeper
 	s.subs.Topics.WatchSet(s.set.Key(), &k)
-	if s.subs.beforeMove != nil {
-		s.subs.beforeMove(s)
-	}
+	s.subs.form.beforeMove(s)
 	s.subs.Topics.Unwatch(s)
 	s.SetWatch, s.spans = cache.SetWatch{}, nil
 	s.subs.nacks.drop(func(p *rejectedSpan) bool { return p.set == s })

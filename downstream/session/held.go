@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a client holds, for whoever looks. It follows from what the sessions keep anyway.
+// What a client holds, for CSDS and the admin listener. It is computed from the state that sessions have in any case.
 
 // HeldState is what became of a resource that a client has subscribed to.
 type HeldState uint8
@@ -49,6 +49,12 @@ type Held struct {
 	Resource, Rejected *cache.Resource
 	// Version is that of Resource, or what the client said it has; empty if that is not known.
 	Version string
+	// Earlier is what the client has instead of what it has rejected, and EarlierVersion its version; empty if that is
+	// not known. They are set where State is Nacked. EarlierOfType: the version is the one of the type that the client
+	// has accepted last, as it says itself (SotW), because the resource's is not known.
+	Earlier        Earlier
+	EarlierVersion string
+	EarlierOfType  bool
 	// Err says why the resource is not there, or why no newer one could be fetched.
 	Err *cache.Error
 	// NACK is set where State is Nacked, and may be nil there if it was long ago.
@@ -80,6 +86,7 @@ type Walk struct {
 	sets  []*setSub
 	from  cache.SetPosition // in the first of them
 	begun bool              // the first set itself was yielded
+	bare  bool              // without members
 	page  []cache.SetMember
 
 	list  NameList // of the group; nil for none
@@ -104,6 +111,9 @@ func (s *subscriptions) walk(inFlight func(func(*sentResponse) bool)) *Walk {
 	}
 	return w
 }
+
+// LeaveOutMembers yields sets without their members from now on.
+func (w *Walk) LeaveOutMembers() { w.bare = true }
 
 // Next appends about n more to out; nothing at the end. The stream is held.
 func (w *Walk) Next(n int, out []Held) []Held {
@@ -139,7 +149,7 @@ func (w *Walk) ofSet(n int, out []Held) []Held {
 			out = append(out, w.ofSetItself(set, name))
 		}
 	}
-	if set.set == nil {
+	if set.set == nil || w.bare {
 		end()
 		return out
 	}
@@ -176,7 +186,7 @@ func (w *Walk) ofSetItself(set *setSub, name string) Held {
 	case set.fresh && seen == 0, status != cache.Present:
 		h.State = Requested
 	default:
-		h.State = w.answerTo(&h, set, func(*span) bool { return true }, "")
+		h.State, _ = w.answerTo(&h, set, func(*span) bool { return true }, "")
 	}
 	h.Pending = set.queued || from < seen
 	return h
@@ -208,10 +218,12 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 		if !w.subs.sotw {
 			name = h.Name
 		}
-		h.State = w.answerTo(&h, set, func(p *span) bool { return p.has(m.Changed) }, name)
+		var rejected *span
+		h.State, rejected = w.answerTo(&h, set, func(p *span) bool { return p.has(m.Changed) }, name)
 		h.Since = m.Since
 		if h.State == Nacked {
 			h.Rejected = m.Resource
+			w.earlierMember(&h, set, m, rejected)
 			break
 		}
 		h.Resource, h.Version = m.Resource, m.Resource.Version()
@@ -223,8 +235,8 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 }
 
 // answerTo returns what the client has answered to that of a set's spans for which is returns true. set is nil for
-// the group, and name empty if the names in the responses are not known.
-func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) HeldState {
+// the group, and name empty if the names in the responses are not known. If the answer is a NACK, it returns the span.
+func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) (HeldState, *span) {
 	for r := range w.inFlight {
 		if name != "" && !r.mayHave(name) {
 			continue
@@ -238,14 +250,14 @@ func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) 
 		}
 		if sent {
 			h.SentAt = r.at
-			return Unanswered
+			return Unanswered, nil
 		}
 	}
-	if r := w.subs.nacks.find(set, is, name); r != nil {
+	if r, rejected := w.subs.nacks.find(set, is, name); r != nil {
 		h.NACK, h.SentAt = r, r.SentAt
-		return Nacked
+		return Nacked, rejected
 	}
-	return Acked
+	return Acked, nil
 }
 
 // covered reports whether another subscription owns a name that is a member of a set.
@@ -284,8 +296,12 @@ func (w *Walk) ofListed(i uint32, out []Held) []Held {
 	h.Pending = changed
 	res := w.subs.heldOf(&st, mark)
 	at := m.group.ChangedAt(i, m.OnNew)
-	h.State = w.answerTo(&h, nil, func(p *span) bool { return p.has(at) }, name)
+	var rejected *span
+	h.State, rejected = w.answerTo(&h, nil, func(p *span) bool { return p.has(at) }, name)
 	h.setResource(res, &st)
+	if rejected != nil {
+		w.earlierListed(&h, i, &st, rejected)
+	}
 	return append(out, h)
 }
 
@@ -301,6 +317,13 @@ func (h *Held) setResource(r *cache.Resource, st *cache.State) {
 	if h.Resource = r; r != nil {
 		h.Version = r.Version()
 		h.Stale = st.Stale && r == st.Resource
+	}
+}
+
+// noteEarlierOfType notes the version that the client itself gives, if that of the resource is not known.
+func (h *Held) noteEarlierOfType() {
+	if h.Earlier == EarlierHeld && h.EarlierVersion == "" && h.NACK != nil && h.NACK.Accepted != "" {
+		h.EarlierVersion, h.EarlierOfType = h.NACK.Accepted, true
 	}
 }
 
@@ -345,6 +368,9 @@ func (w *Walk) ofName(sub *nameSub) Held {
 		}
 		h.State = w.answerToName(&h, sub)
 		h.setResource(res, &st)
+		if h.NACK != nil {
+			w.noteEarlier(&h, h.NACK.Names.earlierOf(sub.name()), &st)
+		}
 	case sentAbsent:
 		h.State, h.Pending = DoesNotExist, st.Status == cache.Present
 		if st.Status == cache.Absent {
@@ -389,6 +415,68 @@ func (w *Walk) answerToName(h *Held, sub *nameSub) HeldState {
 		}
 	}
 	return Acked
+}
+
+// noteEarlier notes what the client has instead of what it rejects. version is that of the cache before, if it is known
+// that the client has that.
+func (w *Walk) noteEarlier(h *Held, is Earlier, st *cache.State) {
+	h.Earlier = min(is, EarlierHeld)
+	if is == earlierLast && st.Earlier != nil && h.Rejected != nil && h.Rejected == st.Resource {
+		h.EarlierVersion = st.Earlier.Version
+	}
+	h.noteEarlierOfType()
+}
+
+// earlierMember notes what the client has instead of a member that it has rejected, which came in a span.
+func (w *Walk) earlierMember(h *Held, set *setSub, m *cache.SetMember, p *span) {
+	upTo := p.from
+	if m.Added > upTo {
+		if h.Earlier = EarlierNone; set.mayHold || len(set.initial) > 0 {
+			h.Earlier = EarlierUnknown
+		}
+		return
+	}
+	for range maxRejections + 1 {
+		earlier, ok := set.set.Earlier(m.Key, upTo)
+		switch {
+		case !ok:
+			if h.Earlier = EarlierHeld; len(w.subs.nacks.of) > 1 {
+				h.Earlier = EarlierUnknown // it may have rejected that, too
+			}
+			h.noteEarlierOfType()
+			return
+		case earlier.None:
+			h.Earlier = EarlierNone
+			return
+		}
+		r, before := w.subs.nacks.find(set, func(p *span) bool { return p.has(earlier.From) && p.to <= upTo }, "")
+		if r == nil {
+			h.Earlier, h.EarlierVersion = EarlierHeld, earlier.Version
+			return
+		}
+		if upTo = before.from; m.Added > upTo {
+			h.Earlier = EarlierNone
+			return
+		}
+	}
+}
+
+// earlierListed notes what the client has instead of a name of its group that it has rejected, which came in a span.
+func (w *Walk) earlierListed(h *Held, i uint32, st *cache.State, p *span) {
+	m := w.subs.named.shared
+	if len(w.subs.nacks.of) > 1 {
+		return // it may have rejected that, too
+	}
+	is := EarlierHeld
+	switch _, mark, _ := m.group.SentAt(i, Position{Seq: p.from, New: m.sentUpTo.New}, m.OnNew); {
+	case mark == 0 && (m.mayHold || m.before != nil), mark == UnknownMark:
+		is = EarlierUnknown
+	case mark == 0:
+		is = EarlierNone
+	case st.Earlier.Has(mark):
+		is = earlierLast
+	}
+	w.noteEarlier(h, is, st)
 }
 
 // failed is the state of what the client gets an error for.

@@ -28,6 +28,30 @@ func (s *subscriptions) Describe() Status {
 	return t
 }
 
+// Watched yields the topics that the client watches itself.
+func (s *subscriptions) Watched() iter.Seq[cache.Key] {
+	return func(yield func(cache.Key) bool) {
+		for set := range s.sets() {
+			if set.set != nil && !yield(set.set.Key()) {
+				return
+			}
+		}
+		for sub := range s.named.own() {
+			if e := sub.entry(); e != nil && !yield(e.Key()) {
+				return
+			}
+		}
+	}
+}
+
+// Group returns the group in which the client watches other names, nil if there is none.
+func (s *subscriptions) Group() WatchGroup {
+	if m := s.named.shared; m != nil {
+		return m.group
+	}
+	return nil
+}
+
 // Names gives what the client is subscribed to, as it has requested it: names, globs and the wildcard.
 // The caller holds the stream, and need not hold the cache.
 func (s *subscriptions) Names() iter.Seq[string] {

@@ -14,14 +14,6 @@ import (
 // have in the glob that it asks for (Envoy takes no others): they are spelled so when
 // they are sent, so that such a glob costs a subscription and no copies of the members.
 
-// members are a set as a client knows it.
-type members struct {
-	*cache.Set
-	// glob is the set's canonical name without directives, and as the one by which
-	// the client has the members named; empty if they have their own names.
-	glob, as string
-}
-
 // membersOf returns a set as the client knows it, which watches the set from now on.
 func (s *setSub) membersOf(of *cache.Set) *members {
 	m := &members{Set: of}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/propagation"
 )
 
 // TakeOdd watches by itself each name that the group cannot watch for several clients any more. The
@@ -21,16 +20,14 @@ func (s *subscriptions) TakeOdd() {
 	}
 }
 
+// UnknownMark is that of content that a client was sent and that is not remembered.
+const UnknownMark = ^uint64(0)
+
 // behind says that there may be something to send.
 func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest(m.OnNew) }
 
 // news is what is new to the client. The cache is held.
 func (m *membership) news() *News { return m.group.NewsSince(m.sentUpTo, m.OnNew) }
-
-// owed are the changes that count the client and that it was not sent.
-func (m *membership) owed() *propagation.List {
-	return m.group.ChangesSince(max(m.sentUpTo.Seq, m.Since), m.OnNew)
-}
 
 // sendNews adds to r what is new to the client. The cache is held.
 func (m *membership) sendNews(r *Response) {
@@ -64,24 +61,6 @@ func (m *membership) sendNews(r *Response) {
 	if m.before != nil && m.before.left == 0 {
 		m.before = nil
 	}
-}
-
-// of is what the client holds of a name, 0 for nothing.
-func (h *heldNames) of(i uint32) uint64 {
-	if h == nil {
-		return 0
-	}
-	return h.marks[i]
-}
-
-// take is of, and forgets it: the client is sent something of the name.
-func (h *heldNames) take(i uint32) uint64 {
-	mark := h.of(i)
-	if mark != 0 {
-		h.marks[i] = 0
-		h.left--
-	}
-	return mark
 }
 
 // moveGroup has a client whose names all mean resources of another scope now join the group of those, and

@@ -1,14 +1,13 @@
 package session
 
 import (
+	"iter"
 	"slices"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/secrets"
-	"github.com/xds-relay/xds-relay/xdstype"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
 )
 
 // sentResponse is what a session remembers of a response.
@@ -21,7 +20,96 @@ type sentResponse struct {
 	rejected bool
 	traits   responseTraits
 	// brings are the changes that the client has with it, and has not answered.
-	brings *propagation.List
+	brings *propagation.Delivery
+}
+
+// number counts the responses of a session. It may overflow: of two that are looked at, the
+// later one is at most maxUnanswered newer, or one is answered.
+type number uint16
+
+// after reports whether n is a later response than o.
+func (n number) after(o number) bool { return int16(n-o) > 0 } //nolint:gosec // that is what it is for
+
+// short is what a subscription to a name has of a number: 1 to 7.
+func (n number) short() byte { return byte(n%7) + 1 }
+
+// span is the changes of a set that went in one response: those after from, up to to.
+type span struct {
+	from, to uint64
+	number   number
+}
+
+func (p *span) has(change uint64) bool { return p.from < change && change <= p.to }
+
+// Rejection is a NACK: what the client does not take, and holds in an earlier version, if in any.
+type Rejection struct {
+	// Reason is in the client's own words.
+	Reason string
+	// At is when it came, by the stream's clock.
+	At uint32
+	// SentAt is when the response was sent, by the stream's clock, and Version its version.
+	SentAt  uint32
+	Version string
+	// Since is when the first of the NACKs came that count, by the stream's clock.
+	Since uint32
+	// Accepted is the version that the client has accepted last of the type, as it says itself. SotW.
+	Accepted string
+	// Names are what was in it.
+	Names    NameSample
+	response sentResponse
+	spans    []rejectedSpan
+}
+
+// rejectedSpan is a span of a response that was rejected. set is nil for the group's.
+type rejectedSpan struct {
+	span
+	set *setSub
+}
+
+// nacks are what a client has rejected of a type.
+type nacks struct {
+	last string // the words of the last one
+	// of are the newest, of which something may be rejected still.
+	of []*Rejection
+}
+
+func (n *nacks) words() string {
+	if n == nil {
+		return ""
+	}
+	return n.last
+}
+
+func (n *nacks) any() bool { return n != nil && len(n.of) > 0 }
+
+func (n *nacks) newestFirst() iter.Seq[*Rejection] {
+	return func(yield func(*Rejection) bool) {
+		if n == nil {
+			return
+		}
+		for _, r := range slices.Backward(n.of) {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// drop forgets that spans were rejected.
+func (n *nacks) drop(which func(*rejectedSpan) bool) {
+	for r := range n.newestFirst() {
+		r.spans = slices.DeleteFunc(r.spans, func(p rejectedSpan) bool { return which(&p) })
+	}
+}
+
+// ofName returns the newest rejection of a name that is rejected, nil if it is forgotten.
+func (n *nacks) ofName(name string) *Rejection {
+	for r := range n.newestFirst() {
+		if r.response.mayHave(name) {
+			return r
+		}
+	}
+	return nil
 }
 
 // responseTraits are what is true of a response.
@@ -51,19 +139,6 @@ const (
 	NACKed
 )
 
-// LastAnswer returns the client's answer to the newest response that it has answered; NoAnswer before the first.
-func (s *subscriptions) LastAnswer() Answer {
-	if s.settled == 0 {
-		return NoAnswer
-	}
-	for r := range s.nacks.newestFirst() {
-		if r.response.number == s.settled {
-			return NACKed
-		}
-	}
-	return ACKed
-}
-
 // NACK is a client's rejection of a response, in its own words.
 // xDS: "ACK and NACK".
 type NACK struct {
@@ -76,21 +151,20 @@ type NACK struct {
 }
 
 // Received says when the NACK came, by the stream's clock.
-func (n *NACK) Received(at uint32) { n.record.At = at }
-
-// reject takes a client's rejection of a response. It returns nil if it has
-// rejected that response before. The client is taken to hold what it held before, and the
-// resource is sent again only when it changes. The control plane does not hear of it.
-func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
-	if r.rejected {
-		return nil
+func (n *NACK) Received(at uint32) {
+	n.record.At = at
+	if n.record.Since == 0 {
+		n.record.Since = at
 	}
-	r.rejected = true
-	r.answered((*propagation.List).NotACKed)
-	words := secrets.Words(loglines.Clip(detail.GetMessage()))
-	if r.had(heldSecret) || xdstype.Of(s.typeURL) == xdstype.Secret {
-		// A client may quote what it rejects.
-		words = "(the client's words are not shown, as they may hold a secret)"
-	}
-	return &NACK{TypeURL: s.typeURL, Nonce: r.nonce, Names: r.names, Code: codes.Code(detail.GetCode()), Reason: words, record: s.noteRejection(r, words)}
 }
+
+// accepted notes which version the client says that it has accepted last. SotW.
+func (n *NACK) accepted(version string) *NACK {
+	if n != nil {
+		n.record.Accepted = loglines.Clip(version)
+	}
+	return n
+}
+
+// WordsWithheld stands for a client's words that may hold a secret.
+const WordsWithheld = "(the client's words are not shown, as they may hold a secret)"

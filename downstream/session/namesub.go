@@ -11,11 +11,6 @@ import (
 
 // One client's subscription to a name.
 
-// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
-// if the name can mean nothing. There are very many, so that what most of them do not
-// need is in a rareSub. Note is a hash of the content that the client was sent.
-type nameSub cache.Watch
-
 // sentState is what a client was sent last of a name.
 type sentState uint8
 
@@ -85,32 +80,6 @@ func (s *nameSub) set(m mark, is bool) {
 	} else {
 		s.Own[ownMarks] &^= byte(m)
 	}
-}
-
-// rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache, which has no error.
-type rareSub struct {
-	resourceRef
-	key string       // of the resourceRef
-	err *cache.Error // why the name can mean nothing
-	// sentErr is a hash of the error that the client was sent last, 0 for none.
-	sentErr uint32
-	// beforeRedirect is what the client holds from before the name became a redirect, nil if
-	// that does not matter any more.
-	beforeRedirect *valueBeforeRedirect
-	// withheld is not for this client: it came later.
-	withheld *cache.Resource
-	// deniedFor is the hash of the resource for whose own name the client is refused it, 0 for none.
-	deniedFor uint64
-	// constraints are of the variant that the client was sent.
-	constraints string
-	// Delta: own is the key of the resource of which the name is an alias, as it is in
-	// subscriptions.aliases; sentAs is under which other name the client was sent it.
-	own, sentAs string
-	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
-	waits bool
-	// members are what the client holds of a glob that it was refused later, as in setSub.initial.
-	members map[string]string
 }
 
 // rare returns what is rare about the subscription, nil if nothing is.
@@ -404,6 +373,42 @@ func (s *subscriptions) countIfLost(sub *nameSub) {
 	}
 }
 
+// takePending calls f for each name of which there may be something to send,
+// until f returns false: then that name, and the rest, stay pending.
+func (s *subscriptions) takePending(f func(*nameSub) bool) {
+	for i, sub := range s.pending {
+		if sub.is(hasEnded) {
+			continue
+		}
+		if !f(sub) {
+			s.pending = append(s.pending[:0], s.pending[i:]...)
+			return
+		}
+		sub.set(isQueued, false)
+	}
+	if n := cap(s.pending); n > minCompact && n <= mostPending {
+		clear(s.pending)
+		pending := s.pending[:0] // here, as it is on the heap
+		s.Host.PendingLists().Put(&pending)
+	}
+	s.pending = nil
+}
+
+func (s *subscriptions) countLost(sub *nameSub, lost bool) {
+	switch {
+	case lost == sub.isLost():
+		return
+	case lost:
+		s.troubled().lost++
+	default:
+		s.trouble.lost--
+	}
+	sub.setLost(lost)
+}
+
+// sending is the number of the response that is being put together.
+func (s *subscriptions) sending() number { return s.newest + 1 }
+
 // name is the client's spelling.
 func (s *nameSub) name() string {
 	if r := s.rare(); r != nil {
@@ -431,4 +436,39 @@ func (s *nameSub) state() cache.State {
 	}
 	r.setBefore(nil)
 	return st
+}
+
+// memberKey is the canonical form of a name that is an entry's: which may have another, as
+// it may be one of less parameters.
+func (s *nameSub) memberKey() string {
+	if s.rare() != nil {
+		return memberKey(s.name())
+	}
+	return s.entry().Name()
+}
+
+func (s *nameSub) isLost() bool { return s.Own[ownSent]&isLostBit != 0 }
+
+func (s *nameSub) setLost(is bool) {
+	s.Own[ownSent] &^= isLostBit
+	if is {
+		s.Own[ownSent] |= isLostBit
+	}
+}
+
+// setSentIn notes in which response a resource goes that is new to the client.
+func (s *nameSub) setSentIn(n number) {
+	s.Own[ownSent] = s.Own[ownSent]&^(sentInBits|isRejectedBit) | n.short()<<sentInShift
+}
+
+// sentIn is the short number of the response in which the client was sent what it has; 0 if that is not
+// known. An earlier one may have the same.
+func (s *nameSub) sentIn() byte { return s.Own[ownSent] & sentInBits >> sentInShift }
+
+// setBefore puts k, which may be nil, in the place of the value before the redirect.
+func (r *rareSub) setBefore(k *valueBeforeRedirect) {
+	if r.beforeRedirect != nil && r.beforeRedirect.stop != nil {
+		r.beforeRedirect.stop()
+	}
+	r.beforeRedirect = k
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
 )
 
 func (t *nameTable) len() int { return t.table.Len() + t.shared.len() }
@@ -104,9 +105,7 @@ func (m *membership) take(i uint32) *nameSub {
 		sub.setSent(sentResource)
 		sub.Note = mark
 		s.noteTaken(sub, m, i)
-		if s.takenOut != nil {
-			s.takenOut(sub)
-		}
+		s.form.takenOut(sub)
 	}
 	sub.set(mayHold, m.mayHold)
 	m.taken.set(i, len(m.group.List().All()))
@@ -154,6 +153,11 @@ func (m *membership) leave() {
 	}
 	m.subs.Host.Leave(first.Key())
 	m.group.Leave(&m.Member)
+}
+
+// owed are the changes that count the client and that it was not sent.
+func (m *membership) owed() *propagation.List {
+	return m.group.ChangesSince(max(m.sentUpTo.Seq, m.Since), m.OnNew)
 }
 
 // sharedForm is how a client is sent what it shares.
@@ -223,4 +227,36 @@ func (s *subscriptions) newSub() *nameSub {
 	sub := &s.slab[0]
 	sub.Group, s.slab = s.audience, s.slab[1:]
 	return sub
+}
+
+// noteTaken notes of a name that is taken out of the group what the client has answered of it.
+func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
+	if s.newest == s.settled && !s.nacks.any() {
+		return
+	}
+	at, flight := m.group.ChangedAt(i, m.OnNew), m.inFlight()
+	if s.newest != s.settled && flight.has(at) {
+		sub.setSentIn(s.newest)
+	}
+	if r, _ := s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()); r != nil {
+		sub.Own[ownSent] |= isRejectedBit
+	}
+}
+
+// of is what the client holds of a name, 0 for nothing.
+func (h *heldNames) of(i uint32) uint64 {
+	if h == nil {
+		return 0
+	}
+	return h.marks[i]
+}
+
+// take is of, and forgets it: the client is sent something of the name.
+func (h *heldNames) take(i uint32) uint64 {
+	mark := h.of(i)
+	if mark != 0 {
+		h.marks[i] = 0
+		h.left--
+	}
+	return mark
 }

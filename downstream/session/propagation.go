@@ -5,12 +5,13 @@ import "github.com/xds-relay/xds-relay/propagation"
 // How changes reach the client is measured (package propagation): a session says which changes a
 // response brings, and which of them the client has accepted.
 
-// Delivered notes that the client was sent the response; or with an error, that it cannot be sent anything.
+// Delivered notes that the connection has the response; or with an error, that the client cannot be sent anything.
+// gRPC takes one response however full the connection is: the client has been sent it when gRPC has written all of it.
 func (r *Response) Delivered(err error) {
 	if err != nil {
-		r.brings.NotSent()
+		r.delivery.NotSent()
 	} else {
-		r.brings.Sent()
+		r.delivery.Done()
 	}
 }
 
@@ -29,29 +30,8 @@ func (s *subscriptions) spare(more bool) {
 	}
 }
 
-// Spare notes that there is nothing to be sent now.
-func (d *Delta) Spare() { d.spare(d.Adding() || d.Removing()) }
-
-// Spare notes that there is nothing to be sent now.
-func (s *SotW) Spare() { s.spare(s.Adding() || s.Removing()) }
-
-// Close ends all subscriptions.
-func (d *Delta) Close() {
-	d.subscriptions.Close()
-	d.owed.Take().Spared()
-	notACKed(d.unanswered)
-}
-
-// Close ends all subscriptions.
-func (s *SotW) Close() {
-	s.subscriptions.Close()
-	s.owed.Take().Spared()
-	notACKed(s.earlier)
-	s.last.answered((*propagation.List).NotACKed)
-}
-
 // answered notes, once, what the client makes of the changes that a response has brought.
-func (r *sentResponse) answered(as func(*propagation.List)) {
+func (r *sentResponse) answered(as func(*propagation.Delivery)) {
 	if r.brings != nil {
 		as(r.brings)
 		r.brings = nil
@@ -60,12 +40,25 @@ func (r *sentResponse) answered(as func(*propagation.List)) {
 
 func allACKed(all []sentResponse) {
 	for i := range all {
-		all[i].answered((*propagation.List).ACKed)
+		all[i].answered((*propagation.Delivery).ACKed)
 	}
 }
 
 func notACKed(all []sentResponse) {
 	for i := range all {
-		all[i].answered((*propagation.List).NotACKed)
+		all[i].answered((*propagation.Delivery).NotACKed)
+	}
+}
+
+// lost notes that the stream has ended: the client will not answer the response, and what is not written of it will
+// not be.
+func (r *sentResponse) lost() {
+	r.brings.NotSent()
+	r.answered((*propagation.Delivery).NotACKed)
+}
+
+func allLost(all []sentResponse) {
+	for i := range all {
+		all[i].lost()
 	}
 }

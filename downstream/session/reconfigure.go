@@ -16,25 +16,7 @@ import (
 //     it counts as having nothing.
 //   - One that was refused, and is not any more, begins.
 //
-// reconfigure_sets.go does the same for the wildcard and globs.
-
-// relooked is a subscription to a name of which there is something new: what the name means now, or
-// why it means nothing.
-type relooked struct {
-	sub *nameSub
-	key cache.Key
-	err error
-}
-
-// reconfigured is what became of subscriptions.
-type reconfigured struct {
-	moved, denied []*nameSub
-	// refusedGlobs were globs until now, and have an error instead. globs are the keys of those that were refused
-	// until now.
-	refusedGlobs []*nameSub
-	globs        []string
-	ended        []*setSub // no spelling of them is left
-}
+// reconfigure_names.go does so for names, reconfigure_sets.go for the wildcard and globs.
 
 // reconfigure looks up anew what is subscribed to. The cache must not be held.
 func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted bool) (r reconfigured) {
@@ -90,142 +72,11 @@ func (s *subscriptions) Moving() bool {
 	return false
 }
 
-// lookUpNames looks up the names that are not shared, and returns those of which there is something new.
-// restricted says that there may be some that the client may not have for what they stand for.
-func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []relooked) {
-	for sub := range s.named.own() {
-		key, err := s.lookUp(sub.ref())
-		entry := sub.entry()
-		switch {
-		case err == nil && entry != nil && leadsTo(key, entry.Key()):
-			if restricted && entry.AliasOf() != "" {
-				s.lookUpAlias(r, sub)
-			}
-		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
-		default:
-			changed = append(changed, relooked{sub, key, err})
-		}
-	}
-	return changed
-}
-
-// lookUpAlias decides anew whether the client may have what a name is an alias of.
-func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
-	rare := sub.rare()
-	was := rare != nil && rare.deniedFor != 0
-	sub.MoveToPending()
-	switch {
-	case s.Rights == nil && was:
-		rare.deniedFor = 0
-		s.trouble.deniedOwn--
-	case s.Rights != nil && !was && sub.denial() != nil:
-		r.denied = append(r.denied, sub)
-	}
-}
-
-// leadsTo says that a name that means one topic watches another for that: it may have followed a redirect,
-// and get what is not accepted yet.
-func leadsTo(key, watched cache.Key) bool {
-	watched.Scope.New = false
-	if key.Scope.Derived == "" && watched.Scope.Derived == cache.Resolved {
-		key.Scope.Derived = cache.Resolved
-	}
-	return key == watched
-}
-
 // stays says that the list of a group means the same as before to the client, and that it may have all of it.
 func (m *membership) stays() bool {
 	list, was := m.group.List(), m.first().Key()
 	first, err := m.subs.lookUp(refByName(list.All()[0]))
 	return err == nil && first == was && list.Means(first, m.subs)
-}
-
-// current is what the topic has that the name has meant until now, which the client may hold.
-func (s *nameSub) current() *cache.Resource {
-	st := s.entry().State()
-	if s.redirected() {
-		return st.Previous
-	}
-	return st.Resource
-}
-
-// moveTo has the subscription watch another topic, which the name means now.
-func (s *nameSub) moveTo(key cache.Key) {
-	was := s.current()
-	if key.Name != s.entry().Name() {
-		s.makeRare() // which has the client's spelling
-	}
-	host := s.of().Host
-	host.Move(s.entry().Key(), key)
-	s.watchInstead(host.Side(key))
-	if waits := s.entry().Outdated(); waits || s.rare() != nil {
-		s.makeRare().waits = waits
-	}
-	s.keepBeforeMove(was)
-	s.MoveToPending()
-}
-
-// refuseName refuses a name that meant something until now.
-func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
-	was, rare := sub.current(), sub.makeRare()
-	s.Host.Leave(sub.entry().Key())
-	s.Topics.Unwatch(sub.watch())
-	rare.err, rare.withheld = asError(err), nil
-	s.troubled().refused++
-	s.Host.Refused(s.typeURL, sub.name(), err)
-	if rare.deniedFor != 0 {
-		rare.deniedFor = 0
-		s.trouble.deniedOwn--
-	}
-	s.countLost(sub, false)
-	if isDenial(rare.err) {
-		s.denyName(r, sub)
-		return
-	}
-	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-	sub.keepBeforeMove(was)
-	sub.MoveToPending()
-}
-
-// denyName notes that a client may not have a name any more.
-func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
-	rare := sub.rare()
-	rare.setBefore(nil)
-	s.setAlias(sub, rare, "")
-	r.denied = append(r.denied, sub)
-	sub.MoveToPending()
-}
-
-// refuseAgain gives a refused name another reason. That another rule denies it is nothing new to the client.
-func (s *subscriptions) refuseAgain(r *reconfigured, sub *nameSub, err *cache.Error) {
-	rare := sub.rare()
-	was, reason := rare.err, sub.refusedState(rare.err).Err
-	rare.err = err
-	switch {
-	case isDenial(err) && !isDenial(was):
-		s.denyName(r, sub)
-	case isDenial(err) && rare.sentErr == markError(reason):
-		rare.sentErr = markError(sub.refusedState(err).Err)
-	default:
-		sub.MoveToPending()
-	}
-}
-
-// beginRefused begins a subscription to a name that was refused until now.
-func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Key) {
-	err := s.Host.Admits(key)
-	if err == nil {
-		err = s.Host.Enter(key)
-	}
-	if err != nil {
-		s.refuseAgain(r, sub, asError(err))
-		return
-	}
-	rare := sub.rare()
-	rare.err = nil
-	s.trouble.refused--
-	_, rare.withheld = s.Topics.WatchInGroup(s.Host.Side(key), sub.watch())
-	sub.MoveToPending()
 }
 
 // Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
@@ -274,6 +125,16 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	for _, sub := range r.denied {
 		if !s.Relay && !s.full() {
 			s.knows(sub, sentNothing, 0)
+			sub.set(mayHold, false)
+		}
+	}
+	for _, sub := range r.notDenied {
+		// It may be that no state has said that the client may not have it. What it has of it is not known any
+		// more, so that no state can have it, and none can wait for it.
+		if !s.Relay && sub.sent() == sentResource {
+			s.knows(sub, sentNothing, 0)
+		}
+		if !s.Relay {
 			sub.set(mayHold, false)
 		}
 	}

@@ -118,9 +118,7 @@ func (s *setSub) rebind(key cache.Key) {
 // stop ends the watch of a set that is refused from now on. The client keeps what it holds.
 func (s *setSub) stop() {
 	subs, was := s.subs, s.set
-	if subs.beforeMove != nil {
-		subs.beforeMove(s)
-	}
+	subs.form.beforeMove(s)
 	s.keepContent(was)
 	s.mayHold, s.sent = s.mayHold || s.sent, false
 	subs.countLostSet(s, false)

@@ -18,6 +18,7 @@ import (
 
 const (
 	responseOverhead   = 64 // bytes, besides names and resources
+	headOverhead       = 16 // bytes of the tags and lengths of three fields
 	maxRememberedNames = 16
 	// leastBatched is of how many resources one buffer is made for several clients.
 	leastBatched = 2
@@ -51,8 +52,11 @@ type Response struct {
 	substantial bool
 	// holdsSecret: there is a secret in a resource in it.
 	holdsSecret bool
-	private     []byte          // encoded removals and errors
-	head        mem.SliceBuffer // the private part, once it is encoded
+	private     []byte   // encoded removals and errors
+	head        lastPart // the private part, once it is encoded
+	// headRoom and pieces are room for the head and for the message, which are part of the response mostly.
+	headRoom [128]byte
+	pieces   [2]mem.Buffer
 
 	Names NameSample // of what it carries, to explain a NACK
 	// unchanged is how many of these the client has already: they are in a full state for its sake,
@@ -70,7 +74,25 @@ type Response struct {
 	tracks bool
 	// brings are the changes that the client has with the response.
 	brings *propagation.List
+	// delivery is that of what it brings, once it is to be sent.
+	delivery *propagation.Delivery
 }
+
+// earlierSample is what clients have of the first names of a response, a bit for each: nothing, or another version, and
+// whether that is the one that the cache had before. It is unknown where none is set.
+type earlierSample struct{ none, held, last uint16 }
+
+// lastPart is the last part of an encoded response. gRPC keeps it until it has written the whole response.
+type lastPart struct {
+	mem.SliceBuffer
+	delivery *propagation.Delivery
+}
+
+// Ref implements mem.Buffer.
+func (p *lastPart) Ref() { p.delivery.Hold() }
+
+// Free implements mem.Buffer.
+func (p *lastPart) Free() { p.delivery.Done() }
 
 // noteChanged notes that resources in the response are new or changed to the
 // client.
@@ -93,6 +115,8 @@ type batches interface {
 type NameSample struct {
 	First []string
 	Total int
+	// earlier says of some of the first what the client had of them before.
+	earlier earlierSample
 }
 
 // Add adds a name.
@@ -173,14 +197,21 @@ func (l *NameSample) addPart(name string) {
 // Encode returns the message in its wire form.
 func (r *Response) Encode() mem.BufferSlice {
 	r.gather()
-	head := make([]byte, 0, len(r.Version)+len(r.TypeURL)+len(r.Nonce)+len(r.private)+responseOverhead)
+	head := r.headRoom[:0]
+	if n := len(r.Version) + len(r.TypeURL) + len(r.Nonce) + len(r.private) + headOverhead; n > cap(head) {
+		head = make([]byte, 0, n)
+	}
 	if r.Version != "" {
 		head = wire.AppendString(head, wire.ResponseVersion, r.Version)
 	}
 	head = wire.AppendString(head, wire.ResponseTypeURL, r.TypeURL)
 	head = wire.AppendString(head, wire.ResponseNonce, r.Nonce)
 	head = append(head, r.private...)
-	r.head = head
+	r.head = lastPart{head, r.delivery}
+	r.delivery.Hold() // gRPC frees the parts when it has taken them
+	if n := len(r.resources); n == cap(r.resources) && n < len(r.pieces) {
+		return append(append(r.pieces[:0], r.resources...), &r.head)
+	}
 	// The slice is the response's own: nobody else appends to it.
 	return append(r.resources, &r.head)
 }

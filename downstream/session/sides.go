@@ -57,19 +57,6 @@ func (s *subscriptions) ShowAccepted(scope cache.Scope) {
 	}
 }
 
-// excludeNew notes that no group watches anything on the new side for the client. The cache must not be held.
-func (s *subscriptions) excludeNew() {
-	if s.sides == nil {
-		return
-	}
-	for _, e := range [...]*cache.Entry{s.sides.newSide, s.sides.leftSide} {
-		if e != nil {
-			s.Topics.Exclude(e)
-		}
-	}
-	s.sides = nil
-}
-
 // ShowNew implements the stream's typeSession.
 func (s *SotW) ShowNew(scope cache.Scope, names []string, all bool) {
 	s.subscriptions.ShowNew(scope, names, all)

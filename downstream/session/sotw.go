@@ -11,71 +11,18 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// SotW is the state of one type URL on a state-of-the-world stream.
-// xDS: "The xDS transport Protocol", variants "SotW" and "ADS SotW".
-type SotW struct {
-	subscriptions
-
-	// All that is true or false is in one place, as there are very many sessions.
-
-	begun bool // a request has been taken
-	// legacyWildcard: the client has never named anything, and so has the
-	// wildcard of the old rule.
-	legacyWildcard bool
-	// fullType: a response is the full state of what is subscribed to, so that
-	// what is missing in it is gone. So it is for Listener and Cluster; for the
-	// other types only while there is a wildcard or a glob.
-	fullType bool
-	// once: there is one request, and one response.
-	once bool
-	// withheld: removals are yet to be sent, which have to wait for
-	// what other types have to say. xDS: "Eventual consistency considerations".
-	withheld bool
-	// leftIn: the last full state had members in it that were removed. One
-	// without them has to follow, whatever becomes of them until then.
-	leftIn   bool
-	stated   bool // state is set
-	answered bool // the client has answered last
-	// waiting: a request came that was stale, and its successors would be if
-	// more were sent in between. The client is let catch up first.
-	waiting bool
-
-	// resumed is the version_info with which the client came, from an earlier
-	// stream.
-	resumed string
-	// held is the number of names under which the client holds a resource, and
-	// sum a hash over those resources: see namedVersion.
-	held int
-	sum  uint64
-	// version is the origin's of those, where responses are not full states.
-	version namesVersion
-
-	absent []*nameSub // withheld, unless responses are full states
-	// heartbeatsDue are those of which there is nothing new but a heartbeat, which goes
-	// in a response of its own, unless responses are full states.
-	heartbeatsDue []*nameSub
-	// state is the hash of the last full state, if stated: if there was one, and
-	// it was of the sets alone.
-	state uint64
-	// content is a version of the sets in it which stands for them alone.
-	content string
-
-	last sentResponse
-	// requested is a hash over what the last request that counted subscribed to: see FastACK.
-	requested uint64
-	// earlier are those before last that the client has not answered, the newest.
-	earlier []sentResponse
-}
-
 // NewSotW returns the session of a type on a SotW stream.
 func NewSotW(typeURL string, c *Client) *SotW {
 	s := &SotW{subscriptions: newSubscriptions(typeURL, c), fullType: xdstype.Of(typeURL).FullState}
-	s.sotw = true
-	s.takenOut = func(sub *nameSub) {
-		s.count(sub)
-		s.version.origin = nil // it is to be found out
-	}
+	s.sotw, s.form = true, s
 	return s
+}
+
+func (s *SotW) beforeMove(*setSub) {}
+
+func (s *SotW) takenOut(sub *nameSub) {
+	s.count(sub)
+	s.version.origin = nil // it is to be found out
 }
 
 // Request takes a client's request, and returns the NACK if it is one.
@@ -92,13 +39,13 @@ func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 		// this type on this stream.
 	case nonce != s.last.nonce:
 		s.waiting = !s.answered
-		rejection = s.rejectEarlier(nonce, req.GetErrorDetail())
+		rejection = s.rejectEarlier(nonce, req.GetErrorDetail()).accepted(req.GetVersionInfo())
 		s.legacyWildcard = s.legacyWildcard && len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
 		return rejection
 	default:
 		detail := req.GetErrorDetail()
 		if detail != nil {
-			rejection = s.reject(&s.last, detail)
+			rejection = s.reject(&s.last, detail).accepted(req.GetVersionInfo())
 		}
 		s.answer(detail == nil)
 	}
@@ -339,7 +286,7 @@ func (s *SotW) Sent(r *Response) {
 // answer notes that the client has answered the newest response, and with it those before.
 func (s *SotW) answer(acked bool) {
 	allACKed(s.earlier)
-	s.last.answered((*propagation.List).ACKed) // unless it was rejected
+	s.last.answered((*propagation.Delivery).ACKed) // unless it was rejected
 	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
 	if acked && s.nacks.any() && s.full() {
 		s.endRejections() // there was everything in it
@@ -376,4 +323,27 @@ func (s *SotW) RecordRequest(nonce []byte, asks uint64) {
 	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
 		s.requested = asks
 	}
+}
+
+// inFlight yields the responses that the client has not answered, as far as they are remembered.
+func (s *SotW) inFlight(yield func(*sentResponse) bool) {
+	for i := range s.earlier {
+		if !yield(&s.earlier[i]) {
+			return
+		}
+	}
+	if !s.answered && s.last.nonce != "" {
+		yield(&s.last)
+	}
+}
+
+// Spare notes that there is nothing to be sent now.
+func (s *SotW) Spare() { s.spare(s.Adding() || s.Removing()) }
+
+// Close ends all subscriptions.
+func (s *SotW) Close() {
+	s.subscriptions.Close()
+	s.owed.Take().Spared()
+	allLost(s.earlier)
+	s.last.lost()
 }

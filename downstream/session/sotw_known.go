@@ -19,6 +19,62 @@ type namesVersion struct {
 	apart [2]*nameSub
 }
 
+// SotW is the state of one type URL on a state-of-the-world stream.
+// xDS: "The xDS transport Protocol", variants "SotW" and "ADS SotW".
+type SotW struct {
+	subscriptions
+
+	// All that is true or false is in one place, as there are very many sessions.
+
+	begun bool // a request has been taken
+	// legacyWildcard: the client has never named anything, and so has the
+	// wildcard of the old rule.
+	legacyWildcard bool
+	// fullType: a response is the full state of what is subscribed to, so that
+	// what is missing in it is gone. So it is for Listener and Cluster; for the
+	// other types only while there is a wildcard or a glob.
+	fullType bool
+	// once: there is one request, and one response.
+	once bool
+	// withheld: removals are yet to be sent, which have to wait for
+	// what other types have to say. xDS: "Eventual consistency considerations".
+	withheld bool
+	// leftIn: the last full state had members in it that were removed. One
+	// without them has to follow, whatever becomes of them until then.
+	leftIn   bool
+	stated   bool // state is set
+	answered bool // the client has answered last
+	// waiting: a request came that was stale, and its successors would be if
+	// more were sent in between. The client is let catch up first.
+	waiting bool
+
+	// resumed is the version_info with which the client came, from an earlier
+	// stream.
+	resumed string
+	// held is the number of names under which the client holds a resource, and
+	// sum a hash over those resources: see namedVersion.
+	held int
+	sum  uint64
+	// version is the origin's of those, where responses are not full states.
+	version namesVersion
+
+	absent []*nameSub // withheld, unless responses are full states
+	// heartbeatsDue are those of which there is nothing new but a heartbeat, which goes
+	// in a response of its own, unless responses are full states.
+	heartbeatsDue []*nameSub
+	// state is the hash of the last full state, if stated: if there was one, and
+	// it was of the sets alone.
+	state uint64
+	// content is a version of the sets in it which stands for them alone.
+	content string
+
+	last sentResponse
+	// requested is a hash over what the last request that counted subscribed to: see FastACK.
+	requested uint64
+	// earlier are those before last that the client has not answered, the newest.
+	earlier []sentResponse
+}
+
 // noteVersion notes that a client was sent a resource of that version; first, that it held no other.
 func (s *SotW) noteVersion(o *cache.OriginVersion, first bool) {
 	v := &s.version

@@ -31,15 +31,11 @@ type subscriptions struct {
 	// sets.
 	pending     []*nameSub
 	pendingSets []*setSub
-	// moving have come upon redirects. beforeMove, if not nil, is called for a
-	// set that moves, before it does.
-	moving     []follower
-	moves      int // how many have moved
-	beforeMove func(*setSub)
-	// takenOut, if not nil, is called for a name that is taken out of a group, if the client was
-	// sent a resource: see membership.
-	takenOut func(*nameSub)
-	sotw     bool
+	// moving have come upon redirects.
+	moving []follower
+	moves  int // how many have moved
+	form   sessionForm
+	sotw   bool
 	// offered is the list of names in the request that is being taken, if it is one that
 	// others have sent.
 	offered NameList
@@ -58,6 +54,46 @@ type subscriptions struct {
 	trouble *trouble
 }
 
+// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
+// if the name can mean nothing. There are very many, so that what most of them do not
+// need is in a rareSub. Note is a hash of the content that the client was sent.
+type nameSub cache.Watch
+
+// rareSub is what most subscriptions do not have: those of a plain name in the
+// spelling of the cache, which has no error.
+type rareSub struct {
+	resourceRef
+	key string       // of the resourceRef
+	err *cache.Error // why the name can mean nothing
+	// sentErr is a hash of the error that the client was sent last, 0 for none.
+	sentErr uint32
+	// beforeRedirect is what the client holds from before the name became a redirect, nil if
+	// that does not matter any more.
+	beforeRedirect *valueBeforeRedirect
+	// withheld is not for this client: it came later.
+	withheld *cache.Resource
+	// deniedFor is the hash of the resource for whose own name the client is refused it, 0 for none.
+	deniedFor uint64
+	// constraints are of the variant that the client was sent.
+	constraints string
+	// Delta: own is the key of the resource of which the name is an alias, as it is in
+	// subscriptions.aliases; sentAs is under which other name the client was sent it.
+	own, sentAs string
+	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
+	waits bool
+	// members are what the client holds of a glob that it was refused later, as in setSub.initial.
+	members map[string]string
+}
+
+// sessionForm is the session of subscriptions, in its form of the protocol.
+type sessionForm interface {
+	// beforeMove is called for a set that moves, before it does.
+	beforeMove(*setSub)
+	// takenOut is called for a name that is taken out of a group, if the client was sent a resource: see
+	// membership.
+	takenOut(*nameSub)
+}
+
 func newSubscriptions(typeURL string, c *Client) subscriptions {
 	return subscriptions{Client: c, typeURL: typeURL}
 }
@@ -74,27 +110,6 @@ func (s *subscriptions) Parameters() map[string]int { return s.params }
 // minCompact is how many subscriptions that have ended may be left in pending
 // without looking for them.
 const minCompact = 64
-
-// takePending calls f for each name of which there may be something to send,
-// until f returns false: then that name, and the rest, stay pending.
-func (s *subscriptions) takePending(f func(*nameSub) bool) {
-	for i, sub := range s.pending {
-		if sub.is(hasEnded) {
-			continue
-		}
-		if !f(sub) {
-			s.pending = append(s.pending[:0], s.pending[i:]...)
-			return
-		}
-		sub.set(isQueued, false)
-	}
-	if n := cap(s.pending); n > minCompact && n <= mostPending {
-		clear(s.pending)
-		pending := s.pending[:0] // here, as it is on the heap
-		s.Host.PendingLists().Put(&pending)
-	}
-	s.pending = nil
-}
 
 // mostPending is what a list that is used again may have room for at most.
 const mostPending = 1 << 12
@@ -117,24 +132,6 @@ func markError(err *cache.Error) uint32 {
 		return 0
 	}
 	return uint32(xxhash.Sum64String(err.Error())) | 1
-}
-
-// memberKey is the canonical form of a name that is an entry's: which may have another, as
-// it may be one of less parameters.
-func (s *nameSub) memberKey() string {
-	if s.rare() != nil {
-		return memberKey(s.name())
-	}
-	return s.entry().Name()
-}
-
-func (s *nameSub) isLost() bool { return s.Own[ownSent]&isLostBit != 0 }
-
-func (s *nameSub) setLost(is bool) {
-	s.Own[ownSent] &^= isLostBit
-	if is {
-		s.Own[ownSent] |= isLostBit
-	}
 }
 
 // setSub is a client's subscription to a wildcard or a glob collection.
@@ -178,6 +175,14 @@ type setSub struct {
 	initial    map[string]string
 	sentByName map[*nameSub]bool
 	reviews    map[string]review
+}
+
+// members are a set as a client knows it.
+type members struct {
+	*cache.Set
+	// glob is the set's canonical name without directives, and as the one by which
+	// the client has the members named; empty if they have their own names.
+	glob, as string
 }
 
 // glob says that it is a glob collection.
@@ -296,18 +301,6 @@ func (s *subscriptions) troubled() *trouble {
 	return s.trouble
 }
 
-func (s *subscriptions) countLost(sub *nameSub, lost bool) {
-	switch {
-	case lost == sub.isLost():
-		return
-	case lost:
-		s.troubled().lost++
-	default:
-		s.trouble.lost--
-	}
-	sub.setLost(lost)
-}
-
 func (s *subscriptions) countLostSet(set *setSub, lost bool) {
 	switch {
 	case lost == set.lost:
@@ -328,4 +321,17 @@ func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 		key.Scope.Derived = cache.Passed
 	}
 	return key, err
+}
+
+// excludeNew notes that no group watches anything on the new side for the client. The cache must not be held.
+func (s *subscriptions) excludeNew() {
+	if s.sides == nil {
+		return
+	}
+	for _, e := range [...]*cache.Entry{s.sides.newSide, s.sides.leftSide} {
+		if e != nil {
+			s.Topics.Exclude(e)
+		}
+	}
+	s.sides = nil
 }

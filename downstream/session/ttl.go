@@ -22,14 +22,6 @@ func (s *nameSub) keepBeforeRedirect(was *cache.Resource) {
 	s.makeRare().setBefore(k)
 }
 
-// setBefore puts k, which may be nil, in the place of the value before the redirect.
-func (r *rareSub) setBefore(k *valueBeforeRedirect) {
-	if r.beforeRedirect != nil && r.beforeRedirect.stop != nil {
-		r.beforeRedirect.stop()
-	}
-	r.beforeRedirect = k
-}
-
 // Enter implements Subscription.
 func (k *valueBeforeRedirect) Enter() bool {
 	was := k.marked

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
 // signer is a key with which an issuer signs.
@@ -83,25 +85,8 @@ func claims(changes map[string]any) map[string]any {
 // sign signs with an algorithm. header changes the token's header.
 func (s signer) sign(t testing.TB, alg jose.SignatureAlgorithm, payload any, header map[jose.HeaderKey]any) string {
 	t.Helper()
-	o := &jose.SignerOptions{ExtraHeaders: header}
 	key := jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{KeyID: s.KeyID, Key: s.Key}}
-	by, err := jose.NewSigner(key, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	object, err := by.Sign(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := object.CompactSerialize()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token
+	return certtest.Sign(t, key, &jose.SignerOptions{ExtraHeaders: header}, payload)
 }
 
 func newVerifier(s Source) *Verifier {

@@ -12,7 +12,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +39,12 @@ type World struct {
 	Relay  *relay.Relay
 	folder string
 	conn   *grpc.ClientConn
+	// rejectsEU says that the client of EU rejects what it is sent.
+	rejectsEU atomic.Bool
 }
+
+// RejectEU has the client of EU reject what it is sent from now on, with WordsEU.
+func (w *World) RejectEU() { w.rejectsEU.Store(true) }
 
 // What there is in the world, and what is wrong in it.
 const (
@@ -53,6 +60,8 @@ const (
 	MissingCluster = "payments"
 	// Words are those of the client that rejects what it is sent.
 	Words = "cluster cart: unknown load balancing policy RING"
+	// WordsEU are those of the client of EU, if it rejects.
+	WordsEU = "cluster checkout: cannot be used"
 	// Marker is in a private key. It never shows.
 	Marker = "c0ffee-private-key-marker"
 )
@@ -92,11 +101,34 @@ old_style_names:
 	rejects.Subscribe(t, xdstype.ListenerV3, "*")
 	rejects.Subscribe(t, xdstype.ClusterV3, "*")
 	rejects.Await(t, "cart")
-	other := w.Connect(t, &corev3.Node{Id: "envoy-eu-1", Cluster: "eu"}, nil)
+	other := w.Connect(t, &corev3.Node{Id: "envoy-eu-1", Cluster: "eu"}, func(string) string {
+		if w.rejectsEU.Load() {
+			return WordsEU
+		}
+		return ""
+	})
 	other.Subscribe(t, xdstype.ClusterV3, "*")
 	other.Await(t, "checkout")
 	w.Write(t, EU, fmt.Sprintf(eu, "eu-second"))
 	return w
+}
+
+// Change changes the listener that all clients of Shop have.
+func (w *World) Change(t testing.TB) {
+	t.Helper()
+	w.Write(t, Shop, strings.Replace(shop, "port_value: 8443", "port_value: 9443", 1))
+}
+
+// ChangeClusters changes the clusters cart and front of Shop, at once. n makes it another change.
+func (w *World) ChangeClusters(t testing.TB, n int) {
+	t.Helper()
+	w.Write(t, Shop, strings.ReplaceAll(shop, "connect_timeout: 1s", fmt.Sprintf("connect_timeout: %ds", n)))
+}
+
+// WriteThird changes the cluster whose change waits.
+func (w *World) WriteThird(t testing.TB) {
+	t.Helper()
+	w.Write(t, EU, fmt.Sprintf(eu, "eu-third"))
 }
 
 // Write replaces the resources of an authority, in YAML.
@@ -147,10 +179,18 @@ func (w *World) run(t testing.TB, config string) {
 		w.Relay.Close()
 	})
 	w.Operator, w.Clients = w.Relay.AdminAddress(), w.Relay.Addresses()[0]
-	if w.conn, err = grpc.NewClient(w.Clients, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	w.Dial(t)
+}
+
+// Dial opens a connection, on which the clients are that connect from now on.
+func (w *World) Dial(t testing.TB) {
+	t.Helper()
+	conn, err := grpc.NewClient(w.Clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = w.conn.Close() })
+	w.conn = conn
+	t.Cleanup(func() { _ = conn.Close() })
 }
 
 type lockedWriter struct {

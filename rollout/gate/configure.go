@@ -80,7 +80,7 @@ func (g *gate) retype(o *Options) {
 // wakeAll has all clients look at what they are to do. The caller holds mu.
 func (g *gate) wakeAll() {
 	for _, s := range g.slots {
-		for m := range s.streams {
+		for _, m := range s.streams {
 			m.client.Wake()
 		}
 	}
@@ -145,7 +145,7 @@ func (g *gate) regroup() {
 	g.mu.Lock()
 	clients := map[*slot]Client{}
 	for _, s := range g.slots {
-		for m := range s.streams {
+		for _, m := range s.streams {
 			clients[s] = m.client
 		}
 	}
@@ -153,7 +153,7 @@ func (g *gate) regroup() {
 	cohorts := make(map[*slot]string, len(clients))
 	for s, c := range clients {
 		if cohorts[s] = c.Cohort; c.CohortNow != nil {
-			cohorts[s] = c.CohortNow()
+			cohorts[s] = c.CohortNow(g.scope)
 		}
 	}
 	g.mu.Lock()

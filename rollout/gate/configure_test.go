@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
@@ -43,7 +44,7 @@ func TestChangedSettingsHoldForTheRolloutThatGoesOn(t *testing.T) {
 			w.send(true)
 			for i := range 4 {
 				name := fmt.Sprint(i)
-				m, _ := w.gate.controller.Join(w.scope, Client{Node: name, Cohort: "c", Eligible: true, Wake: func() {}, CohortNow: func() string {
+				m, _ := w.gate.controller.Join(w.scope, Client{Node: name, Cohort: "c", Eligible: true, Wake: func() {}, CohortNow: func(cache.Scope) string {
 					if w.gate.opts.Load().Cohort == "node" {
 						return name
 					}

@@ -149,15 +149,15 @@ func (c *Controller) Opened(scope cache.Scope, of *Options) {
 	c.useBy(scope, of).sources++
 }
 
-// Tells says who tells the control plane of a scope; nil for nobody.
-func (c *Controller) Tells(scope cache.Scope, t Teller) {
+// RejectsTo sets how rejections are sent to the control plane of a scope; nil if there is none.
+func (c *Controller) RejectsTo(scope cache.Scope, t Rejecter) {
 	c.mu.Lock()
 	g := c.gates[scope]
 	c.mu.Unlock()
 	if g == nil {
 		return
 	}
-	g.inbox.Put(event{kind: teller, detail: &detail{tell: t}})
+	g.inbox.Put(event{kind: rejecter, detail: &detail{rejecter: t}})
 }
 
 // Closed notes that the source of a scope was closed. If the next one has no rollouts, or of other types,
@@ -172,7 +172,7 @@ func (c *Controller) Closed(scope cache.Scope) {
 	g.sourceClosed(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	g.inbox.Put(event{kind: teller, detail: &detail{}})
+	g.inbox.Put(event{kind: rejecter, detail: &detail{}})
 	g.sources--
 	c.endIfGone(g)
 	c.release(g)

@@ -55,9 +55,10 @@ type gate struct {
 	ended atomic.Bool
 
 	// Guarded by Controller.mu.
-	uses    int // sources that are open, new topics, and clients
-	sources int
-	clients map[string]*nodeClients
+	uses      int // sources that are open, new topics, and clients
+	sources   int
+	clients   map[string]*nodeClients
+	connected map[connected]*slot // that have members
 
 	// typed are settings with the types that are rolled out of what the source gives. They change with mu held.
 	typed atomic.Pointer[Options]
@@ -70,9 +71,9 @@ type gate struct {
 	pending pending
 	later   later
 	// accepts is where what is accepted goes, nil before the first update.
-	accepts Sink
-	tell    Teller // nil if there is no control plane that a NACK could go to
-	topics  map[cache.Key]*newTopic
+	accepts  Sink
+	rejecter Rejecter // nil if there is no control plane that a NACK could go to
+	topics   map[cache.Key]*newTopic
 	// held are the accepted topics of which something is pending.
 	held map[cache.Key]*newTopic
 	sets map[cache.Key]*setState
@@ -99,9 +100,9 @@ type gate struct {
 	shown string
 }
 
-// Teller tells a control plane that its state of a type was refused. version is the last one that
+// Rejecter sends a NACK to a control plane, as its state of a type was refused. version is the last one that
 // was accepted. It does not block for long.
-type Teller interface {
+type Rejecter interface {
 	Reject(typeURL, version, words string)
 }
 
@@ -127,7 +128,7 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 	g := &gate{
 		scope: scope, controller: c, cache: c.cache, log: c.log.With("authority", scope.Authority, "partition", scope.Partition),
 		began: time.Now(), stop: make(chan struct{}), done: make(chan struct{}), inbox: inbox.New[event](),
-		clients: map[string]*nodeClients{}, machine: rollout.NewMachine(settings), pending: newPending(), later: newLater(),
+		clients: map[string]*nodeClients{}, connected: map[connected]*slot{}, machine: rollout.NewMachine(settings), pending: newPending(), later: newLater(),
 		topics: map[cache.Key]*newTopic{}, held: map[cache.Key]*newTopic{}, sets: map[cache.Key]*setState{}, newest: map[string]*mirrors{}, accepted: map[string]string{},
 		slots: map[string]*slot{}, cohorts: newCohorts(), counts: c.countsOf(c.label(scope.Authority)),
 	}

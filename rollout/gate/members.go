@@ -1,8 +1,9 @@
 package gate
 
 import (
-	"fmt"
+	"container/heap"
 	"net"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -17,22 +18,66 @@ type Client struct {
 	// Cohort is that of the client, and Who stands behind it: an identity or an address. Empty if Node
 	// says that, too.
 	Cohort, Who string
-	// CohortNow returns the cohort by the newest settings. It may take a while.
-	CohortNow func() string
+	// CohortNow returns the cohort in a scope by the newest settings. It may take a while.
+	CohortNow func(cache.Scope) string
 	// Eligible: it can be shown the new state. Resumed: it holds something from an earlier stream.
 	Eligible, Resumed bool
 	// Wake has the stream look which side it is to be on. It does not block.
 	Wake func()
 }
 
-// nodeClients are the clients with one node id. Guarded by Controller.mu.
-type nodeClients struct{ slots []*slot }
+// nodeClients are the clients with one node id, of which there may be any number. Guarded by Controller.mu.
+type nodeClients struct {
+	slots []*slot
+	free  freeSlots
+}
+
+// connected names a client by its node id and its connection.
+type connected struct {
+	node string
+	conn net.Addr
+}
+
+// freeSlots is a heap of slots that have no members, the first of them first. There may be slots among them that
+// are forgotten.
+type freeSlots []*slot
+
+// Len implements heap.Interface.
+func (f freeSlots) Len() int { return len(f) }
+
+// Less implements heap.Interface.
+func (f freeSlots) Less(i, j int) bool { return f[i].number < f[j].number }
+
+// Swap implements heap.Interface.
+func (f freeSlots) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+
+// Push implements heap.Interface.
+func (f *freeSlots) Push(s any) { *f = append(*f, s.(*slot)) }
+
+// Pop implements heap.Interface.
+func (f *freeSlots) Pop() any {
+	last := len(*f) - 1
+	s := (*f)[last]
+	(*f)[last] = nil
+	*f = (*f)[:last]
+	return s
+}
+
+// takeFree returns the first slot without members, nil if there is none.
+func (n *nodeClients) takeFree() *slot {
+	for len(n.free) > 0 {
+		if s := heap.Pop(&n.free).(*slot); s.number < len(n.slots) && n.slots[s.number] == s {
+			return s
+		}
+	}
+	return nil
+}
 
 // slot is one client of a gate, or the place of one that is gone.
 type slot struct {
-	id string // for the machine
-	// Guarded by Controller.mu.
-	conn    net.Addr
+	id     string // for the machine
+	number int    // among those of its node id
+	// members is guarded by Controller.mu.
 	members int
 	// showing is not 0 if the client is to be on the new side, or was when it went. Each time that it is
 	// shown the new state has a number of its own: so what a stream says of an earlier time is not taken
@@ -41,7 +86,7 @@ type slot struct {
 	// asked changes when more is new, and the streams have to look at it, and say what they make of it.
 	asked atomic.Uint64
 	// streams are those of the client. The goroutine of the gate alone uses them.
-	streams map[*Member]struct{}
+	streams []*Member
 	cohort  string
 }
 
@@ -91,7 +136,7 @@ const (
 	started
 	stopped
 	acceptedStopped
-	teller
+	rejecter
 	recohort
 	ended
 )
@@ -110,10 +155,10 @@ type event struct {
 
 // detail is what some events have.
 type detail struct {
-	words  string
-	hashes []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
-	topic  topicKey
-	tell   Teller
+	words    string
+	hashes   []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
+	topic    topicKey
+	rejecter Rejecter
 }
 
 // RollsOut reports whether changes of a type are rolled out.
@@ -183,43 +228,45 @@ func (m *Member) note(e event) {
 
 // join makes a stream a member, and returns on which side it begins. The caller holds Controller.mu.
 func (g *gate) join(c Client) (m *Member, showing uint64) {
-	of := g.clients[c.Node]
-	if of == nil {
-		of = &nodeClients{}
-		g.clients[c.Node] = of
-	}
-	var at *slot
-	for _, s := range of.slots {
-		if s.members > 0 && s.conn == c.Conn {
-			at = s
-			break
-		}
-		if s.members == 0 && at == nil {
-			at = s
-		}
-	}
+	by := connected{c.Node, c.Conn}
+	at := g.connected[by]
 	if at == nil {
-		at = &slot{id: c.Node, streams: map[*Member]struct{}{}}
-		if n := len(of.slots); n > 0 {
-			at.id = fmt.Sprintf("%s#%d", c.Node, n)
+		at = g.place(c.Node)
+		g.connected[by] = at
+		if !(at.onNew() && c.Resumed && c.Eligible) {
+			at.showing.Store(0) // it begins with the accepted state
 		}
-		of.slots = append(of.slots, at)
-	}
-	if at.members == 0 && !(at.onNew() && c.Resumed && c.Eligible) {
-		at.showing.Store(0) // it begins with the accepted state
 	}
 	at.members++
-	at.conn = c.Conn
 	m, showing = &Member{gate: g, slot: at, client: c}, at.showing.Load()
 	g.inbox.Put(event{kind: joined, member: m, showing: showing})
 	return m, showing
+}
+
+// place returns a slot without members. The caller holds Controller.mu.
+func (g *gate) place(node string) *slot {
+	of := g.clients[node]
+	if of == nil {
+		of = &nodeClients{}
+		g.clients[node] = of
+	}
+	if s := of.takeFree(); s != nil {
+		return s
+	}
+	s := &slot{id: node, number: len(of.slots)}
+	if s.number > 0 {
+		s.id += "#" + strconv.Itoa(s.number)
+	}
+	of.slots = append(of.slots, s)
+	return s
 }
 
 // leave ends a membership. The caller holds Controller.mu.
 func (g *gate) leave(m *Member, ended bool) {
 	s := m.slot
 	if s.members--; s.members == 0 {
-		s.conn = nil
+		delete(g.connected, connected{m.client.Node, m.client.Conn})
+		heap.Push(&g.clients[m.client.Node].free, s)
 	}
 	kind := left
 	if ended {

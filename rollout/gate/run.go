@@ -2,6 +2,7 @@ package gate
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -91,8 +92,8 @@ func (g *gate) process(e event, after []func()) []func() {
 		g.empty(e.detail.topic)
 	case acceptedStopped:
 		g.topicEnded(e.detail.topic)
-	case teller:
-		g.tell = e.detail.tell
+	case rejecter:
+		g.rejecter = e.detail.rejecter
 	case ended:
 		g.wakeAll()
 	case recohort:
@@ -109,7 +110,7 @@ func (g *gate) ask() {
 			continue
 		}
 		s.asked.Add(1)
-		for m := range s.streams {
+		for _, m := range s.streams {
 			m.answer = noAnswer
 			m.client.Wake()
 		}
@@ -134,7 +135,7 @@ func (g *gate) answered(m *Member, how eventKind) {
 
 // all reports whether something is so of all streams of a client.
 func (s *slot) all(is func(*Member) bool) bool {
-	for m := range s.streams {
+	for _, m := range s.streams {
 		if !is(m) {
 			return false
 		}
@@ -145,7 +146,7 @@ func (s *slot) all(is func(*Member) bool) bool {
 // joined has the machine know of a stream that has come. showing is the side on which it begins.
 func (g *gate) joined(m *Member, showing uint64) {
 	s := m.slot
-	s.streams[m] = struct{}{}
+	s.streams = append(s.streams, m)
 	if len(s.streams) > 1 {
 		return
 	}
@@ -161,10 +162,13 @@ func (g *gate) joined(m *Member, showing uint64) {
 	})
 }
 
-// left tells the machine of a stream that has gone.
+// left notes in the machine that a stream has gone.
 func (g *gate) left(m *Member, ended bool) {
 	s := m.slot
-	if delete(s.streams, m); len(s.streams) > 0 {
+	if at := slices.Index(s.streams, m); at >= 0 {
+		s.streams = slices.Delete(s.streams, at, at+1)
+	}
+	if len(s.streams) > 0 {
 		return
 	}
 	g.cohorts.leave(s.cohort)
@@ -204,7 +208,7 @@ func (g *gate) perform(after []func()) []func() {
 			case rollout.Tell:
 				g.counts.Refused.Add(1)
 				g.log.Warn("a change was refused", "reason", d.Words)
-				after = g.tellAll(d.Words, after)
+				after = g.rejectAll(d.Words, after)
 			case rollout.PassOver:
 				g.log.Warn("rejections do not count any more where other clients accept: somebody has stopped several rollouts alone", "who", d.Client)
 			}
@@ -231,7 +235,7 @@ func (g *gate) show(id string, showing uint64, after []func()) []func() {
 		return after
 	}
 	s.showing.Store(showing)
-	for m := range s.streams {
+	for _, m := range s.streams {
 		after = append(after, m.client.Wake)
 	}
 	return after
@@ -246,7 +250,7 @@ func (g *gate) hideAll() {
 			continue
 		}
 		s.showing.Store(0)
-		for m := range s.streams {
+		for _, m := range s.streams {
 			m.client.Wake()
 		}
 		clients += min(len(s.streams), 1)
@@ -271,9 +275,9 @@ func (g *gate) tidyAbsent(after []func()) []func() {
 	return after
 }
 
-// tellAll tells the control plane, for each type of which something is new, that it was refused.
-func (g *gate) tellAll(words string, after []func()) []func() {
-	t := g.tell
+// rejectAll sends the control plane a NACK for each type of which something is new.
+func (g *gate) rejectAll(words string, after []func()) []func() {
+	t := g.rejecter
 	if t == nil {
 		return after
 	}

@@ -8,6 +8,7 @@
   let source = null, before = new Map();
 
   const replace = (html) => {
+    let swapped = false;
     const next = new DOMParser().parseFromString(html, "text/html");
     for (const fresh of next.querySelectorAll("[data-live]")) {
       const old = document.getElementById(fresh.id);
@@ -17,15 +18,18 @@
       before.set(fresh.id, text);
       if (first || old.matches(":hover") && window.getSelection().toString() !== "") continue;
       swap(old, fresh);
+      swapped = true;
     }
+    if (swapped) document.dispatchEvent(new Event("updated"));
   };
 
-  // What the reader has opened stays open, and what has the focus keeps it.
+  // What the reader has opened stays open, what has the focus keeps it, and what was written stays.
   const swap = (old, fresh) => {
     const open = new Set([...old.querySelectorAll("details[open][id]")].map((d) => d.id));
     const closed = new Set([...old.querySelectorAll("details[id]:not([open])")].map((d) => d.id));
     const active = old.contains(document.activeElement) ? document.activeElement : null;
     if (active && active.matches("input, select, textarea")) return;
+    if ([...old.querySelectorAll("input:not([type=hidden])")].some((i) => i.value !== i.defaultValue)) return;
     const at = active ? [...old.querySelectorAll("a, button, summary, [tabindex]")].indexOf(active) : -1;
     old.className = fresh.className;
     old.replaceChildren(...[...fresh.childNodes].map((n) => document.importNode(n, true)));
@@ -41,13 +45,13 @@
 
   const open = () => {
     if (source) return;
-    say("connecting");
+    say("page connects");
     source = new EventSource("/ui/live?page=" + encodeURIComponent(location.pathname + location.search));
-    source.onopen = () => say("up to date");
-    source.onmessage = (e) => { say("up to date"); replace(e.data); };
+    source.onopen = () => say("page is live");
+    source.onmessage = (e) => { say("page is live"); replace(e.data); };
     source.onerror = () => {
       const gone = source.readyState === EventSource.CLOSED;
-      say(gone ? "not up to date: reload the page" : "connection lost, trying again");
+      say(gone ? "page is not live: reload it" : "page is not live: connection lost, trying again");
       if (gone) source = null;
     };
   };

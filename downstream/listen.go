@@ -1,0 +1,91 @@
+package downstream
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/xds-relay/xds-relay/identity"
+)
+
+// Listen holds the connections that come through a socket to the limits of a listener.
+// One that is too many is closed at once. One whose client opens streams too fast is read
+// more slowly: it is what gRPC has made of them by then that costs, and a client that
+// resets each stream at once is under every limit on those that are open.
+func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
+	l := s.listen(socket, o)
+	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}
+	return l
+}
+
+func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
+	l := &limitedListener{
+		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, door: o.door(),
+		churning: rate.Sometimes{Interval: turnedAwayEvery},
+	}
+	l.SetConnections(o.Limits.Connections)
+	return l
+}
+
+func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
+	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
+	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
+	if local, ok := c.(*net.UnixConn); ok {
+		limited.addr.Addr = identity.UnixAddrOf(local)
+	}
+	limited.ready.init(c)
+	setUserTimeout(c, l.userTimeout)
+	return limited
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if e := over(limitConnections, int(l.door.conns.Add(1)), int(l.most.Load()), "%d connections to this listener"); e != nil {
+			l.door.conns.Add(-1)
+			l.server.stats.limits[e.limit].Add(1)
+			if log, ok := l.refused.Next(l.log(c)); ok {
+				logExcess(log, e)
+			}
+			_ = c.Close() // nothing was sent
+			continue
+		}
+		conn := newLimitedConn(l, c)
+		conn.age(l.maxAge)
+		if !l.conns.add(conn) { // accepted before the socket was closed
+			_ = conn.Close()
+			continue
+		}
+		l.delay(conn)
+		return conn, nil
+	}
+}
+
+// delay has a new connection wait if too many of its address have ended soon.
+func (l *limitedListener) delay(c *limitedConn) {
+	most := l.limits.ConnectionsPerSecond
+	if most == 0 {
+		return
+	}
+	delay := l.door.churn.delay(c.group, most, c.began)
+	if delay == 0 {
+		return
+	}
+	c.readAfter(c.began.Add(delay), limitConnectionsPerSecond)
+	l.churning.Do(func() {
+		l.log(c).Warn("client opens and closes connections faster than they are read", "limit", limitConnectionsPerSecond.String(), "max", most)
+	})
+}
+
+// door returns the door of a listener.
+func (o *ListenerOptions) door() *Door {
+	if o.Door == nil {
+		return NewDoor(*o)
+	}
+	return o.Door
+}

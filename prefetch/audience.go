@@ -1,0 +1,66 @@
+package prefetch
+
+import (
+	"sync/atomic"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Names are what names mean to the clients of an audience. Its methods are called by one goroutine.
+type Names interface {
+	// Key returns the topic of a name in a resource, which is in a topic from. It returns false if
+	// clients may not have it, if they have it already by another subscription, or if the relay leaves
+	// it to them.
+	Key(from cache.Key, typeURL, name string) (cache.Key, bool)
+	// Side returns the topic that clients watch, of one that their names lead to: in a rollout they may get
+	// what is not accepted yet.
+	Side(cache.Key) cache.Key
+}
+
+// Audience is all clients to whom names mean the same, and who may have the same.
+type Audience struct {
+	of      *Prefetcher
+	class   any
+	names   Names
+	streams atomic.Int64 // changed with Prefetcher.mu
+	nodes   map[cache.Key]*node
+}
+
+// Join adds a stream to the audience of a class, which is a comparable value. names makes what names mean to
+// that class. Leave ends it.
+func (p *Prefetcher) Join(class any, names func() Names) *Audience {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.audiences[class]
+	if a == nil {
+		a = &Audience{of: p, class: class, names: names(), nodes: map[cache.Key]*node{}}
+		p.audiences[class] = a
+	}
+	a.streams.Add(1)
+	return a
+}
+
+// Leave ends a Join. The stream watches nothing any more. With the last stream goes all that is ahead of it.
+func (a *Audience) Leave() {
+	a.of.mu.Lock()
+	last := a.streams.Add(-1) == 0
+	if last && a.of.audiences[a.class] == a {
+		delete(a.of.audiences, a.class)
+	}
+	a.of.mu.Unlock()
+	if last {
+		a.of.inbox.Put(event{kind: left, audience: a})
+	}
+}
+
+// Want notes that a stream of the audience watches a topic. Unwant ends that. They do not block.
+func (a *Audience) Want(k cache.Key) { a.note(want, k) }
+
+// Unwant ends a Want.
+func (a *Audience) Unwant(k cache.Key) { a.note(unwant, k) }
+
+func (a *Audience) note(kind eventKind, k cache.Key) {
+	if Follows(k.TypeURL) {
+		a.of.inbox.Put(event{kind: kind, audience: a, key: k})
+	}
+}

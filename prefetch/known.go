@@ -1,0 +1,79 @@
+package prefetch
+
+import (
+	"container/list"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// known is what has been read.
+type known struct {
+	// contents has the names in resources by their content, for several audiences and for what is sent
+	// again.
+	contents lru[contentID]
+	// names has the names that topics had in them when they were read last, for when they are not there.
+	names lru[cache.Key]
+}
+
+// contentID identifies the content of a resource.
+type contentID struct {
+	typeURL string
+	hash    uint64
+}
+
+// mostKnown bounds the bytes of each part.
+const mostKnown = 4 << 20
+
+func newKnown() known {
+	return known{newLRU[contentID](), newLRU[cache.Key]()}
+}
+
+// lru has the names that were used last, up to mostKnown bytes.
+type lru[K comparable] struct {
+	at    map[K]*list.Element // of remembered
+	order *list.List          // the newest first
+	bytes int
+}
+
+type remembered[K comparable] struct {
+	key     K
+	targets []target
+}
+
+func newLRU[K comparable]() lru[K] { return lru[K]{map[K]*list.Element{}, list.New(), 0} }
+
+func (l *lru[K]) get(key K) (targets []target, ok bool) {
+	e := l.at[key]
+	if e == nil {
+		return nil, false
+	}
+	l.order.MoveToFront(e)
+	return e.Value.(*remembered[K]).targets, true
+}
+
+func (l *lru[K]) put(key K, targets []target) {
+	if e := l.at[key]; e != nil {
+		l.drop(e)
+	}
+	l.at[key] = l.order.PushFront(&remembered[K]{key, targets})
+	l.bytes += sizeOf(targets)
+	for l.bytes > mostKnown {
+		l.drop(l.order.Back())
+	}
+}
+
+func (l *lru[K]) drop(e *list.Element) {
+	is := l.order.Remove(e).(*remembered[K])
+	delete(l.at, is.key)
+	l.bytes -= sizeOf(is.targets)
+}
+
+// sizeOf estimates the memory of an entry, in bytes. The key of a topic has a name, too.
+func sizeOf(targets []target) int {
+	const entry, each = 512, 32
+	n := entry
+	for i := range targets {
+		n += each + len(targets[i].name)
+	}
+	return n
+}

@@ -1,0 +1,126 @@
+package propagation
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// What was measured in the last hour: for each Kind the longest times of each step, so that an operator sees
+// how they develop. It costs what a Kind costs, and nothing for each client.
+
+const (
+	// Step is how long the changes are put together.
+	Step = 30 * time.Second
+	// Kept is how long a history is.
+	Kept = time.Hour
+	// maxHistories is how many Kinds have a history. The others are measured without one.
+	maxHistories = 256
+)
+
+// Period has the changes that were opened in one Step.
+type Period struct {
+	// Begins is when the Step begins, a multiple of it since the epoch.
+	Begins  time.Time
+	Changes int
+	longest [stages][milestones]time.Duration // 0: no change has reached it
+	missed  [stages]int64
+}
+
+// Longest returns the longest time of a client among the changes, 0 if none of them has reached it.
+func (p *Period) Longest(at Stage, client Client) time.Duration { return p.longest[at][client] }
+
+// Missed returns how many clients had not reached a stage when the changes were given up.
+func (p *Period) Missed(at Stage) int64 { return p.missed[at] }
+
+// Include adds the changes of another Period.
+func (p *Period) Include(more *Period) {
+	p.Changes += more.Changes
+	for s := range stages {
+		for c := range milestones {
+			p.longest[s][c] = max(p.longest[s][c], more.longest[s][c])
+		}
+		p.missed[s] += more.missed[s]
+	}
+}
+
+// history has the Periods of a Kind in which changes were opened, from the oldest on. nil keeps nothing.
+type history struct {
+	mu      sync.Mutex
+	periods []Period
+}
+
+// periodOf returns when the Period of a moment begins.
+func periodOf(at time.Time) time.Time {
+	return time.Unix(at.Unix()-at.Unix()%int64(Step/time.Second), 0)
+}
+
+// note calls f with the Period that begins then.
+func (h *history) note(begins time.Time, f func(*Period)) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := len(h.periods) // it is the last one, or one of the few before
+	for i > 0 && h.periods[i-1].Begins.After(begins) {
+		i--
+	}
+	if i == 0 || !h.periods[i-1].Begins.Equal(begins) {
+		h.periods = slices.Insert(h.periods, i, Period{Begins: begins})
+		i++
+	}
+	f(&h.periods[i-1])
+	if len(h.periods) > int(Kept/Step) { // each is another one: the first is too old
+		h.periods = slices.Delete(h.periods, 0, 1)
+	}
+}
+
+// since returns a copy of the Periods from one on.
+func (h *history) since(begins time.Time) []Period {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(h.periods), func(p Period) bool { return p.Begins.Before(begins) })
+}
+
+// Kinds returns the Kinds that have a history, in the order of authorities and types, and how many have none.
+func (t *Tracker) Kinds() (kinds []Kind, without int) {
+	if t == nil {
+		return nil, 0
+	}
+	t.mu.Lock()
+	for k, l := range t.lines {
+		if l.history == nil {
+			without++
+			continue
+		}
+		kinds = append(kinds, k)
+	}
+	t.mu.Unlock()
+	slices.SortFunc(kinds, func(a, b Kind) int {
+		return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Type, b.Type), cmp.Compare(order(a.RolledOut), order(b.RolledOut)))
+	})
+	return kinds, without
+}
+
+func order(rolledOut bool) int {
+	if rolledOut {
+		return 1
+	}
+	return 0
+}
+
+// History returns the Periods of the last hour in which changes of a Kind were opened, from the oldest on.
+func (t *Tracker) History(of Kind) []Period {
+	t.mu.Lock()
+	l := t.lines[of]
+	t.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.history.since(periodOf(time.Now()).Add(Step - Kept))
+}

@@ -1,0 +1,203 @@
+package relay
+
+// Who is affected by an authority of which no server can be reached, on the operator's page: the clients that have
+// subscribed to something there. What a client may not have it has not subscribed to, so that does not count.
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// Affected are the clients of an authority, or of those of its partitions, of which no server can be reached. Clients
+// that use it only through a view are not among them.
+type Affected struct {
+	// Clients is how many they are, of LookedAt streams of clients. Streams is how many are open.
+	Clients  int `json:"clients"`
+	LookedAt int `json:"looked_at"`
+	Streams  int `json:"streams"`
+	// Types are what they have subscribed to.
+	Types []AffectedType `json:"types"`
+}
+
+// AffectedType is what clients have subscribed to of one type.
+type AffectedType struct {
+	Type          string `json:"type"`
+	Clients       int    `json:"clients"`
+	Subscriptions int    `json:"subscriptions"`
+	// Names are some of the names, wildcards and globs.
+	Names []string `json:"names"`
+	// Kept is how many resources of the type the relay goes on serving, and Lacking how many it never got.
+	Kept    int64 `json:"kept"`
+	Lacking int64 `json:"lacking"`
+}
+
+// mostAffectedNames is how many names an AffectedType has.
+const mostAffectedNames = 5
+
+// affectedAnswers have the newest answer for each authority, which is right for a while.
+type affectedAnswers struct {
+	mu sync.Mutex // held during a look
+	by map[string]affectedAnswer
+}
+
+type affectedAnswer struct {
+	until  time.Time
+	answer *Affected
+}
+
+// cutOff returns the scopes of which no server can be reached, by the names of their authorities.
+func (r *Relay) cutOff() map[string]map[cache.Scope]time.Time {
+	router, by := r.now().router, map[string]map[cache.Scope]time.Time{}
+	for scope, since := range r.origins.reachability.Down() {
+		if a, ok := router.Source(scope); ok {
+			if by[a.Name] == nil {
+				by[a.Name] = map[cache.Scope]time.Time{}
+			}
+			by[a.Name][scope] = since
+		}
+	}
+	return by
+}
+
+// affected returns who is affected by an authority's outage, nil if it has none.
+func (r *Relay) affected(authority string) *Affected {
+	down := r.cutOff()[authority]
+	if down == nil {
+		return nil
+	}
+	s := &r.affectedBy
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	for name, a := range s.by {
+		if began.After(a.until) {
+			delete(s.by, name)
+		}
+	}
+	if known, is := s.by[authority]; is {
+		return known.answer
+	}
+	a := r.lookAtAffected(down)
+	if s.by == nil {
+		s.by = map[string]affectedAnswer{}
+	}
+	s.by[authority] = affectedAnswer{time.Now().Add(lookShare * time.Since(began)), a}
+	return a
+}
+
+// lookAtAffected looks at clients for a while.
+func (r *Relay) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
+	a := &Affected{Streams: r.server.Clients(), Types: []AffectedType{}}
+	by := map[string]*AffectedType{}
+	until := time.Now().Add(holdersTake)
+	for c := range r.server.Inspect(0) {
+		if time.Now().After(until) {
+			break
+		}
+		a.LookedAt++
+		if !uses(c, down) {
+			continue
+		}
+		a.Clients++
+		for _, t := range c.Types {
+			of := by[t.TypeURL]
+			if of == nil {
+				of = &AffectedType{Type: typeWord(t.TypeURL)}
+				by[t.TypeURL] = of
+			}
+			before := of.Subscriptions
+			for k := range c.Subscribed(t.TypeURL) {
+				if k.Scope = plainScope(k.Scope); !has(down, k.Scope) {
+					continue
+				}
+				of.Subscriptions++
+				if name := loglines.ClipTo(k.Name, 200); len(of.Names) < mostAffectedNames && !slices.Contains(of.Names, name) {
+					of.Names = append(of.Names, name)
+				}
+			}
+			if of.Subscriptions > before {
+				of.Clients++
+			}
+		}
+	}
+	r.cache.EachStates(func(scope cache.Scope, typeURL string, counts *cache.StateCounts) {
+		of := by[typeURL]
+		if of == nil || !has(down, scope) {
+			return
+		}
+		for state, n := range counts {
+			switch cache.CacheState(state) {
+			case cache.StateACKed, cache.StateNACKedButCached, cache.StateReceivedErrorButCached:
+				of.Kept += n
+			case cache.StateRequested, cache.StateNACKed, cache.StateTimeout, cache.StateReceivedError:
+				of.Lacking += n
+			case cache.StateDoesNotExist, cache.CacheStates:
+			}
+		}
+	})
+	for _, of := range by {
+		if of.Subscriptions > 0 {
+			a.Types = append(a.Types, *of)
+		}
+	}
+	slices.SortFunc(a.Types, func(a, b AffectedType) int {
+		return cmp.Or(cmp.Compare(b.Clients, a.Clients), cmp.Compare(a.Type, b.Type))
+	})
+	return a
+}
+
+// plainScope returns the scope of an authority behind one of a rollout, or of redirects.
+func plainScope(s cache.Scope) cache.Scope {
+	s = s.Accepted()
+	if s.Derived == cache.Resolved || s.Derived == cache.Passed {
+		s.Derived = ""
+	}
+	return s
+}
+
+func has(scopes map[cache.Scope]time.Time, s cache.Scope) bool { _, is := scopes[s]; return is }
+
+// uses reports whether a client uses one of some scopes.
+func uses(c *downstream.Inspected, scopes map[cache.Scope]time.Time) bool {
+	return slices.ContainsFunc(c.Scopes(), func(s cache.Scope) bool { return has(scopes, plainScope(s)) })
+}
+
+// countAffected counts the clients that each outage affects, as far as a look gets. all says that it got to the end.
+func (r *Relay) countAffected(down map[string]map[cache.Scope]time.Time) (by map[string]int, all bool) {
+	by = map[string]int{}
+	if len(down) == 0 {
+		return by, true
+	}
+	of := map[cache.Scope]string{}
+	for authority, scopes := range down {
+		for scope := range scopes {
+			of[scope] = authority
+		}
+	}
+	until := time.Now().Add(holdersTake)
+	for c := range r.server.Inspect(0) {
+		if time.Now().After(until) {
+			return by, false
+		}
+		seen := map[string]bool{}
+		for _, scope := range c.Scopes() {
+			if authority, is := of[plainScope(scope)]; is && !seen[authority] {
+				seen[authority] = true
+				by[authority]++
+			}
+		}
+	}
+	return by, true
+}
+
+// affectedPage is the list of the clients that an authority's outage affects.
+func affectedPage(authority string) string {
+	return "/ui/clients?" + url.Values{"authority": {authority}, "unreachable": {"true"}}.Encode()
+}

@@ -1,0 +1,196 @@
+package relay
+
+// What a client rejects is a response. Which resource in it is to blame only the client's words say, if they name one.
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// What a client's words say of a resource of a response that it has rejected: HeldResource.Blame.
+const (
+	blameNamed   = "named"   // they name it
+	blameOnly    = "only"    // nothing else was in the response
+	blameOther   = "other"   // they name others of the response, and not it
+	blameUnclear = "unclear" // they name nothing that is known to be in it
+)
+
+const (
+	// mostBlamed is how many names of a response are shown that a client's words name, and mostBlameNames how many names
+	// of a client are looked for in them, for at most blameTakes.
+	mostBlamed, mostBlameNames = 5, 20_000
+	blameTakes                 = 100 * time.Millisecond
+)
+
+// namesResource reports whether a text has a name as a word of its own.
+func namesResource(text, name string) bool {
+	if name == "" {
+		return false
+	}
+	for from := 0; ; {
+		at := strings.Index(text[from:], name)
+		if at < 0 {
+			return false
+		}
+		at += from
+		if endsName(text[:at]) && beginsNoName(text[at+len(name):]) {
+			return true
+		}
+		from = at + 1
+	}
+}
+
+func inName(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-|/@#", r)
+}
+
+// endsName reports whether a name can begin after a text.
+func endsName(before string) bool {
+	r, _ := utf8.DecodeLastRuneInString(before)
+	return before == "" || !inName(r) && r != '.'
+}
+
+// beginsNoName reports whether a name can end before a text: a dot or a colon may be the end of a sentence.
+func beginsNoName(after string) bool {
+	r, n := utf8.DecodeRuneInString(after)
+	if r == '.' || r == ':' {
+		r, _ = utf8.DecodeRuneInString(after[n:])
+		return len(after) == n || !inName(r)
+	}
+	return after == "" || !inName(r)
+}
+
+// blamed finds out which resources a client's words name, once for each NACK.
+type blamed struct {
+	of    *downstream.Inspected
+	left  time.Duration
+	named map[blamedNACK][]string
+}
+
+type blamedNACK struct{ typeURL, reason, version string }
+
+func newBlamed(c *downstream.Inspected) *blamed {
+	return &blamed{of: c, left: blameTakes, named: map[blamedNACK][]string{}}
+}
+
+// view is viewOfHeld with what the words say.
+func (b *blamed) view(h *downstream.Held) HeldResource {
+	v := viewOfHeld(h)
+	n := h.NACK
+	if n == nil || v.State != "nacked" || h.Name == "" {
+		return v
+	}
+	switch {
+	case n.Reason == session.WordsWithheld:
+		v.Blame = blameUnclear
+	case namesResource(n.Reason, h.Name):
+		v.Blame = blameNamed
+	case n.Names.Total == 1:
+		v.Blame = blameOnly
+	default:
+		if v.Blamed = b.others(h.TypeURL, n); len(v.Blamed) > 0 {
+			v.Blame = blameOther
+		} else {
+			v.Blame = blameUnclear
+		}
+	}
+	return v
+}
+
+// others returns some of the names that the words of a NACK name.
+func (b *blamed) others(typeURL string, n *downstream.LastNACK) []string {
+	id := blamedNACK{typeURL, n.Reason, n.Version}
+	if known, is := b.named[id]; is {
+		return known
+	}
+	var found []string
+	note := func(name string) bool {
+		if namesResource(n.Reason, name) {
+			found = append(found, loglines.ClipTo(name, 200))
+		}
+		return len(found) < mostBlamed
+	}
+	for _, name := range n.Names.First {
+		if !note(name) {
+			break
+		}
+	}
+	began := time.Now()
+	if len(found) == 0 && n.Names.Total > len(n.Names.First) && b.of != nil {
+		looked := 0
+		for h := range b.of.Held(typeURL) {
+			if looked++; looked > mostBlameNames || looked%256 == 0 && time.Since(began) > b.left {
+				break
+			}
+			if h.NACK == nil || h.NACK.Reason != n.Reason || h.NACK.Version != n.Version || slices.Contains(found, h.Name) {
+				continue
+			}
+			if !note(h.Name) {
+				break
+			}
+		}
+	}
+	b.left -= time.Since(began)
+	b.named[id] = found
+	return found
+}
+
+// Badge is the state as the page shows it.
+func (h *HeldResource) Badge() string { return badgeOf(h.State, h.Blame) }
+
+func badgeOf(state, blame string) string {
+	if state == "nacked" && blame == blameOther {
+		return "nacked_with_others"
+	}
+	return state
+}
+
+// rejection says what the client has rejected and why, and what it has instead.
+func (h *HeldResource) rejection() string {
+	named := strings.Join(h.Blamed, ", ")
+	text := "rejects version " + quote(h.Rejected) + ": " + h.Reason
+	switch h.Blame {
+	case blameOnly:
+		text += " (nothing else was in the response)"
+	case blameOther:
+		text = "came in a response that the client rejects because of " + named + ": its words name that, and not this"
+	case blameUnclear:
+		text = "came in a response that the client rejects, in words that name no resource of it: " + h.Reason
+	}
+	has := ""
+	switch {
+	case h.Earlier == "held" && h.EarlierVersion != "" && h.EarlierOfType:
+		has = "the type's earlier version " + quote(h.EarlierVersion) + ", as it says"
+	case h.Earlier == "held" && h.EarlierVersion != "":
+		has = "the earlier version " + quote(h.EarlierVersion)
+	case h.Earlier == "held":
+		has = "an earlier version"
+	}
+	switch {
+	case has != "" && h.Blame == blameOther:
+		return text + ". The client still holds " + has + ", or has taken this one: clients may take what is good in a response"
+	case has != "":
+		return text + ". The client still holds " + has
+	case h.Earlier == "none" && h.Blame == blameOther:
+		return text + ". The client was sent no earlier version, and may have taken this one: clients may take what is good in a response"
+	case h.Earlier == "none":
+		return text + ". The client holds no earlier version: it was sent none on this stream"
+	}
+	return text + ". Whether the client holds an earlier version is not known"
+}
+
+// quote returns a version in quotes, or that it is not known.
+func quote(version string) string {
+	if version == "" {
+		return "(not known)"
+	}
+	return strconv.Quote(version)
+}

@@ -1,0 +1,483 @@
+package pagetest
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/html"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/relay/brokenworld"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// What pages say of things that are wrong, in words that an operator who is called at night does not misread.
+
+// withID returns the element with an id.
+func withID(t *testing.T, root *html.Node, id string) (found *html.Node) {
+	t.Helper()
+	each(root, func(n *html.Node) {
+		if is, ok := attribute(n, "id"); ok && is == id {
+			found = n
+		}
+	})
+	if found == nil {
+		t.Fatalf("the page has no %s", id)
+	}
+	return found
+}
+
+// texts returns the texts of the elements with a tag and a class.
+func texts(root *html.Node, tag, class string) (all []string) {
+	each(root, func(n *html.Node) {
+		if is, _ := attribute(n, "class"); n.Data == tag && (class == "" || slices.Contains(strings.Fields(is), class)) {
+			all = append(all, textOf(n))
+		}
+	})
+	return all
+}
+
+// wants checks that a text has all of what it should have.
+func wants(t *testing.T, where, text string, all ...string) {
+	t.Helper()
+	for _, want := range all {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%s", where, want, text)
+		}
+	}
+}
+
+// lacks checks that a text has nothing of what it should not have.
+func lacks(t *testing.T, where, text string, all ...string) {
+	t.Helper()
+	for _, not := range all {
+		if strings.Contains(text, not) {
+			t.Errorf("%s has %q:\n%s", where, not, text)
+		}
+	}
+}
+
+func resourcePath(name string) string {
+	return "/ui/resource?" + url.Values{"authority": {brokenworld.Shop}, "type": {"cluster"}, "name": {name}}.Encode()
+}
+
+// Each button of a rollout says before the click what happens to whom, and whether that can be undone.
+func TestTheButtonsOfARolloutSayWhatTheyDo(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/rollout")
+	says := map[string]string{}
+	each(root, func(n *html.Node) {
+		if class, _ := attribute(n, "class"); class == "deed" {
+			if of, lines := texts(n, "summary", ""), texts(n, "p", "note"); len(of) == 1 && len(lines) == 1 {
+				says[of[0]] = lines[0]
+			}
+		}
+	})
+	for button, want := range map[string][]string{
+		"Approve": {"All clients (1) get all changes at once", "No button takes that back"},
+		"Reject":  {"Clients that were sent the change (0) get the accepted state again", "a NACK", "Approve undoes it"},
+		"Thaw":    {"to a few first", "Freeze stops it"},
+	} {
+		wants(t, "the line under "+button, says[button], want...)
+	}
+	if len(says) != 3 {
+		t.Errorf("the buttons say %q", says)
+	}
+}
+
+// What a person has to let through, what a client has rejected and what is not answered have words of their own.
+func TestTheStatesOfARolloutAreToldApart(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/rollout")
+	wants(t, "the page of a frozen rollout", textOf(root), "1 change that not all clients have", "waits for the gate", "because the rollout is frozen", "No client has the change now")
+	lacks(t, "the page of a frozen rollout", textOf(root), "not accepted", "NACKed by a client", "because –")
+	for _, cell := range texts(root, "td", "") {
+		if cell == "–" {
+			t.Error("a reason is a dash")
+		}
+	}
+
+	// Once it is thawed, clients answer.
+	answer, text := b.post("/rollout/thaw", url.Values{"authority": {brokenworld.EU}})
+	if answer.StatusCode >= 400 {
+		t.Fatalf("thaw: %d %s", answer.StatusCode, text)
+	}
+	await(t, "the page says who has answered", func() error {
+		root, _ := b.page("/rollout")
+		if text := textOf(root); !strings.Contains(text, "1 client of 1 was sent the change: 1 acknowledged it, 0 sent a NACK, 0 not yet answered") || strings.Contains(text, "waits for the gate") {
+			return fmt.Errorf("it has %s", text)
+		}
+		return nil
+	})
+}
+
+// A change that a client has rejected is not one that waits.
+func TestARejectedChangeOfARolloutSaysThatAClientHasNACKedIt(t *testing.T) {
+	w, b := startBroken(t)
+	w.RejectEU()
+	if answer, text := b.post("/rollout/thaw", url.Values{"authority": {brokenworld.EU}}); answer.StatusCode >= 400 {
+		t.Fatalf("thaw: %d %s", answer.StatusCode, text)
+	}
+	b.phase(t, "stopped", false, 1)
+	root, _ := b.page("/rollout")
+	wants(t, "the page of a rollout that was stopped", textOf(withID(t, root, "all")), "✕ NACKed by a client envoy-eu-1", "No client has the change now: 1 client sent a NACK", brokenworld.WordsEU)
+	lacks(t, "the page of a rollout that was stopped", textOf(withID(t, root, "all")), "waits for the gate")
+}
+
+// The words of a NACK name the resource that is to blame. The others of the response are not shown as rejected for
+// themselves, and all say what the client has instead.
+func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
+	for _, by := range []string{"wildcard", "names", "names in common"} {
+		t.Run(by, func(t *testing.T) {
+			w, b := startBroken(t)
+			var bad atomic.Bool
+			connect := func(id string) *brokenworld.Client {
+				c := w.Connect(t, &corev3.Node{Id: id, Cluster: "web"}, func(string) string {
+					if bad.Load() {
+						return brokenworld.Words
+					}
+					return ""
+				})
+				if by == "wildcard" {
+					c.Subscribe(t, xdstype.ClusterV3, "*")
+				} else {
+					c.Subscribe(t, xdstype.ClusterV3, "cart", "front")
+				}
+				c.Await(t, "front")
+				return c
+			}
+			connect("blames")
+			if by == "names in common" {
+				connect("blames too")
+			}
+			client := func() (all map[string]relay.HeldResource) {
+				var v relay.ClientView
+				b.document("/api/client?client=blames&type=cluster", &v)
+				all = map[string]relay.HeldResource{}
+				for _, h := range v.Held {
+					all[h.Name] = h
+				}
+				return all
+			}
+			await(t, "it has accepted what there is", func() error {
+				if is := client(); is["cart"].State != "acked" || is["front"].State != "acked" {
+					return fmt.Errorf("it has %+v", is)
+				}
+				return nil
+			})
+			first := client()
+			bad.Store(true)
+			for n := 2; n <= 3; n++ {
+				before := client()["cart"].Rejected
+				w.ChangeClusters(t, n)
+				await(t, "it has rejected the change", func() error {
+					if is := client(); is["cart"].State != "nacked" || is["front"].State != "nacked" || is["cart"].Rejected == before {
+						return fmt.Errorf("it has %+v", is)
+					}
+					return nil
+				})
+				is := client()
+				for name, want := range map[string]string{"cart": "named", "front": "other"} {
+					h := is[name]
+					if h.Blame != want || h.Earlier != "held" {
+						t.Errorf("change %d: of %s it says %+v", n, name, h)
+					}
+					// The second change in a row of a name by itself hides which one it was.
+					if known := by == "wildcard" || n == 2; known && h.EarlierVersion != first[name].Version || !known && h.EarlierVersion != "" && h.EarlierVersion != first[name].Version {
+						t.Errorf("change %d: it has version %q of %s, and %q is shown", n, first[name].Version, name, h.EarlierVersion)
+					}
+				}
+				if n == 3 {
+					continue
+				}
+				earlier := fmt.Sprintf("still holds the earlier version %q", first["cart"].Version)
+				root, _ := b.page(resourcePath("cart"))
+				wants(t, "the page of cart", textOf(withID(t, root, "holders")), "rejected", brokenworld.Words, earlier)
+				root, _ = b.page(resourcePath("front"))
+				// Another client rejects everything from the beginning.
+				for _, row := range texts(withID(t, root, "holders"), "tr", "") {
+					switch {
+					case strings.HasPrefix(row, "blames"):
+						wants(t, "the page of front", row, "in a rejected response", "because of cart", fmt.Sprintf("still holds the earlier version %q", first["front"].Version), "or has taken this one")
+						lacks(t, "the page of front", row, brokenworld.Words)
+					case strings.HasPrefix(row, brokenworld.Rejecting):
+						wants(t, "the page of front", row, "because of cart")
+						lacks(t, "the page of front", row, brokenworld.Words)
+					}
+				}
+				root, _ = b.page("/ui/client?client=blames")
+				wants(t, "the client's page", textOf(withID(t, root, "tree")), "in a rejected response", earlier)
+			}
+		})
+	}
+}
+
+// A client that was sent nothing before holds nothing of what it rejects.
+func TestAClientThatRejectsTheFirstVersionHoldsNone(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page(resourcePath("cart"))
+	wants(t, "the page of cart", textOf(withID(t, root, "holders")), "The client holds no earlier version")
+}
+
+var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`)
+
+// Beside each age there is the time by the clock, in UTC.
+func TestTimesAreUTC(t *testing.T) {
+	_, b := startBroken(t)
+	for _, path := range []string{"/ui", "/ui/clients", "/ui/client?client=" + brokenworld.Rejecting, "/ui/authorities", "/ui/authority?name=" + brokenworld.Down, resourcePath("cart")} {
+		root, _ := b.page(path)
+		n := 0
+		each(root, func(e *html.Node) {
+			if e.Data != "time" {
+				return
+			}
+			n++
+			machine, _ := attribute(e, "datetime")
+			if clock := clockTime.FindString(textOf(e)); clock == "" || !strings.Contains(machine, strings.TrimSuffix(clock, " UTC")+"Z") {
+				t.Errorf("%s: %q is a time of %q", path, textOf(e), machine)
+			}
+		})
+		if n == 0 {
+			t.Errorf("%s has no time", path)
+		}
+	}
+}
+
+// When a failure began is told apart from when it was tried last.
+func TestAFailureHasABeginningAndALastTry(t *testing.T) {
+	_, b := startBroken(t)
+	await(t, "the relay has tried again", func() error {
+		var a relay.AuthorityStatus
+		b.document("/api/authority?name="+brokenworld.Down, &a)
+		if st := a.Streams[0]; st.Failures < 2 || st.LastErrorAt == nil || !st.LastErrorAt.After(st.Since) {
+			return fmt.Errorf("it is %+v", st)
+		}
+		return nil
+	})
+	root, _ := b.page("/ui/authority?name=" + brokenworld.Down)
+	why := strings.Join(texts(root, "tr", "why"), " ")
+	if !regexp.MustCompile(`Not connected since .*UTC .*failed attempts, the last .*UTC .*connection refused`).MatchString(why) {
+		t.Errorf("the reason is %q", why)
+	}
+}
+
+// An error stands under the stream that it is of, and not in a column of something else. The count of resources' errors
+// says that it is one.
+func TestAnErrorOfAStreamStandsByItself(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/ui/authority?name=" + brokenworld.Down)
+	streams := withID(t, root, "streams")
+	heads := texts(streams, "th", "")
+	if slices.Contains(heads, "For") || slices.Contains(heads, "Errors") || !slices.Contains(heads, "Errors of resources") {
+		t.Errorf("the columns are %q", heads)
+	}
+	for _, row := range texts(streams, "tr", "") {
+		if strings.Contains(row, "connection refused") && strings.Contains(row, "xdstp names") {
+			t.Errorf("an error is among the columns of %q", row)
+		}
+	}
+	wants(t, "the row under it", strings.Join(texts(streams, "tr", "why"), " "), "connection refused")
+}
+
+// The state of a resource is told apart from that of what it names.
+func TestTheStateOfARouteIsNotThatOfItsClusters(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/ui/resource?authority=" + brokenworld.Shop + "&type=route&name=web-routes")
+	state := withID(t, root, "state")
+	wants(t, "the state of the route", textOf(state), "Itself: ✓ present", "What it names: ✕ 1 does not exist cluster "+brokenworld.MissingCluster)
+	if class, _ := attribute(state, "class"); !strings.Contains(class, "wrong") {
+		t.Errorf("the state has the class %q", class)
+	}
+	root, _ = b.page(resourcePath("front"))
+	wants(t, "the state of a cluster", textOf(withID(t, root, "state")), "Itself: ✓ present", "nothing that does not exist")
+	root, _ = b.page("/ui/resources?type=route")
+	wants(t, "the list", textOf(withID(t, root, "list")), "present ✕ names 1 that does not exist")
+	root, _ = b.page("/ui/client?client=" + brokenworld.Healthy)
+	wants(t, "the client's tree", textOf(withID(t, root, "tree")), "acknowledged ✕ names 1 that does not exist")
+}
+
+// An authority that is down says whom that affects. The list of them has them, and nobody else.
+func TestAnAuthorityThatIsDownSaysWhoIsAffected(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/ui/authority?name=" + brokenworld.Down)
+	wants(t, "the authority", textOf(withID(t, root, "affected")), "No server can be reached for 1 client.", "cluster1101xdstp://"+brokenworld.Down+"/envoy.config.cluster.v3.Cluster/stock")
+	to := link(withID(t, root, "affected"), "1 client")
+	root, _ = b.page("/ui")
+	if from := link(root, "1 client is affected"); to == "" || from != to {
+		t.Fatalf("the links lead to %q and %q", to, from)
+	}
+	root, _ = b.page(to)
+	if rows := texts(withID(t, root, "list"), "tr", ""); len(rows) != 2 || !strings.HasPrefix(rows[1], brokenworld.Healthy) {
+		t.Errorf("the list has %q", rows)
+	}
+	wants(t, "the list", textOf(root), "Only clients that use authority "+brokenworld.Down)
+	var list relay.ClientList
+	if b.document("/api/clients?authority="+brokenworld.Shop, &list); len(list.Clients) != 2 {
+		t.Errorf("the authority that is up has %d clients", len(list.Clients))
+	}
+	root, _ = b.page("/ui/authority?name=" + brokenworld.Shop)
+	each(root, func(n *html.Node) {
+		if id, _ := attribute(n, "id"); id == "affected" {
+			t.Error("an authority that is up affects somebody")
+		}
+	})
+}
+
+// Who may not have what an authority has is not affected by it.
+func TestWhoMayNotHaveItIsNotAffected(t *testing.T) {
+	w := brokenworld.StartWithRights(t)
+	b := &browser{t, w.Operator}
+	var a relay.AuthorityStatus
+	await(t, "the authority is down", func() error {
+		if b.document("/api/authority?name="+brokenworld.Down, &a); a.Affected == nil || a.Affected.LookedAt != 2 {
+			return fmt.Errorf("it is %+v", a)
+		}
+		return nil
+	})
+	if is := a.Affected; is.Clients != 1 || len(is.Types) != 1 || is.Types[0].Subscriptions != 1 || !slices.Equal(is.Types[0].Names, []string{brokenworld.OfDown}) {
+		t.Errorf("it affects %+v", is)
+	}
+	for _, query := range []string{"", "&unreachable=true"} {
+		var list relay.ClientList
+		if b.document("/api/clients?authority="+brokenworld.Down+query, &list); len(list.Clients) != 1 || list.Clients[0].Node != brokenworld.Trusted {
+			t.Errorf("its clients are %+v", list.Clients)
+		}
+	}
+}
+
+// What does not exist has one word on all pages.
+func TestWhatDoesNotExistHasOneWord(t *testing.T) {
+	_, b := startBroken(t)
+	root, _ := b.page("/ui")
+	paths := []string{"/ui", "/ui/clients", "/ui/client?client=" + brokenworld.Healthy, "/ui/client?client=" + brokenworld.Rejecting, "/ui/authorities", "/ui/resources", "/rollout", "/ui/unused"}
+	each(root, func(n *html.Node) {
+		if href, ok := attribute(n, "href"); n.Data == "a" && ok && strings.HasPrefix(href, "/ui/") {
+			paths = append(paths, href)
+		}
+	})
+	for _, path := range paths {
+		root, _ := b.page(path)
+		lacks(t, path, strings.ToLower(textOf(withID(t, root, "main"))), "missing", "absent")
+	}
+}
+
+// The page says of itself that it is live. It does not say so of clients.
+func TestThePageSaysThatItIsLiveItself(t *testing.T) {
+	_, b := startBroken(t)
+	root, text := b.page("/ui")
+	lacks(t, "the page", text, "up to date")
+	script := ""
+	each(root, func(n *html.Node) {
+		if src, ok := attribute(n, "src"); ok && strings.Contains(src, "live.js") {
+			_, script = b.get(src, "*/*")
+		}
+	})
+	wants(t, "the script", script, `"page is live"`)
+	lacks(t, "the script", script, `say("up to date")`)
+}
+
+// sotw is a client that speaks SotW, and answers by hand.
+type sotw struct {
+	t      *testing.T
+	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	names  []string
+}
+
+func (c *sotw) send(version, nonce, words string) {
+	c.t.Helper()
+	r := &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "sotw", Cluster: "web"}, TypeUrl: xdstype.ClusterV3, ResourceNames: c.names, VersionInfo: version, ResponseNonce: nonce}
+	if words != "" {
+		r.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: words}
+	}
+	if err := c.stream.Send(r); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *sotw) receive() *discoveryv3.DiscoveryResponse {
+	c.t.Helper()
+	r, err := c.stream.Recv()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// A SotW client says itself which version it goes on with, where the relay does not know. A wildcard's responses do not have their names in memory,
+// and the words are looked up among what the client holds.
+func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
+	for _, names := range [][]string{{"*"}, {"cart", "front"}} {
+		t.Run(strings.Join(names, " "), func(t *testing.T) {
+			w, b := startBroken(t)
+			conn, err := grpc.NewClient(w.Clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &sotw{t, stream, names}
+			c.send("", "", "")
+			first := c.receive()
+			for len(first.GetResources()) < 2 {
+				first = c.receive()
+			}
+			c.send(first.GetVersionInfo(), first.GetNonce(), "")
+			view := func() map[string]relay.HeldResource {
+				var v relay.ClientView
+				b.document("/api/client?client=sotw", &v)
+				all := map[string]relay.HeldResource{}
+				for _, h := range v.Held {
+					all[h.Name] = h
+				}
+				return all
+			}
+			var accepted map[string]relay.HeldResource
+			await(t, "it has accepted what there is", func() error {
+				if accepted = view(); accepted["cart"].State != "acked" || accepted["front"].State != "acked" {
+					return fmt.Errorf("it has %+v", accepted)
+				}
+				return nil
+			})
+			for n := 2; n <= 3; n++ {
+				before := view()
+				w.ChangeClusters(t, n)
+				r := c.receive()
+				c.send(first.GetVersionInfo(), r.GetNonce(), brokenworld.Words)
+				await(t, "the page says so", func() error {
+					is := view()
+					for name, blame := range map[string]string{"cart": "named", "front": "other"} {
+						// Of a name by itself, the second change in a row hides which version it was.
+						want, ofType := accepted[name].Version, false
+						if n == 3 && names[0] != "*" {
+							want, ofType = first.GetVersionInfo(), true
+						}
+						if h := is[name]; h.Blame != blame || h.Earlier != "held" || h.EarlierVersion != want || h.EarlierOfType != ofType || h.Rejected == before[name].Rejected {
+							return fmt.Errorf("change %d: it accepted version %q, and of %s there is %+v", n, want, name, h)
+						}
+					}
+					return nil
+				})
+			}
+			words := fmt.Sprintf("still holds the earlier version %q", accepted["cart"].Version)
+			if names[0] != "*" {
+				words = fmt.Sprintf("still holds the type's earlier version %q, as it says", first.GetVersionInfo())
+			}
+			root, _ := b.page(resourcePath("cart"))
+			wants(t, "the page of cart", textOf(withID(t, root, "holders")), words)
+		})
+	}
+}

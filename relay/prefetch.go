@@ -1,0 +1,157 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/authority"
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/prefetch"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// prefetcher implements downstream.Prefetcher.
+type prefetcher struct {
+	*prefetch.Prefetcher
+	relay *Relay
+}
+
+// shortestLease and longestLease bound how long a client has to request what was prefetched for it. In between it
+// is cache.linger. The topic lingers after that.
+const (
+	shortestLease = 2 * time.Second
+	longestLease  = 15 * time.Second
+)
+
+func prefetchSettings(cfg *configs.Config) prefetch.Settings {
+	return prefetch.Settings{Lease: min(max(cfg.Cache.Linger, shortestLease), longestLease), Most: max(cfg.Cache.IdleEntries, 1)}
+}
+
+// prefetchClass is equal for clients to whom all names that are prefetched mean the same, and who may have
+// the same of them.
+type prefetchClass struct {
+	generation uint64
+	rights     uint64
+	oldStyle   [len(prefetch.Types)]cache.Scope
+	// covers and onNew are those of downstream.Prefetcher, as texts.
+	covers, onNew string
+}
+
+// prefetchNames are what names mean to the clients of a prefetchClass. It implements prefetch.Names.
+type prefetchNames struct {
+	router   *authority.Router
+	topics   *cache.Cache
+	rights   *ClientRights // nil: they may have everything
+	views    bool          // rules have to tell names from those that views match
+	oldStyle [len(prefetch.Types)]cache.Scope
+	covers   map[cache.Key]struct{}
+	onNew    []cache.Scope
+}
+
+// Join implements downstream.Prefetcher.
+func (p *prefetcher) Join(of downstream.Names, covers []cache.Key, onNew []cache.Scope) downstream.PrefetchAudience {
+	c := of.(*clientNames)
+	class := prefetchClass{generation: c.generation, onNew: fmt.Sprint(onNew)}
+	for i, typeURL := range prefetch.Types {
+		// A type for which there is no rule has the scope without an authority.
+		class.oldStyle[i], _ = c.router.OldStyle(c.client, typeURL)
+	}
+	var own *ClientRights
+	if c.rights != nil {
+		rights := *c.rights
+		own, class.rights = &rights, c.rights.Class()
+	}
+	known := map[cache.Key]struct{}{}
+	var text strings.Builder
+	for _, k := range covers {
+		if slices.Contains(prefetch.Types[:], k.TypeURL) {
+			known[k] = struct{}{}
+			fmt.Fprintf(&text, "%s %q %q\n", k.TypeURL, k.Scope, k.Name)
+		}
+	}
+	class.covers = text.String()
+	return p.Prefetcher.Join(class, func() prefetch.Names {
+		return &prefetchNames{
+			router: c.router, topics: p.relay.cache, rights: own, views: own != nil && own.class != nil && len(own.cfg.Views) > 0,
+			oldStyle: class.oldStyle, covers: known, onNew: slices.Clone(onNew),
+		}
+	})
+}
+
+// Follows implements downstream.Prefetcher.
+func (*prefetcher) Follows(typeURL string) bool { return prefetch.Follows(typeURL) }
+
+// Key implements prefetch.Names.
+func (n *prefetchNames) Key(from cache.Key, typeURL, name string) (cache.Key, bool) {
+	k, ok := n.meaning(typeURL, name)
+	switch {
+	case !ok || from.Scope.Params != "" || n.views || k.IsSet() || k.Scope.Derived != "" || n.isCovered(k):
+		return k, false
+	case k.Scope != from.Scope.Accepted() && !n.topics.HasScope(k.Scope):
+		return k, false // it would take another stream to a control plane
+	}
+	return k, n.rights == nil || n.rights.may(asked{Key: k, plain: true}) == nil
+}
+
+func (n *prefetchNames) meaning(typeURL, name string) (k cache.Key, ok bool) {
+	if urn.IsXdstp(name) {
+		k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+		return k, err == nil
+	}
+	i := slices.Index(prefetch.Types[:], typeURL)
+	if i < 0 || n.oldStyle[i].Authority == "" && !n.oldStyle[i].OldStyle {
+		return k, false
+	}
+	return cache.Key{Scope: n.oldStyle[i], TypeURL: typeURL, Name: name}, true
+}
+
+// isCovered reports whether the clients have a name by a wildcard or a glob.
+func (n *prefetchNames) isCovered(k cache.Key) bool {
+	if len(n.covers) == 0 {
+		return false
+	}
+	set := k
+	set.Name = cache.Wildcard
+	if _, ok := n.covers[set]; ok {
+		return true
+	}
+	if set.Name, _ = urn.GlobOf(k.Name); set.Name == "" {
+		return false
+	}
+	_, ok := n.covers[set]
+	return ok
+}
+
+// Side implements prefetch.Names.
+func (n *prefetchNames) Side(k cache.Key) cache.Key {
+	if slices.Contains(n.onNew, k.Scope.Accepted()) {
+		if o := rolloutOf(n.router, k.Scope); o != nil && o.RollsOut(k.TypeURL) {
+			k.Scope.New = true
+		}
+	}
+	return k
+}
+
+func (r *Relay) prefetchInstruments() []instrument {
+	stats := r.prefetcher.Stats
+	return []instrument{
+		{r.metrics.Gauge, "xds_relay.prefetch.ahead", "Names that the relay has subscribed to for clients that have not requested them yet.",
+			one(func() int { return stats().Ahead })},
+		{r.metrics.Counter, "xds_relay.prefetch.begun", "Names that the relay subscribed to before a client did.",
+			one(func() uint64 { return stats().Begun })},
+		{r.metrics.Counter, "xds_relay.prefetch.ended", "Names of these that a client has requested since, and names that were given up because none has.",
+			func() []admin.Sample {
+				s := stats()
+				return byLabel("outcome", func() map[string]uint64 {
+					return map[string]uint64{"requested": s.Requested, "released": s.Released}
+				})()
+			}},
+		{r.metrics.Counter, "xds_relay.prefetch.refused", "How often names were left to the clients because of a bound.",
+			byLabel("bound", func() map[string]uint64 { return stats().Refused })},
+	}
+}

@@ -1,0 +1,119 @@
+package relay
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/upstream"
+)
+
+// relabelledPlane is a labelledPlane in memory, which is another one for streams that come later.
+type relabelledPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	*memoryServer
+
+	now atomic.Pointer[labelledPlane]
+}
+
+// DeltaAggregatedResources implements the aggregated service.
+func (p *relabelledPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return p.now.Load().DeltaAggregatedResources(stream)
+}
+
+// A control plane does not say when its answer to a wildcard is complete. So what is not in it is removed later, and of a
+// control plane of which nothing is known, much later. What is known stays when a reload gives its authority other settings,
+// and is not taken for what is known of another server.
+func TestWhatIsKnownOfAControlPlaneStaysOverAReload(t *testing.T) {
+	const config = `
+listeners: [{address: "127.0.0.1:18000"}]
+authorities: [{name: a, servers: [{address: "plane:18000", protocol: delta}]}]
+old_style_names: [{authority: a}]
+`
+	const known, unknown = 2 * time.Second, 8 * time.Second
+	for _, tt := range []struct {
+		name   string
+		change []string // old and new texts
+		waits  time.Duration
+	}{
+		{"the same connection, other settings", []string{"protocol: delta", "protocol: delta, backoff: {base: 50ms}"}, known},
+		{"another connection to the same server", []string{"protocol: delta", "protocol: delta, keepalive: {time: 1m}"}, known},
+		{"another authority of the same server", []string{"name: a,", "name: b,", "authority: a", "authority: b"}, unknown},
+		{"another server", []string{"plane:18000", "other:18000"}, unknown},
+		{"the same address, as somebody else", []string{"protocol: delta", "protocol: delta, tls: {}"}, unknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				plane := &relabelledPlane{memoryServer: &memoryServer{}}
+				plane.ads = plane
+				plane.now.Store(&labelledPlane{label: "first", members: []string{"m", "gone"}})
+				plane.up()
+				defer plane.down()
+				serving := startInMemory(t, config, func(string) dialer { return plane.dial })
+				defer serving.close()
+				conn, _ := serving.dial(t)
+				defer conn.Close()
+				client := hold(t, conn, true, &corev3.Node{Id: "sotw"})
+				defer client.end()
+				began := time.Now()
+				client.awaitHas(t, "at the start", map[string]string{"m": "first", "gone": "first"})
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("a client that has nothing waits for %v", took)
+				}
+				time.Sleep(time.Minute)
+				plane.now.Store(&labelledPlane{label: "second", members: []string{"m"}})
+				began = time.Now()
+				serving.reload(t, strings.NewReplacer(tt.change...).Replace(config), plane.dial)
+				client.awaitHas(t, "after the reload", map[string]string{"m": "second"})
+				if took := time.Since(began); took < tt.waits || took > tt.waits+time.Second {
+					t.Errorf("the client waits for %v, want %v", took, tt.waits)
+				}
+				if _, _, _, ended := client.state(); ended != nil {
+					t.Errorf("its stream has ended: %v", ended)
+				}
+			})
+		})
+	}
+}
+
+// reload gives a relay in memory another configuration with the same listener. dial is how it comes to servers to which it
+// had no connection.
+func (s *servedRelay) reload(t *testing.T, config string, dial dialer) {
+	t.Helper()
+	cfg, err := configs.Parse("relay.yaml", []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[*sharedConn]bool{}
+	for _, o := range s.relay.now().origins {
+		for _, server := range o.servers {
+			before[server.conn] = true
+		}
+	}
+	g, err := s.relay.origins.newGeneration(parts{cfg: cfg, before: s.relay.now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range g.origins {
+		for _, server := range o.servers {
+			if before[server.conn] {
+				continue
+			}
+			_ = server.conn.Close()
+			server.conn.connection, err = upstream.Dial("passthrough:///"+server.config.Address, upstream.DialOptions{
+				Extra: []grpc.DialOption{grpc.WithContextDialer(dial)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.relay.commit(&planned{generation: g})
+}

@@ -1,0 +1,323 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/loglines"
+)
+
+// The goroutine of a Stream: it opens one gRPC stream after another (see call.go), and says what
+// becomes of the topics when one has ended.
+
+// NewStream begins to feed a scope. The connection belongs to the caller, who may
+// share it; node is how the stream announces itself and must not be changed any
+// more. Close ends it.
+func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+	log = withScope(log, scope)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	if o.Presence == nil {
+		o.Presence = NewPresence("", log)
+	}
+	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
+}
+
+func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+	const header = 64
+	o = o.withDefaults()
+	s := &Stream{
+		scope: scope,
+		conn:  conn,
+		node:  node,
+		opts:  o,
+		limit: o.MaxRequestBytes - proto.Size(node) - header,
+		sink:  sink,
+		log:   log,
+		own:   log,
+		forms: forms,
+		done:  make(chan struct{}),
+		left:  make(chan struct{}, 1),
+		inbox: inbox.New[note](),
+		feeds: map[string]*feed{},
+	}
+	s.speak(o.Presence.forms.first(forms))
+	if typeURL := forms[0].typeURL; typeURL != "" {
+		s.own = log.With("type_url", typeURL)
+	}
+	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
+	s.renewals = pace{base: max(o.BackoffBase, shortestRenewal), limit: max(o.BackoffMax, shortestRenewal)}
+	s.board.status.Since = time.Now()
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	o.peers.join(s)
+	go s.run()
+	return s
+}
+
+// run opens the stream whenever there is something to subscribe to.
+func (s *Stream) run() {
+	defer close(s.done)
+	defer s.watchChain()()
+	defer s.opts.peers.leave(s)
+	defer s.opts.Presence.leaves(s)
+	for s.await() {
+		s.ended(s.serve())
+	}
+	if b := s.namesStream; b != nil {
+		<-b.done
+	}
+}
+
+// await returns when a stream is to be opened, or false if none is any more.
+func (s *Stream) await() bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if s.takeNotes() {
+			wait := time.Until(s.retryAt)
+			if wait <= 0 {
+				return s.ctx.Err() == nil
+			}
+			timer.Reset(min(wait, s.untilDue()))
+		} else {
+			s.opts.Presence.rests(s)
+		}
+		select {
+		case <-timer.C:
+		case <-s.inbox.Awake():
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+}
+
+// takeNotes takes the notes of Start and Stop, and says whether anything is
+// wanted. All that came in a burst is taken together.
+func (s *Stream) takeNotes() (wanted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	notes := s.inbox.Take()
+	s.taken++
+	s.forgive()
+	w := newNoted(s)
+	resend := false
+	for _, n := range notes {
+		switch {
+		case n.resend:
+			resend = true
+		case n.retry:
+			s.retryNow(!n.open)
+		default:
+			w.take(n)
+		}
+	}
+	w.done()
+	if resend {
+		s.resendAll()
+	}
+	if !s.live {
+		s.attendOffline(time.Now())
+	}
+	if len(notes) > 0 {
+		s.count()
+	}
+	return s.wanted()
+}
+
+// retryNow tries again at once, if there was no stream: that the control plane cannot be
+// reached is not so any more. Of a stream that is only open that is not certain: it may
+// be refused, and then they are not to wake each other without end. The caller holds
+// mu.
+func (s *Stream) retryNow(certain bool) {
+	now := time.Now()
+	if s.live || !now.Before(s.retryAt) || !certain && now.Sub(s.retried) < s.opts.BackoffMax {
+		return
+	}
+	s.retryAt, s.down, s.retried = time.Time{}, nil, now
+	for _, f := range s.feeds {
+		f.topics.ForgetFailures()
+	}
+}
+
+// resendAll does what Resend asked for. The caller holds mu.
+func (s *Stream) resendAll() {
+	for _, f := range s.sorted() {
+		s.apply(f.topics, f.topics.Resend())
+	}
+	if b := s.namesStream; b != nil {
+		b.Resend()
+	}
+}
+
+// attendOffline does what there is to be done without a stream. The caller holds mu.
+func (s *Stream) attendOffline(now time.Time) {
+	for _, f := range s.concerned(now) {
+		s.apply(f.topics, f.topics.Expire(now))
+		if f.wanted() == 0 {
+			s.remove(f)
+			continue
+		}
+		s.schedule(f, false)
+	}
+}
+
+// untilDue returns in what time something comes about by time alone, or a long
+// time.
+func (s *Stream) untilDue() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, ok := s.agenda.due.Next(); ok {
+		return min(never, time.Until(at))
+	}
+	return never
+}
+
+// ended takes note of the end of a stream, and decides what comes next.
+func (s *Stream) ended(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = false
+	select {
+	case s.left <- struct{}{}:
+	default:
+	}
+	s.setConnected(false)
+	blamed := s.blame(c)
+	for _, f := range s.feeds {
+		f.session, f.stale = nil, false
+		if l := s.opts.Links; l != nil {
+			l.Lost(f.typeURL())
+		}
+		if f.topics.Lost(); f.wanted() == 0 {
+			s.remove(f)
+		} else {
+			s.concern(f)
+		}
+	}
+	if c.responded {
+		s.backoff.reset()
+		s.swapped = false
+	}
+	switch err := c.err; {
+	case err == nil, blamed, errors.Is(err, errRenew), s.ctx.Err() != nil:
+		s.event(Ended, "")
+		s.opts.Presence.rests(s)
+		return
+	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
+		s.noteFailure(reason(err))
+		s.change(s.other(c.form))
+		if s.opts.Presence.forms.found(c.form) {
+			s.own.Info("control plane does not implement this form, using the other", "server", s.opts.Presence.server,
+				"protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
+		}
+		if !s.swapped {
+			s.swapped = true
+			return
+		}
+		s.swapped = false // neither: perhaps it is something on the way that answers
+		s.change(s.forms[0])
+		fallthrough
+	default:
+		wait := s.backoff.delay()
+		s.retryAt = time.Now().Add(wait)
+		s.lost(c, reason(err), wait)
+	}
+}
+
+// blame has types blamed for the end of a stream: those that were requested on it and were never
+// answered. It says whether they get streams of their own, so that this one can be opened again
+// without them. The caller holds mu, and the feeds still have their sessions.
+func (s *Stream) blame(c *call) bool {
+	if s.opts.typesBlamed == nil || c.err == nil || s.ctx.Err() != nil || !blamesRequest(c.err) {
+		return false
+	}
+	var types []string
+	for _, f := range s.sorted() {
+		if f.begun() && f.topics.Responses() == 0 {
+			types = append(types, f.typeURL())
+		}
+	}
+	return len(types) > 0 && s.opts.typesBlamed(types, reason(c.err))
+}
+
+// change has the next stream speak another form. The caller holds mu.
+func (s *Stream) change(f *form) {
+	s.speak(f)
+	s.separateNames()
+}
+
+// other returns the other one of two forms.
+func (s *Stream) other(than *form) *form {
+	if than == s.forms[0] {
+		return s.forms[1]
+	}
+	return s.forms[0]
+}
+
+// lost says that the stream was lost, and why, to the operator and to those who
+// wait. The caller holds mu.
+func (s *Stream) lost(c *call, reason string, wait time.Duration) {
+	s.noteFailure(reason)
+	s.own.Debug("stream to control plane has ended", "reason", reason, "retry_in", wait)
+	s.opts.Presence.lost(s, reason, c.responded)
+	if c.responded {
+		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
+		// then, and nobody has to know.
+		s.event(Lost, reason)
+		return
+	}
+	s.event(Failed, reason)
+	if s.outage == nil {
+		s.outage = new(cache.Outage)
+	}
+	s.down = &cache.Error{
+		Outage:  s.outage,
+		Code:    codes.Unavailable,
+		Message: loglines.Clip(fmt.Sprintf("control plane of %s cannot be reached: %s", s.scope, reason)),
+	}
+	for _, f := range s.sorted() {
+		u := f.topics.NewUpdate()
+		f.topics.Failed(s.down, &u)
+		s.apply(f.topics, u)
+	}
+}
+
+// Drain waits until the control plane has been sent that nothing is wanted any
+// more, but not for long. It is for the time between the last Stop and Close.
+func (s *Stream) Drain() {
+	s.mu.Lock()
+	b := s.namesStream
+	s.mu.Unlock()
+	if b != nil {
+		left := make(chan struct{})
+		go func() { defer close(left); b.Drain() }()
+		defer func() { <-left }()
+	}
+	patience := time.NewTimer(2 * parting)
+	defer patience.Stop()
+	for {
+		s.mu.Lock()
+		live := s.live
+		s.mu.Unlock()
+		if !live {
+			return
+		}
+		select {
+		case <-s.left:
+		case <-s.done:
+			return
+		case <-patience.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,444 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
+)
+
+// deltaSession is the client's side of one type on a delta stream: of a wildcard, globs and
+// names. xDS: "Incremental xDS".
+type deltaSession struct {
+	of      *Topics
+	answers []answer
+	size    int    // of answers
+	nonce   string // the latest
+	passed  string // that of the last response that passOn has rejected
+
+	asked bool // the first request was sent
+	// explicit says that something was subscribed to by name on this stream. As long as
+	// nothing was, the wildcard is subscribed to in the old form, and cannot be given up.
+	explicit bool
+	// unlisted is the number of resources that are held and did not fit into
+	// initial_resource_versions.
+	unlisted int
+	// proof: one of the resources that are held is to come again, see Session.ForceAnswer.
+	proof bool
+}
+
+func newDelta(t *Topics) *deltaSession {
+	t.opened(false)
+	return &deltaSession{of: t}
+}
+
+func (d *deltaSession) Requests(now time.Time, limit int) []proto.Message {
+	out := d.acknowledge()
+	var sets, names changed
+	if d.asked && d.of.Both() {
+		d.of.Names.noteCrossing()
+	}
+	if d.of.Sets != nil {
+		sets = d.changes(limit, d.of.Sets)
+	}
+	if d.of.Names != nil {
+		names = d.changes(limit, d.of.Names)
+	}
+	nudged := d.of.takeNudged()
+	if sets.none() && names.none() && len(nudged) == 0 {
+		return out
+	}
+	p := d.packer(limit, out)
+	first := !d.asked
+	d.subscribeSets(now, p, sets.add, len(names.add) == 0)
+	d.subscribeNames(now, p, names.add, first)
+	d.asked = d.asked || len(sets.add)+len(names.add) > 0
+	d.unsubscribe(p, sets.drop)
+	d.unsubscribe(p, names.drop)
+	p.flush()
+	if len(nudged) > 0 {
+		for _, name := range nudged {
+			p.unsubscribe(name)
+		}
+		p.flush()
+		for _, name := range nudged {
+			p.subscribe(name)
+		}
+		p.flush()
+	}
+	return p.out
+}
+
+// acknowledge returns the requests that answer responses: without changes of subscriptions,
+// as Istio takes those for errors.
+func (d *deltaSession) acknowledge() (out []proto.Message) {
+	for i := range d.answers {
+		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl:       d.of.TypeURL(),
+			ResponseNonce: d.answers[i].nonce,
+			ErrorDetail:   d.answers[i].errorDetail(),
+		})
+	}
+	d.answers, d.size = nil, 0
+	return out
+}
+
+// answer queues the answer to a response.
+func (d *deltaSession) answer(r *Response, nack string) {
+	d.nonce = r.Nonce
+	a := answer{nonce: r.Nonce, nack: nack}
+	d.answers = append(d.answers, a)
+	d.size += a.size()
+}
+
+func (d *deltaSession) Reject(_, words string) {
+	if d.nonce == "" {
+		return
+	}
+	a := answer{nonce: d.nonce, nack: words}
+	d.answers = append(d.answers, a)
+	d.size += a.size()
+}
+
+func (d *deltaSession) PassOn(words string) {
+	if d.nonce != d.passed {
+		d.passed = d.nonce
+		d.Reject("", words)
+	}
+}
+
+// changed are subscriptions that are to be requested, and those that are to be given up.
+type changed struct{ add, drop []*subscription }
+
+func (c *changed) none() bool { return len(c.add)+len(c.drop) == 0 }
+
+// changes returns what has changed of names or of sets.
+func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
+	c := of.common()
+	room := roomFor(c.typeURL, limit)
+	var late []*subscription
+	for _, sub := range c.changed {
+		switch {
+		case of.get(sub.name) != sub:
+			// Given up before it was requested.
+		case d.asked && of.late(sub):
+			late = append(late, sub)
+		case sub.wanted && !sub.sent && c.sizeOf(sub) > room:
+			refuse(of, sub, tooLong(c.sizeOf(sub)))
+		case sub.wanted && (!sub.sent || sub.again):
+			sub.answered = sub.answered && !sub.again
+			sub.sent, sub.again = true, false
+			all.add = append(all.add, sub)
+		case !sub.wanted && sub.sent:
+			sub.sent = false
+			all.drop = append(all.drop, sub)
+		}
+	}
+	c.changed = late
+	return all
+}
+
+func (d *deltaSession) Begun() bool { return d.asked }
+
+func (d *deltaSession) Pending() int { return d.size }
+
+func (d *deltaSession) Unfit() string {
+	if d.unlisted == 0 {
+		return ""
+	}
+	n := d.unlisted
+	d.unlisted = 0
+	return fmt.Sprintf("the versions of %d resources are not in initial_resource_versions: "+
+		"they come again, and if they are gone that may go unnoticed", n)
+}
+
+// subscribeSets packs the sets that are subscribed to. The first request has what is held of
+// all sets, before anything else. alone says that no names are subscribed to with them.
+func (d *deltaSession) subscribeSets(now time.Time, p *deltaPacker, add []*subscription, alone bool) {
+	s := d.of.Sets
+	if s == nil {
+		return
+	}
+	first := !d.asked
+	if first {
+		d.list(p)
+	}
+	if len(add) == 0 {
+		return
+	}
+	// The old form: the wildcard is all that is subscribed to. It has no parameters.
+	legacy := first && alone && len(add) == 1 && add[0].name == cache.Wildcard && s.params == nil
+	for _, sub := range add {
+		if legacy {
+			p.must()
+		} else {
+			p.subscribe(sub.name)
+		}
+	}
+	d.explicit = d.explicit || !legacy
+	if first {
+		s.nudgeLater(now)
+	}
+	s.ask(add, first, now)
+}
+
+// subscribeNames packs the names that are subscribed to, with the versions of what is held.
+func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subscription, first bool) {
+	if len(add) == 0 {
+		return
+	}
+	var resumed []*subscription // what is held goes first
+	for _, sub := range add {
+		held := cmp.Or(sub.answer.Resource, sub.recalled)
+		switch {
+		case first && held == nil && sub.toList():
+			resumed = append(resumed, sub)
+		case !first || held == nil || d.of.Sets != nil && d.of.Sets.member(sub.name) != nil:
+			p.subscribe(sub.name)
+		case !p.resubscribe(sub.name, held.Name(), d.versionOf(held)):
+			sub.recalled = nil // it comes again
+			d.unlisted++
+		}
+	}
+	for _, sub := range resumed {
+		sub.listed = true
+		if !p.resubscribe(sub.name, sub.name, resumedVersion) {
+			d.unlisted++
+		}
+	}
+	d.explicit = true
+	if first {
+		d.of.Names.nudgeLater(now)
+		if !d.of.Names.relisted {
+			d.of.Names.missedUntil = now.Add(resumeMoment)
+		}
+	}
+	d.of.Names.ask(add, first, now)
+}
+
+// list puts members into the first request of a stream: initial_resource_versions count
+// nowhere else. They go first, because of members that are left out nobody says that they
+// are gone.
+func (d *deltaSession) list(p *deltaPacker) {
+	s := d.of.Sets
+	members, recalled := s.allMembers(), s.recalled()
+	if len(members)+len(recalled) > 0 {
+		p.must()
+	}
+	listing := s.wildcard != nil && s.members() == nil
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		switch r := members[key]; {
+		case r.Name() == "":
+			// It has nothing to be listed under, and comes again: see dropNameless.
+		case p.room(versionSize(r.Name(), r.Version())):
+			p.list(r.Name(), d.versionOf(r))
+			if listing {
+				s.wildcard.list(key, r)
+			}
+		default:
+			d.unlisted++
+		}
+	}
+	d.listRecalled(p, recalled)
+}
+
+// listRecalled lists what was recalled. What has no room comes again.
+func (d *deltaSession) listRecalled(p *deltaPacker, recalled map[string]*cache.Resource) {
+	for _, key := range slices.Sorted(maps.Keys(recalled)) {
+		r := recalled[key]
+		if p.room(versionSize(r.Name(), r.Version())) {
+			p.list(r.Name(), d.versionOf(r))
+			continue
+		}
+		d.unlisted++
+		for _, c := range d.of.Sets.inOrder() {
+			delete(c.listed, key)
+		}
+	}
+}
+
+// unsubscribe packs what is given up.
+func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
+	if slices.ContainsFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard }) {
+		if !d.explicit {
+			// xDS: "How the client specifies what resources to return": it is there
+			// as long as nothing was subscribed to.
+			p.subscribe(cache.Wildcard)
+			d.explicit = true
+		}
+		p.flush() // whichever of the lists in one request counts first
+	}
+	for _, sub := range drop {
+		p.unsubscribe(sub.name)
+		d.of.forget(sub)
+	}
+}
+
+func (d *deltaSession) Response(now time.Time, r *Response) (cache.Update, string) {
+	v := accept(r, d.of.Sets != nil && d.of.Sets.wildcard != nil, d.of.core().speaker(), d.of.core().check)
+	d.answer(r, v.nack)
+	u := d.of.apply(now, &v, false, r.Version)
+	if n := d.of.Names; n != nil {
+		n.confirmLater(now, v.size, &u)
+	}
+	return u, v.nack
+}
+
+// Conclude applies that the control plane has not answered, which says nothing about
+// existence: it says that itself. It also applies which first answers have come as a whole.
+// xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
+func (d *deltaSession) Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update {
+	u, then := d.of.NewUpdate(), now.Add(-timeout)
+	if s := d.of.Sets; s != nil {
+		s.endGraces(now, what, &u)
+		s.nudge(now)
+		for _, sub := range s.overdue(then) {
+			if !s.settleHeld(s.find(sub.name), &u) {
+				s.fail(sub, noAnswer(timeout), &u)
+			}
+		}
+	}
+	if n := d.of.Names; n != nil {
+		for _, sub := range n.overdue(then) {
+			if sub.answered || sub.removed {
+				n.settleCrossing(sub, &u)
+				continue
+			}
+			n.fail(sub, noAnswer(timeout), &u)
+			n.unlisted = n.unlisted || sub.toList()
+		}
+		if what != Mute {
+			n.relistResumed()
+		}
+		n.nudge(now)
+	}
+	return u
+}
+
+func (d *deltaSession) ForceAnswer() bool {
+	d.proof = d.of.Sets != nil && d.of.Sets.hasMembers() || d.of.Names != nil && d.of.Names.hasResources()
+	return d.proof
+}
+
+// versionOf returns the version under which a resource that is held is listed.
+func (d *deltaSession) versionOf(r *cache.Resource) string {
+	if r.DoNotCache() || d.proof {
+		d.proof = false
+		return "" // it is to come again, for those who came later; or to go
+	}
+	return r.Version()
+}
+
+// deltaPacker fills requests up to a limit.
+type deltaPacker struct {
+	typeURL string
+	params  cache.Params // with dynamic parameters, names go as locators
+	limit   int
+	out     []proto.Message
+
+	req    *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
+	size   int
+	filled bool // there is something in it
+	// flushed: the first request is complete.
+	flushed bool
+}
+
+func (d *deltaSession) packer(limit int, out []proto.Message) *deltaPacker {
+	c := d.of.core()
+	return &deltaPacker{typeURL: c.typeURL, params: c.params, limit: limit, out: out}
+}
+
+// must begins a request, if there is none.
+func (p *deltaPacker) must() *discoveryv3.DeltaDiscoveryRequest {
+	if p.req == nil {
+		p.req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: p.typeURL}
+		p.size = proto.Size(p.req)
+	}
+	return p.req
+}
+
+func (p *deltaPacker) flush() {
+	if p.req != nil {
+		p.out = append(p.out, p.req)
+		p.req, p.filled, p.flushed = nil, false, true
+	}
+}
+
+// room says whether the request has room for n more bytes.
+func (p *deltaPacker) room(n int) bool {
+	p.must()
+	return p.size+n <= p.limit
+}
+
+// grow makes room for n bytes, in a new request if need be.
+func (p *deltaPacker) grow(n int) *discoveryv3.DeltaDiscoveryRequest {
+	if !p.room(n) && p.filled {
+		p.flush()
+	}
+	req := p.must()
+	p.size += n
+	p.filled = true
+	return req
+}
+
+func (p *deltaPacker) subscribe(name string) {
+	if l := locator(name, p.params); l != nil {
+		req := p.grow(sizeMessage(l))
+		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, l)
+		return
+	}
+	req := p.grow(wire.SizeString(name))
+	req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
+}
+
+func (p *deltaPacker) unsubscribe(name string) {
+	if l := locator(name, p.params); l != nil {
+		req := p.grow(sizeMessage(l))
+		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, l)
+		return
+	}
+	req := p.grow(wire.SizeString(name))
+	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
+}
+
+// resubscribe subscribes to a name of which a resource is held, and lists that under the
+// name that the origin knows it by, if both go into the same request, and that is the first.
+func (p *deltaPacker) resubscribe(name, under, version string) (listed bool) {
+	size := wire.SizeString(name)
+	if l := locator(name, p.params); l != nil {
+		size = sizeMessage(l)
+	}
+	if p.flushed || !p.room(size+versionSize(under, version)) {
+		p.subscribe(name)
+		return false
+	}
+	p.list(under, version)
+	p.subscribe(name)
+	return true
+}
+
+// list puts a name with a version into initial_resource_versions.
+func (p *deltaPacker) list(name, version string) {
+	req := p.must()
+	if req.InitialResourceVersions == nil {
+		req.InitialResourceVersions = map[string]string{}
+	}
+	p.filled = true
+	if _, there := req.InitialResourceVersions[name]; !there {
+		p.size += versionSize(name, version)
+	}
+	req.InitialResourceVersions[name] = version
+}
+
+// versionSize is the length that a name and its version have in a request.
+func versionSize(name, version string) int {
+	const header = 5 // of an entry, at most
+	return header + wire.SizeString(name) + wire.SizeString(version)
+}

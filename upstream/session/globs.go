@@ -1,0 +1,124 @@
+package session
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// Globs of a control plane that does not know them, or is asked in SotW: they are
+// fed from the wildcard of their type, of which there is one subscription, however
+// many globs. TP1: "Glob", "Discovery request and responses".
+
+// KeepsApart says that names cannot share the stream. With a wildcard, a delta control plane
+// does not say which of the resources that it sends are the wildcard's, and SotW ones
+// (go-control-plane's snapshots) take `*` among names for one more name.
+func (s *Sets) KeepsApart() bool { return s.filters() || s.wildcard != nil || s.hadWildcard }
+
+// filters says that globs are fed from the wildcard.
+func (s *Sets) filters() bool { return s.sotw || s.noGlobs }
+
+// due says whether a set is requested from the control plane.
+func (s *Sets) due(c *set) bool {
+	if c.isWildcard() {
+		return c.started || s.filters() && len(s.globs) > 0
+	}
+	return c.started && !s.filters()
+}
+
+// restateGlob adds to the update what the wildcard has of a glob, or why nothing.
+func (s *Sets) restateGlob(c *set, down *cache.Error, u *cache.Update) {
+	w := s.wildcard
+	switch {
+	case w.answered:
+		u.Sets = append(u.Sets, w.restateOf(c.name, s.inWildcard(c.name), func(key string) bool { return s.globOf(key) == c }))
+	case down != nil:
+		s.fail(&c.subscription, down, u)
+	case w.failure != nil:
+		s.fail(&c.subscription, w.failure, u)
+	}
+}
+
+// send adds to an update what has become of a set: if that is the wildcard, to
+// the globs that are fed from it as well.
+func (s *Sets) send(set cache.SetUpdate, u *cache.Update) {
+	if c := s.find(set.Name); c != nil {
+		set.Partial = c.partial()
+	}
+	if set.Name != cache.Wildcard || !s.filters() || len(s.globs) == 0 {
+		u.Sets = append(u.Sets, set)
+		return
+	}
+	if s.wildcard.started {
+		u.Sets = append(u.Sets, set)
+	}
+	parts := map[string]*cache.SetUpdate{}
+	if set.Full || set.Complete || set.Err != nil {
+		for name := range s.globs {
+			part := set
+			part.Name, part.Changes = name, nil
+			parts[name] = &part
+		}
+	}
+	for _, c := range set.Changes {
+		glob := s.globOf(c.Name)
+		if glob == nil {
+			continue
+		}
+		part := parts[glob.name]
+		if part == nil {
+			part = &cache.SetUpdate{Name: glob.name, Partial: set.Partial, Origin: set.Origin, Answer: set.Answer}
+			parts[glob.name] = part
+		}
+		part.Changes = append(part.Changes, c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		u.Sets = append(u.Sets, *parts[name])
+	}
+}
+
+// reroute is for a stream of another form than the last one's, when nothing has been
+// sent on it: globs are requested by themselves now, or not any more. What is held
+// of them was of the other kind, and is sent again.
+func (s *Sets) reroute() {
+	for _, c := range s.globs {
+		s.settling.End(c)
+		s.release(c)
+		*c = set{subscription: subscription{name: c.name, started: true}}
+		c.wanted = s.due(c)
+	}
+	s.needWildcard()
+}
+
+// needWildcard begins or ends the subscription to the wildcard for the sake of the
+// globs that are fed from it.
+func (s *Sets) needWildcard() {
+	if s.wildcard == nil && s.filters() && len(s.globs) > 0 {
+		s.add(cache.Wildcard)
+	}
+	if w := s.wildcard; w != nil {
+		s.want(w)
+	}
+}
+
+// TP1: "Glob": a name is in one directory, and a glob is one directory. Clients choose
+// how many globs there are, so members are not looked for among all of the wildcard's: these
+// are kept by the glob of their directory. That is not begun before there is a glob that
+// needs it, as most types have none.
+
+// inWildcard returns the members of the wildcard that are in a glob's directory.
+func (s *Sets) inWildcard(glob string) *cache.Resources {
+	members := s.members()
+	if members.Len() == 0 {
+		return nil
+	}
+	p := &s.wildcard.parts
+	if p.byGlob == nil {
+		p.byGlob = map[string]*cache.Resources{}
+		for key, r := range members.All() {
+			p.put(key, r)
+		}
+	}
+	return p.byGlob[glob]
+}

@@ -1,0 +1,359 @@
+package session
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// A shallow parser of responses: it goes as deep as the relay has to look, and
+// skips what it does not know. Bytes that it returns are parts of the message.
+
+// Response is a DiscoveryResponse or a DeltaDiscoveryResponse. Its resources refer to the bytes that
+// it was parsed of.
+type Response struct {
+	Version   string // version_info; of delta system_version_info
+	TypeURL   string
+	Nonce     string
+	Resources []Resource
+	Removed   []Name          // delta: removed_resources and removed_resource_names
+	Errors    []ResourceError // resource_errors
+	Size      int             // of the message, in bytes
+	// Receipt is when it came. The sessions leave it alone.
+	Receipt *propagation.Receipt
+}
+
+// Name is a resource's name, or a ResourceName.
+type Name struct {
+	// Name is the name itself.
+	Name string
+	// constraints are the encoded dynamic_parameter_constraints, empty for none.
+	constraints string
+}
+
+// Resource is one element of a response's resources. A caller makes one itself only of an element
+// that it cannot decode: Raw, Name and Err.
+type Resource struct {
+	Raw  []byte // the element as it came
+	Name string // empty if it has none, or none that can be trusted
+	// unnamed says that it has nothing that can be a name: outside, or in SotW inside.
+	unnamed bool
+	Version string
+	aliases []string
+	// constraints are as in Name.
+	constraints string
+	TTL         time.Duration // 0 for none
+	doNotCache  bool
+	extra       []byte // the fields that are passed on as they are
+	// Present says that there is a resource, that is typeURL and value.
+	Present bool
+	typeURL string
+	value   []byte
+	// redirect is the URL of which value is the ResourceLocator, once it was checked
+	// that it is one in the place of another type's resource.
+	redirect string
+	// Err says why the element is no resource.
+	Err error
+	// stored is what was made of it, once somebody has wanted it.
+	stored *cache.Resource
+	// key is what it is kept under, once somebody has asked.
+	key string
+	// taste says whether the value was looked at, and verdict what clients would reject of it,
+	// nil for nothing. See taste.go.
+	taste   taste
+	verdict *taster.Verdict
+}
+
+// taste says whether a resource was looked at as clients would.
+type taste uint8
+
+const (
+	untasted taste = iota
+	// held: the stream holds the same content, so that was looked at when it came.
+	held
+	// tasted: it was looked at in this response.
+	tasted
+)
+
+// ResourceError is one element of a response's resource_errors.
+type ResourceError struct {
+	Name Name
+	Err  cache.Error
+}
+
+var errNameUTF8 = fmt.Errorf("name: %w", wire.ErrUTF8)
+
+// parseSotW parses a DiscoveryResponse. An error is of the response as a whole;
+// errors of single resources are in them.
+func parseSotW(b []byte) (*Response, error) {
+	return parseResponse(b, ParseAny, func(r *Response, f *wire.Fields) (err error) {
+		if f.Num == wire.SotWErrors {
+			err = r.AddError(f.Bytes)
+		}
+		return err
+	})
+}
+
+// parseDelta parses a DeltaDiscoveryResponse.
+func parseDelta(b []byte) (*Response, error) {
+	return parseResponse(b, parseResource, func(r *Response, f *wire.Fields) (err error) {
+		var n Name
+		switch f.Num {
+		case wire.DeltaRemoved:
+			if n.Name, err = f.Text(); err == nil {
+				r.Removed = append(r.Removed, n)
+			}
+		case wire.DeltaRemovedNames:
+			if n, err = parseName(f.Bytes); err == nil {
+				r.Removed = append(r.Removed, n)
+			}
+		case wire.DeltaErrors:
+			err = r.AddError(f.Bytes)
+		}
+		return err
+	})
+}
+
+func parseResponse(b []byte, element func(b []byte, like string) Resource, other func(*Response, *wire.Fields) error) (*Response, error) {
+	r := &Response{Size: len(b)}
+	like := "" // the type of the last resource, which most others have, too: one string for all
+	f := wire.Walk(b)
+	for f.Next() {
+		var err error
+		switch f.OnlyBytes(); f.Num {
+		case wire.ResponseVersion:
+			r.Version, err = f.Text()
+		case wire.ResponseResources:
+			if n := len(r.Resources); n > 0 && n == cap(r.Resources) {
+				r.Resources = slices.Grow(r.Resources, 1+f.Ahead(wire.ResponseResources))
+			}
+			r.Resources = append(r.Resources, element(f.Bytes, like))
+			like = r.Resources[len(r.Resources)-1].typeURL
+			yield(len(r.Resources), yieldEvery)
+		case wire.ResponseTypeURL:
+			r.TypeURL, err = f.Text()
+		case wire.ResponseNonce:
+			r.Nonce, err = f.Text()
+		default:
+			err = other(r, &f)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("field %d: %w", f.Num, err)
+		}
+	}
+	return r, f.Err
+}
+
+// parseResource parses a Resource. like is a type URL that it may have.
+func parseResource(b []byte, like string) Resource {
+	r := Resource{Raw: b}
+	var body, name, control, ttl []byte // the messages in it
+	f := wire.Walk(b)
+	var err error
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.ResourceVersion:
+			r.Version, err = f.Text()
+			continue
+		case wire.ResourceName:
+			r.Name, err = f.Text()
+			continue
+		case wire.ResourceAny:
+			body, r.Present = wire.Merge(body, f.Bytes), true
+			continue
+		case wire.ResourceAliases:
+			var alias string
+			if alias, err = f.Text(); err == nil {
+				r.aliases = append(r.aliases, alias)
+			}
+		case wire.ResourceTTL:
+			ttl = wire.Merge(ttl, f.Bytes)
+			continue
+		case wire.ResourceCacheControl:
+			control = wire.Merge(control, f.Bytes)
+		case wire.ResourceNameMessage:
+			name = wire.Merge(name, f.Bytes)
+			continue
+		}
+		r.extra = append(r.extra, f.Raw...) // its own: there may be many
+	}
+	if err == nil {
+		err = f.Err
+	}
+	if err == nil && name != nil {
+		err = r.takeName(name)
+	}
+	r.unnamed = r.Name == ""
+	if err == nil {
+		r.TTL, err = parseDuration(ttl)
+	}
+	if err == nil {
+		r.doNotCache, err = parseFlag(control, wire.CacheControlDoNotCache)
+	}
+	if err != nil {
+		// What precedes the place cannot be trusted either.
+		return Resource{Raw: b, Err: fmt.Errorf("undecodable Resource: %w", err)}
+	}
+	if r.Present {
+		r.parseAny(body, like)
+	}
+	return r
+}
+
+// takeName takes a resource_name.
+func (r *Resource) takeName(b []byte) error {
+	n, err := parseName(b)
+	if r.Name == "" {
+		r.Name = n.Name
+	}
+	r.constraints = n.constraints
+	return err
+}
+
+// ParseAny parses a resource of a SotW response. like is a type URL that it may have.
+func ParseAny(b []byte, like string) Resource {
+	r := Resource{Raw: b, Present: true}
+	if r.parseAny(b, like); r.Err != nil {
+		return r
+	}
+	if r.typeURL == xdstype.Wrapper {
+		if r = parseResource(r.value, like); r.Name != "" || !r.Present || r.Err != nil {
+			r.Raw = b
+			return r
+		}
+	}
+	r.Raw = b
+	if !xdstype.HasInnerName(r.typeURL) {
+		r.unnamed = true
+		return r
+	}
+	name, err := wire.InnerName(r.value)
+	r.unnamed = err == nil && !xdstype.IsName([]byte(name))
+	switch {
+	case err != nil:
+		r.Err = fmt.Errorf("undecodable value: %w", err)
+	case !utf8.ValidString(name):
+		r.Err = errNameUTF8
+	default:
+		r.Name = name
+	}
+	return r
+}
+
+// parseAny parses the resource itself.
+func (r *Resource) parseAny(b []byte, like string) {
+	f := wire.Walk(b)
+	var err error
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.AnyTypeURL:
+			if r.typeURL = like; string(f.Bytes) != like {
+				r.typeURL, err = f.Text()
+			}
+		case wire.AnyValue:
+			r.value = f.Bytes
+		}
+	}
+	if err == nil {
+		err = f.Err
+	}
+	if err != nil {
+		r.Err = fmt.Errorf("undecodable Any: %w", err)
+	}
+}
+
+// parseName returns what is in a ResourceName.
+func parseName(b []byte) (n Name, err error) {
+	var constraints []byte
+	f := wire.Walk(b)
+	for err == nil && f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.NameName:
+			n.Name, err = f.Text()
+		case wire.NameConstraints:
+			constraints = wire.Merge(constraints, f.Bytes)
+		}
+	}
+	if err == nil {
+		err = f.Err
+	}
+	n.constraints = string(constraints)
+	return n, err
+}
+
+// parseDuration returns what is in a Duration, 0 if that is not above 0.
+func parseDuration(b []byte) (time.Duration, error) {
+	var seconds, nanos int64
+	f := wire.Walk(b)
+	for f.Next() {
+		switch {
+		case f.Type != protowire.VarintType:
+		case f.Num == wire.DurationSeconds:
+			seconds = int64(f.Varint)
+		case f.Num == wire.DurationNanos:
+			nanos = int64(int32(f.Varint))
+		}
+	}
+	const most = math.MaxInt64/int64(time.Second) - 1
+	if seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
+		return 0, f.Err // none that a Duration may be
+	}
+	return time.Duration(min(seconds, most))*time.Second + time.Duration(nanos), f.Err
+}
+
+// parseFlag returns a bool field of a message.
+func parseFlag(b []byte, num protowire.Number) (set bool, err error) {
+	f := wire.Walk(b)
+	for f.Next() {
+		if f.Num == num && f.Type == protowire.VarintType {
+			set = f.Varint != 0
+		}
+	}
+	return set, f.Err
+}
+
+// AddError adds an element of resource_errors, which is encoded.
+func (r *Response) AddError(b []byte) error {
+	var name, detail []byte
+	f := wire.Walk(b)
+	for f.Next() {
+		switch f.OnlyBytes(); f.Num {
+		case wire.ErrorName:
+			name = wire.Merge(name, f.Bytes)
+		case wire.ErrorDetail:
+			detail = wire.Merge(detail, f.Bytes)
+		}
+	}
+	if f.Err != nil {
+		return f.Err
+	}
+	var e ResourceError
+	var err error
+	if e.Name, err = parseName(name); err != nil {
+		return err
+	}
+	f = wire.Walk(detail)
+	for f.Next() {
+		switch {
+		case f.Num == wire.StatusCode && f.Type == protowire.VarintType:
+			e.Err.Code = codes.Code(uint32(f.Varint))
+		case f.Num == wire.StatusMessage && f.Type == protowire.BytesType:
+			if e.Err.Message, err = f.Text(); err != nil {
+				return err
+			}
+		}
+	}
+	r.Errors = append(r.Errors, e)
+	return f.Err
+}

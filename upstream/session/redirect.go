@@ -1,0 +1,37 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
+)
+
+// TP1: "Server redirects": a ResourceLocator in the place of a resource says where
+// to find it. It is kept as it is; following it is somebody else's job.
+
+// parseRedirect returns the URL that a ResourceLocator says which came in the place
+// of a resource of a type. The error says why it cannot be followed.
+func parseRedirect(typeURL string, value []byte) (url string, err error) {
+	m := &xdscorev3.ResourceLocator{}
+	if err := proto.Unmarshal(value, m); err != nil {
+		return "", fmt.Errorf("is no xds.core.v3.ResourceLocator: %s", wire.ErrorText(err))
+	}
+	u, err := urn.URLFromProto(m)
+	if err != nil {
+		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
+	}
+	if err := u.CheckTarget(xdstype.Message(typeURL)); err != nil {
+		return "", fmt.Errorf("is a redirect that cannot be followed: %w", err)
+	}
+	return u.String(), nil
+}
+
+// errUnnamedRedirect says that a redirect cannot be kept under anything: there is
+// no name in it.
+var errUnnamedRedirect = errors.New("is a redirect and has no name (want it in a Resource)")

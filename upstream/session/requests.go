@@ -1,0 +1,48 @@
+package session
+
+import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
+)
+
+// What requests of both forms have in common.
+
+// answer is an ACK or NACK to be sent.
+type answer struct {
+	nonce   string
+	version string // SotW: the last accepted, this one's if this is an ACK
+	nack    string // why not; empty in an ACK
+}
+
+// size is the memory that an answer takes, about.
+func (a *answer) size() int {
+	const overhead = 64
+	return overhead + len(a.nonce) + len(a.version) + len(a.nack)
+}
+
+// errorDetail returns what makes a request a NACK. xDS: "NACK".
+func (a *answer) errorDetail() *status.Status {
+	if a.nack == "" {
+		return nil
+	}
+	return &status.Status{Code: int32(codes.InvalidArgument), Message: a.nack}
+}
+
+// locator returns a name with parameters, nil if there are none: then the name
+// alone does. xDS: TP2, resource_locators.
+func locator(name string, params cache.Params) *discoveryv3.ResourceLocator {
+	if params == nil {
+		return nil
+	}
+	return &discoveryv3.ResourceLocator{Name: name, DynamicParameters: params}
+}
+
+// sizeMessage is the length of a message in a request.
+func sizeMessage(m proto.Message) int {
+	return wire.SizeBytes(proto.Size(m))
+}

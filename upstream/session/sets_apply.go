@@ -1,0 +1,413 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// What a response changes of sets. A response is of the wildcard as a whole, if
+// there is one; of a glob are those of its resources that are in its directory.
+
+// places are the parts in which one name has its place: the wildcard's and a glob's.
+type places [2]*part
+
+// setsUpdate is what a response, or the time, changes of sets.
+type setsUpdate struct {
+	sets  *Sets
+	size  int   // how many resources it is of
+	whole *part // the wildcard's, nil if there is none
+	parts []*part
+	globs map[*set]*part
+	// failed are the globs of which an error was said.
+	failed []failedGlob
+}
+
+type failedGlob struct {
+	set *set
+	err *cache.Error
+}
+
+// apply applies a response. version is its version_info, or system_version_info.
+func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
+	s.took(now)
+	s.hidden = v.hidden
+	whole := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
+	// A response of nothing but heartbeats is not the whole state: servers send
+	// those of what has a TTL. xDS: "SotW TTL".
+	full := sotw && whole && !v.hidden && !v.onlyBeats()
+	v.list = s.resolve(v.list, full, s)
+	if whole && !sotw {
+		s.dropNameless(v)
+	}
+	s.takeVersion(v, version, func(*accepted) bool { return true })
+	u := s.NewUpdate()
+	r := s.newSetsUpdate(v, whole, full)
+	for i := range v.list {
+		yield(i, yieldEvery)
+		r.take(&v.list[i])
+	}
+	for i := range v.list {
+		yield(i, yieldEvery)
+		s.renewTTL(now, &v.list[i], s.member(v.list[i].key))
+	}
+	for _, p := range r.parts {
+		s.finish(now, p, v, sotw, &u)
+	}
+	if !whole && s.wildcard != nil && v.wildcard != nil {
+		s.fail(&s.wildcard.subscription, v.wildcard, &u)
+	}
+	for _, g := range r.failed {
+		if r.globs[g.set] == nil { // there is nothing else
+			s.fail(&g.set.subscription, g.err, &u)
+		}
+	}
+	s.now = nil
+	return u
+}
+
+// dropNameless removes a resource without a name that the first answer of a stream
+// does not have. In initial_resource_versions it cannot be listed, so that it would
+// have come again.
+func (s *Sets) dropNameless(v *accepted) {
+	const unnamed = ""
+	if s.responses != s.before+1 || v.hidden || s.members().Get(unnamed) == nil {
+		return
+	}
+	if !slices.ContainsFunc(v.list, func(o resourceUpdate) bool { return o.key == unnamed }) {
+		v.list = append(v.list, resourceUpdate{key: unnamed, gone: true})
+	}
+}
+
+// newSetsUpdate begins to apply a response, with what it says of sets as such. whole says
+// that it is of the wildcard, and full that it is all of that.
+func (s *Sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
+	r := &setsUpdate{sets: s, size: len(v.list)}
+	if whole {
+		c := s.wildcard
+		r.whole = &part{
+			set: c, held: c.members, begins: c.members == nil, full: full, certain: true, bad: v.nack != "",
+			changes: make([]cache.Change, 0, len(v.list)),
+		}
+		r.parts = append(r.parts, r.whole)
+		switch {
+		case r.whole.begins && !s.sotw:
+			s.begin(c, len(v.list))
+		case r.whole.begins, full:
+			c.replace(cache.NewResources(len(v.list)))
+		}
+		if full {
+			c.refused = nil
+		}
+	}
+	for i := range v.globs {
+		o := &v.globs[i]
+		c := s.globs[o.key]
+		switch {
+		case c == nil || !c.sent:
+			// Nobody asked.
+		case o.gone:
+			p := r.of(c)
+			s.release(c)
+			c.members, c.refused = cache.NewResources(0), nil
+			p.full, p.certain = true, p.certain || !s.wasGone(c.name)
+		case c.members == nil:
+			r.failed = append(r.failed, failedGlob{c, o.err})
+		}
+	}
+	return r
+}
+
+// begin begins to hold the members of a set, of which so many have come, with those
+// that the control plane need not send again.
+func (s *Sets) begin(c *set, members int) {
+	c.replace(cache.NewResources(max(len(c.listed), members)))
+	for key, r := range c.listed {
+		c.members.Put(key, r)
+	}
+	if c.isWildcard() {
+		c.listed = nil
+		return
+	}
+	for key, r := range s.inWildcard(c.name).All() {
+		c.members.Put(key, r)
+	}
+	for sub := range s.names.inDirectory(c.name) {
+		c.members.Put(sub.name, sub.answer.Resource)
+		s.takeOverName(sub)
+	}
+}
+
+// wasGone says that one of these names may have been given up not long ago, so that what comes
+// may have been on its way since then.
+func (s *Sets) wasGone(names ...string) bool {
+	return s.hadNames || slices.ContainsFunc(s.gone, func(gone string) bool { return slices.Contains(names, gone) })
+}
+
+// of returns the part of a glob.
+func (r *setsUpdate) of(c *set) *part {
+	p := r.globs[c]
+	if p == nil {
+		p = &part{set: c, begins: c.members == nil}
+		if r.globs == nil {
+			r.globs = map[*set]*part{}
+		}
+		r.globs[c] = p
+		r.parts = append(r.parts, p)
+		if p.begins {
+			r.sets.begin(c, r.likely())
+		}
+		p.held = c.members
+	}
+	return p
+}
+
+// likely returns how many members a glob gets that begins: all that has come, if there is
+// nothing else to which it could belong.
+func (r *setsUpdate) likely() int {
+	if r.whole == nil && len(r.sets.globs) == 1 && r.sets.names == nil {
+		return r.size
+	}
+	return 0
+}
+
+// places returns where a name has its place.
+func (r *setsUpdate) places(v *resourceUpdate) (in places) {
+	in[0] = r.whole
+	g := r.sets.globOf(v.key)
+	if g == nil || !g.sent {
+		return in
+	}
+	byName := g.listed[v.key] != nil || r.sets.names.requested(v.key)
+	// That there is nothing under a name, or that it lives, is no answer to the glob.
+	if g.members == nil && (v.gone || v.heartbeat || byName && v.err != nil) {
+		delete(g.listed, v.key)
+		return in
+	}
+	p := r.of(g)
+	if (!g.answered || g.guessed) && !p.certain && !byName && !v.gone && !v.heartbeat {
+		p.certain = !r.sets.wasGone(v.key, g.name)
+	}
+	p.bad = p.bad || v.bad
+	in[1] = p
+	return in
+}
+
+// take takes what is said of one name, and adds it to the parts that it changes.
+func (r *setsUpdate) take(v *resourceUpdate) {
+	s, in := r.sets, r.places(v)
+	if in == (places{}) {
+		return // nobody asked
+	}
+	for _, p := range in {
+		if p != nil && p.set.incomplete && p.set.members.Get(v.key) == nil {
+			p.grown = true
+		}
+	}
+	last := in.held(v.key)
+	var c cache.Change
+	var held *cache.Resource
+	switch {
+	case !v.heartbeat:
+		c, held = s.changeOf(v, last)
+		delete(s.inherited, v.key)
+	case last != nil:
+		held = last.WithTTL(v.resource.TTL)
+		c = cache.Change{Name: v.key, Resource: held, Origin: s.now}
+	default:
+		r.revive(v.key, in)
+		return
+	}
+	for _, p := range in {
+		if p != nil {
+			p.set.put(v.key, held)
+			c.Answer = p.set.takesBack(v.key, held != nil, s.answering)
+			p.changes = append(p.changes, c)
+			p.set.note(v.key, c)
+		}
+	}
+}
+
+// revive has the sets requested once more of which a member lives that has expired here.
+func (r *setsUpdate) revive(key string, in places) {
+	for _, p := range in {
+		if p == nil {
+			continue
+		}
+		if _, expired := p.set.expired[key]; expired {
+			delete(p.set.expired, key)
+			r.sets.refresh(&p.set.subscription)
+		}
+		p.set.note(key, cache.Change{})
+	}
+}
+
+// held returns what a set gave under a key before the response.
+func (in places) held(key string) *cache.Resource {
+	for _, p := range in {
+		if p == nil {
+			continue
+		}
+		if r := p.held.Get(key); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// finish adds to the update what a response has made of a set.
+func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.Update) {
+	c := p.set
+	settling := !sotw && !c.answered
+	s.grace(now, p, sotw)
+	c.noteHidden(p, v, sotw, settling)
+	switch {
+	case p.begins && c.members.Len() == 0 && p.bad:
+		// That nothing could be stored does not make the set an empty one.
+		c.replace(nil)
+		s.endGrace(c)
+		s.fail(&c.subscription, &cache.Error{
+			Code:    codes.InvalidArgument,
+			Message: "the control plane has sent nothing that can be stored: " + v.nack,
+		}, u)
+	case settling && s.goesOn(now, p, v):
+		// More of it may be to come.
+	case settling:
+		s.settle(c, p.changes, u)
+	default:
+		c.first.goesOn(now, v.size, true, s.habits)
+		if !c.answered {
+			c.members.Fit()
+		}
+		c.answered, c.guessed = true, c.guessed && !p.certain
+		origin := s.now
+		if v.nack != "" {
+			origin = s.notVersion() // the set is not what the control plane calls so
+		}
+		if p.full || len(p.changes) > 0 && !v.onlyBeats() {
+			c.origin = origin
+		}
+		if p.full || len(p.changes) > 0 || c.isWildcard() {
+			answer := s.answerFor(c, p)
+			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes, Full: p.full, Origin: origin, Answer: answer}, u)
+		}
+	}
+}
+
+// answerFor returns which answer a response is of, for one set. In SotW, the first full response is
+// the first answer. In delta, a response that comes early on the stream is of the first answers of
+// sets that were known before: of others, it can only take back what came on the stream.
+func (s *Sets) answerFor(c *set, p *part) cache.Answer {
+	switch {
+	case s.sotw && p.full && !c.stated:
+		c.stated = true
+		return cache.FirstAnswer
+	case !s.sotw && c.resumed:
+		return s.answering
+	}
+	return cache.LaterAnswer
+}
+
+// takesBack returns cache.LaterAnswer if a member is removed that came on the present stream: then it is
+// not of the first answer. It takes note of what comes.
+func (c *set) takesBack(key string, is bool, a cache.Answer) cache.Answer {
+	switch _, came := c.came[key]; {
+	case !c.resumed || a != cache.FirstAnswer:
+		c.came = nil
+	case !is && came:
+		return cache.LaterAnswer
+	case is && len(c.came) < maxCame:
+		if c.came == nil {
+			c.came = map[string]struct{}{}
+		}
+		c.came[strings.Clone(key)] = struct{}{}
+	}
+	return cache.NoAnswer
+}
+
+// settle makes what has come of a set the whole of it. news are what came last, of
+// which errors are sent, and removals of what clients may hold.
+func (s *Sets) settle(c *set, news []cache.Change, u *cache.Update) {
+	s.settling.End(c)
+	c.listed = nil
+	c.answered = true
+	c.members.Fit()
+	c.origin = s.versionOf()
+	all := c.restate()
+	held := all.Changes
+	for _, change := range news {
+		if change.Resource == nil && change.Gone && c.incomplete {
+			all.Changes = append(all.Changes, change)
+		}
+		if change.Resource != nil || change.Err == nil || change.Gone {
+			continue
+		}
+		i, found := slices.BinarySearchFunc(held, change.Name, func(h cache.Change, name string) int {
+			return strings.Compare(h.Name, name)
+		})
+		if found {
+			held[i].Err = change.Err // it could not be had anew
+		} else {
+			all.Changes = append(all.Changes, change)
+		}
+	}
+	s.send(all, u)
+}
+
+// settleHeld makes what the wildcard and the names have, if there is anything, the members of
+// a glob that the control plane does not answer: all that is in it may have been listed, and
+// then there is nothing to send. That there is nothing else is not known. What was recalled is
+// nothing that the control plane has sent.
+func (s *Sets) settleHeld(c *set, u *cache.Update) bool {
+	if c.isWildcard() || c.members != nil || c.recalled {
+		return false
+	}
+	s.begin(c, 0)
+	if c.members.Len() == 0 {
+		c.replace(nil)
+		return false
+	}
+	c.guessed = true
+	s.settle(c, nil, u)
+	return true
+}
+
+// expire removes what was not renewed in time, and settles sets. xDS: "TTL". What is not
+// renewed in time is gone, whether or not there is a stream: that is what a TTL is for.
+func (s *Sets) expire(now time.Time) cache.Update {
+	u := s.NewUpdate()
+	r := &setsUpdate{sets: s}
+	if m := s.members(); m != nil {
+		r.whole = &part{set: s.wildcard, held: m}
+		r.parts = append(r.parts, r.whole)
+	}
+	for _, key := range s.expiries.Due(now) {
+		for c := range s.of(key) {
+			if c.members.Get(key) != nil {
+				if c.expired == nil {
+					c.expired = map[string]struct{}{}
+				}
+				c.expired[key] = struct{}{}
+			}
+		}
+		v := s.expireVariant(key, s)
+		r.take(&v)
+		s.shown = "" // on a new stream it is to be sent again
+	}
+	settled := s.settling.Due(now)
+	for _, c := range settled {
+		c.first.goesOn(now, 0, true, s.habits)
+		s.settle(c, nil, &u)
+	}
+	for _, p := range r.parts {
+		if c := p.set; c.answered && len(p.changes) > 0 && !slices.Contains(settled, c) {
+			c.origin = nil // it is not what the control plane calls so
+			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes}, &u)
+		}
+	}
+	return u
+}

@@ -1,0 +1,300 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
+	"github.com/xds-relay/xds-relay/urn"
+)
+
+// TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
+//
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again] [answers]
+//	                                                a client, with a stream open;
+//	                                                it does not ask for globs; what becomes of
+//	                                                resources that clients would reject; it is
+//	                                                one more of the same control plane; which
+//	                                                answers updates of sets are of is shown
+//	resend                                          all that is held is sent to the cache once more
+//	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
+//	                                                sends nothing yet
+//	again NAME...                                   a name that is held is to be
+//	                                                asked for again
+//	adopt NAME...                                   the first client requests what was prefetched
+//	resume NAME...                                  a client holds it from an earlier
+//	                                                stream
+//	recall NAME@VERSION...                          what the relay had before it was started, by
+//	                                                name or as a member of a set
+//	send                                            what is to be sent
+//	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
+//	    that size is as if there were more, of many small resources; one line per resource, NAME followed by any of
+//	        v1         its version
+//	        "text"     something in it; fill=N that is so long
+//	        ttl        that it has a TTL of a minute; ttl=2m of two
+//	        nocache    that it is not to be cached
+//	        match=K:V  a variant for who asks with that parameter
+//	        alias=NAME another name
+//	        bodiless   no resource in it
+//	        wrapped    SotW: in a Resource
+//	        unnamed    which leaves the name to what is in it
+//	        type=T     of another type
+//	        redirect=URL  a ResourceLocator in its place
+//	        garbage    its value is no message
+//	        misfit     its value is a message, but not of its type
+//	        good       a Cluster that every client takes; for-grpc, for-envoy: that only those take
+//	        undecodable, unspeakable   its Any is no message, its name not UTF-8
+//	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
+//	versions                                        what is held, name@version of the
+//	                                                control plane
+//	after DURATION                                  time passes
+//	lost                                            the stream ends
+//	unreachable REASON                              and there is no other
+//	open [form=delta|sotw]                          a new stream
+//
+// What is sent to the control plane is printed as `send`, what the cache
+// gets as `update`.
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, ".txt") {
+			return
+		}
+		p := &player{}
+		datadriven.RunTest(t, path, p.play)
+	})
+}
+
+type player struct {
+	sessiontest.Transcript
+	habits  *Habits
+	form    Form
+	limit   int
+	scope   cache.Scope
+	noGlobs bool
+	check   taster.Mode
+	of      *Topics // nil until something is subscribed to
+	session Session
+	now     time.Time
+	down    *cache.Error
+	had     []*cache.Resource // before the relay was started
+	// answered says that the control plane has answered on this stream.
+	answered bool
+}
+
+func (p *player) play(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	p.Out.Reset()
+	quiet := d.HasArg("quietly")
+	d.CmdArgs = slices.DeleteFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == "quietly" })
+	var u cache.Update
+	if p.of != nil {
+		u = p.of.NewUpdate()
+	}
+	switch d.Cmd {
+	case "client":
+		*p = player{now: time.Unix(0, 0), limit: 1 << 20, habits: p.habits}
+		d.ScanArgs(t, "type", &p.Type)
+		d.MaybeScanArgs(t, "limit", &p.limit)
+		params := ""
+		d.MaybeScanArgs(t, "params", &params)
+		p.scope = cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
+		p.noGlobs, p.Answers = d.HasArg("noglobs"), d.HasArg("answers")
+		check := "warn"
+		d.MaybeScanArgs(t, "check", &check)
+		p.check = map[string]taster.Mode{"warn": taster.Warn, "refuse": taster.Refuse, "off": taster.Off}[check]
+		if !d.HasArg("again") {
+			p.habits = new(Habits)
+		}
+		p.open(t, d)
+		return ""
+	case "subscribe":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.start(t, d, name, &u)
+		}
+	case "again":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.of.Again(name, p.down, &u)
+		}
+	case "resume":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.of.Resume(name, p.now)
+		}
+	case "adopt":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.of.Adopt(name, p.now, p.down, &u)
+		}
+	case "recall":
+		for _, text := range sessiontest.NamesIn(d) {
+			name, version, _ := strings.Cut(text, "@")
+			p.had = append(p.had, cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURLs[p.Type]}))
+		}
+		return ""
+	case "unsubscribe":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.of.Stop(name)
+		}
+	case "resend":
+		u = p.of.Resend()
+	case "send":
+	case "response":
+		var nack string
+		r, err := p.form.Parse(p.Response(t, d, p.form == Delta))
+		if err != nil {
+			return "the stream ends: " + err.Error()
+		}
+		d.MaybeScanArgs(t, "size", &r.Size)
+		if r.TypeURL != typeURLs[p.Type] || p.session == nil || !p.session.Begun() {
+			p.answer()
+			return "ignored: not asked for"
+		}
+		p.answer()
+		if u, nack = p.session.Response(p.now, r); nack != "" && quiet {
+			fmt.Fprintln(&p.Out, "rejected")
+		}
+	case "versions":
+		return p.versions()
+	case "after":
+		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.now = p.now.Add(wait)
+	case "lost", "unreachable":
+		p.session = nil
+		if p.of == nil {
+			break
+		}
+		p.of.Lost()
+		if d.Cmd == "unreachable" {
+			p.down = &cache.Error{Code: codes.Unavailable, Message: d.CmdArgs[0].Key}
+			p.of.Failed(p.down, &u)
+		}
+	case "open":
+		p.open(t, d)
+	default:
+		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
+	}
+	if p.of == nil {
+		return ""
+	}
+	p.Print(u)
+	for _, name := range p.of.TakeWarnings() {
+		fmt.Fprintf(&p.Out, "warning: several variants of %s\n", name)
+	}
+	p.Print(p.of.Expire(p.now))
+	if p.session != nil && !quiet {
+		if p.of.NeedStream(p.session.Begun()) {
+			return p.Out.String() + "a new stream is needed"
+		}
+		p.Print(p.session.Conclude(p.now, DefaultResponseTimeout, silenceAfter(p.answered)))
+		if p.form == Delta && !p.session.Begun() {
+			p.of.Recall(p.recall)
+		}
+		for _, m := range p.session.Requests(p.now, p.limit) {
+			if n := proto.Size(m); n > p.limit {
+				fmt.Fprintf(&p.Out, "%d bytes: ", n)
+			}
+			p.Send(m)
+		}
+		if p.of.NeedStream(p.session.Begun()) {
+			p.Out.WriteString("a new stream is needed\n")
+		}
+		refusals, _ := p.of.TakeRefusals()
+		p.Print(refusals)
+		if what := p.session.Unfit(); what != "" {
+			fmt.Fprintf(&p.Out, "unfit: %s\n", what)
+		}
+	}
+	return p.Out.String()
+}
+
+// recall yields what the relay had of a topic.
+func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
+	for _, r := range p.had {
+		if glob, _ := urn.GlobOf(r.Name()); k.Name == r.Name() || k.Name == cache.Wildcard || k.Name == glob {
+			yield(r.Name(), r)
+		}
+	}
+}
+
+// start subscribes to a name or a set.
+func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cache.Update) {
+	t.Helper()
+	began := p.of == nil
+	if began || p.of.Kind(name) == nil {
+		p.of = withKind(p.of, p.scope, typeURLs[p.Type], name)
+		if s := p.of.Sets; s != nil {
+			s.noGlobs, s.habits = p.noGlobs, p.habits
+		}
+		for k := range p.of.each {
+			k.common().check = p.check
+		}
+	}
+	if began {
+		*u = p.of.NewUpdate()
+		p.session = p.form.Begin(p.of)
+	}
+	if p.of.Both() && (name == cache.Wildcard || p.form != Delta || p.of.Sets.KeepsApart()) {
+		t.Fatalf("%s: names do not share a stream with a wildcard", d.Pos)
+	}
+	p.of.Start(name, p.down, u)
+}
+
+func (p *player) open(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	if d.HasArg("form") {
+		var name string
+		d.ScanArgs(t, "form", &name)
+		p.form = map[string]Form{"delta": Delta, "sotw": SotW}[name]
+	}
+	p.down, p.answered = nil, false
+	if p.of != nil {
+		p.session = p.form.Begin(p.of)
+	}
+}
+
+// answer notes that the control plane has answered something on the stream.
+func (p *player) answer() {
+	if !p.answered {
+		p.answered = true
+		if p.of != nil {
+			p.of.WaitAgain(p.now)
+		}
+	}
+}
+
+// silenceAfter is what is known of a control plane that is silent, which has answered
+// something on the stream, or has not.
+func silenceAfter(answered bool) Silence {
+	if answered {
+		return Selective
+	}
+	return Mute
+}
+
+// versions prints the version of everything that is held.
+func (p *player) versions() string {
+	var out []string
+	for k := range p.of.each {
+		for sub := range k.all() {
+			origin, holds := sub.answer.Origin, sub.answer.Resource != nil
+			if IsSet(sub.name) {
+				origin, holds = p.of.Sets.find(sub.name).origin, true
+			}
+			if sub.answered && holds {
+				out = append(out, sub.name+"@"+origin.Latest())
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
