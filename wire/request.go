@@ -128,6 +128,13 @@ func (f *RequestFields) Outline(request []byte) (o Outline) {
 // the length of the field, tag included. It is 0 if the first field is of another type or
 // cannot be read, and at the end.
 func NextBytes(message []byte) (num protowire.Number, value []byte, n int) {
+	// Names mostly have a tag and a length of one byte each.
+	if len(message) >= 2 && message[0] < 1<<7 && message[1] < 1<<7 {
+		num, typ := protowire.DecodeTag(uint64(message[0]))
+		if end := 2 + int(message[1]); typ == protowire.BytesType && num > 0 && end <= len(message) {
+			return num, message[2:end:end], end
+		}
+	}
 	num, typ, n := protowire.ConsumeTag(message)
 	if n < 0 || typ != protowire.BytesType {
 		return 0, nil, 0

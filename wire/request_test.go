@@ -1,11 +1,14 @@
 package wire
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -111,6 +114,38 @@ func TestOutlineOfARequest(t *testing.T) {
 		}
 		if got, want := DeltaRequest.Outline(tt.request).Cost, DeltaRequest.Cost(tt.request, NodeLimits{}); got != want {
 			t.Errorf("%s: costs %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// A field of any number and length is read as protobuf does, and nothing of one that is not whole.
+func TestNextBytesReadsAsProtobuf(t *testing.T) {
+	for _, num := range []protowire.Number{1, 15, 16, 2047, 2048} {
+		for _, size := range []int{0, 1, 127, 128, 16384} {
+			value := bytes.Repeat([]byte{7}, size)
+			field := protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), value)
+			gotNum, got, n := NextBytes(append(slices.Clone(field), 1, 2, 3))
+			if gotNum != num || !bytes.Equal(got, value) || n != len(field) {
+				t.Errorf("field %d of %d bytes: got field %d of %d bytes, %d in all", num, size, gotNum, len(got), n)
+			}
+			if size > 0 {
+				if _, _, n := NextBytes(field[:len(field)-1]); n != 0 {
+					t.Errorf("field %d of %d bytes without its last byte: read %d bytes", num, size, n)
+				}
+			}
+		}
+	}
+	for name, message := range map[string][]byte{
+		"empty":           {},
+		"a tag alone":     {0x0a},
+		"a field 0":       {0x02, 0x00},
+		"a varint":        {0x08, 0x01},
+		"a group":         {0x0b, 0x0c},
+		"an endless tag":  bytes.Repeat([]byte{0xff}, 12),
+		"a length beyond": {0x0a, 0x05, 1, 2},
+	} {
+		if num, value, n := NextBytes(message); num != 0 || value != nil || n != 0 {
+			t.Errorf("%s: got field %d, %d bytes, %d in all", name, num, len(value), n)
 		}
 	}
 }

@@ -225,7 +225,7 @@ func (d *Delta) AwaitsACK() bool { return false }
 // Additions returns the next response of what is new or changed, nil if there is
 // none. Removals are in the last one.
 func (d *Delta) Additions(may RemovalRule) *Response {
-	r := &Response{TypeURL: d.typeURL, tracks: d.Host.OnNew()}
+	r := d.newResponse()
 	d.named.shared.sendNews(r)
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
@@ -256,7 +256,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 
 // Removals returns a response with what is gone, nil if nothing is.
 func (d *Delta) Removals(may RemovalRule) *Response {
-	r := &Response{TypeURL: d.typeURL, tracks: d.Host.OnNew()}
+	r := d.newResponse()
 	d.sendRemovals(r, may)
 	if r.empty() {
 		return nil

@@ -70,8 +70,9 @@ type Response struct {
 	Changed []*cache.Resource
 	// News are all resources in it that are, if the client is on the new side of a rollout: see
 	// Host.OnNew.
-	News   []*cache.Resource
-	tracks bool
+	News []*cache.Resource
+	// tracks and clusters say whether News and Changed are wanted.
+	tracks, clusters bool
 	// brings are the changes that the client has with the response.
 	brings *propagation.List
 	// delivery is that of what it brings, once it is to be sent.
@@ -94,13 +95,18 @@ func (p *lastPart) Ref() { p.delivery.Hold() }
 // Free implements mem.Buffer.
 func (p *lastPart) Free() { p.delivery.Done() }
 
+// newResponse returns one without resources.
+func (s *subscriptions) newResponse() *Response {
+	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), clusters: xdstype.Of(s.typeURL) == xdstype.Cluster}
+}
+
 // noteChanged notes that resources in the response are new or changed to the
 // client.
 func (r *Response) noteChanged(res ...*cache.Resource) {
 	if r.tracks {
 		r.News = append(r.News, res...)
 	}
-	if xdstype.Of(r.TypeURL) == xdstype.Cluster {
+	if r.clusters {
 		r.Changed = append(r.Changed, res...)
 	}
 }

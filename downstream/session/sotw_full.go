@@ -25,7 +25,7 @@ func (s *SotW) fullState(all bool) *Response {
 		return nil
 	}
 	s.leftIn = s.withheld
-	r := &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew()}
+	r := s.newResponse()
 	r.expect(s.named.len())
 	var version string
 	var same, missing commonVersion

@@ -105,7 +105,7 @@ func (s *SotW) heartbeats() *Response {
 // changes returns a response with what is new or changed among the names: for
 // types of which a response need not be the full state.
 func (s *SotW) changes(all bool) *Response {
-	r := &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew()}
+	r := s.newResponse()
 	s.named.shared.sendNews(r)
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
