@@ -37,7 +37,7 @@ func BenchmarkTaste(b *testing.B) {
 	b.Run("bad", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			tally.Failed("p", of.url, "c", of.Taste(bad))
+			tally.Failed("p", of.url, "c", of.Taste(bad), 0)
 		}
 	})
 }

@@ -3,7 +3,7 @@ package taster
 import (
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -43,8 +43,14 @@ func (rs rules[M]) check(t *tasting, m M) *violation {
 // violation is a rule that a resource breaks.
 type violation struct {
 	id, grfc, want string
-	path           []string // from the inside to the outside
-	undecodable    anyKey   // the Any that cannot be decoded, nil if that is not what it is
+	path           []step // from the inside to the outside
+	undecodable    anyKey // the Any that cannot be decoded, nil if that is not what it is
+}
+
+// step is a field on the way to a message, and which element of it, -1 if it is no list.
+type step struct {
+	field string
+	index int
 }
 
 // broken returns a violation, or nil if it is one of those that [Type.Findings] has already.
@@ -59,7 +65,7 @@ func (t *tasting) broken(v *violation) *violation {
 // in adds where the message is that breaks the rule. It may be called on nil.
 func (v *violation) in(field string) *violation {
 	if v != nil {
-		v.path = append(v.path, field)
+		v.path = append(v.path, step{field, -1})
 	}
 	return v
 }
@@ -67,18 +73,32 @@ func (v *violation) in(field string) *violation {
 // at is in for an element of a list.
 func (v *violation) at(field string, index int) *violation {
 	if v != nil {
-		v.path = append(v.path, fmt.Sprintf("%s[%d]", field, index))
+		v.path = append(v.path, step{field, index})
 	}
 	return v
 }
 
-// where returns the path of the message, empty for the resource. It is called once.
+// where returns the path of the message, empty for the resource.
 func (v *violation) where() string {
-	slices.Reverse(v.path)
-	return strings.Join(v.path, ".")
+	var path []byte
+	for _, s := range slices.Backward(v.path) {
+		if len(path) > 0 {
+			path = append(path, '.')
+		}
+		path = append(path, s.field...)
+		if s.index >= 0 {
+			path = append(strconv.AppendInt(append(path, '['), int64(s.index), 10), ']')
+		}
+	}
+	return string(path)
 }
 
-// String says which rule is broken, and where. It is called once.
+// same reports whether two violations, of different resources, have the same words. Both may be nil.
+func (v *violation) same(w *violation) bool {
+	return v != nil && w != nil && v.want == w.want && v.grfc == w.grfc && slices.Equal(v.path, w.path)
+}
+
+// String says which rule is broken, and where.
 func (v *violation) String() string {
 	where := v.where()
 	if where != "" {

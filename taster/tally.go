@@ -35,7 +35,9 @@ type Tally struct {
 	// its reason: that of the latest failure.
 	logged map[kind]bool
 	latest kind
-	lines  loglines.Lines
+	// latestVerdict is a verdict of that kind.
+	latestVerdict *Verdict
+	lines         loglines.Lines
 }
 
 const (
@@ -92,30 +94,36 @@ func (t *Tally) Mode() Mode {
 	return t.mode
 }
 
-// Failed notes that a resource failed. It may be called on nil.
-func (t *Tally) Failed(partition, typeURL, name string, v *Verdict) {
+// Failed notes that a resource failed, and that so many others follow at once that failed too. It may be called
+// on nil.
+func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) {
 	if t == nil {
 		return
 	}
-	id := subjectOf(partition, typeURL, name)
-	f := Failure{Partition: id.partition, TypeURL: id.typeURL, Name: id.name, Refused: t.mode.Refuses(v), Reason: v.Reason(), At: time.Now()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	refused := t.mode.Refuses(v)
+	label := xdstype.Label(typeURL)
 	for _, by := range v.by() {
-		t.counts[Count{Type: xdstype.Label(typeURL), By: by, Refused: f.Refused}]++
+		t.counts[Count{Type: label, By: by, Refused: refused}]++
 	}
-	if f.Refused {
+	if refused {
 		t.refused++
 	} else {
 		t.warned++
 	}
+	if others >= mostFailures && t.isLatest(typeURL, v) && !t.log.Enabled(context.Background(), slog.LevelDebug) {
+		return // it would not be among the last, and needs no line
+	}
+	id := subjectOf(partition, typeURL, name)
+	f := Failure{Partition: id.partition, TypeURL: id.typeURL, Name: id.name, Refused: refused, Reason: v.Reason(), At: time.Now()}
 	last, _ := t.failures.Peek(id)
 	t.failures.Add(id, f)
 	t.kept.Store(int32(t.failures.Len()))
 	log, level := t.log, slog.LevelDebug
 	if is := (kind{f.TypeURL, f.Reason}); last.Reason != f.Reason && is != t.latest {
 		if of := (kind{f.TypeURL, withoutDigits(f.Reason)}); t.logged[of] {
-			t.latest = is
+			t.latest, t.latestVerdict = is, v
 		} else {
 			log, level = t.line(of)
 		}
@@ -125,6 +133,11 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict) {
 	}
 	log.Log(context.Background(), level, "clients would reject a resource",
 		"partition", f.Partition, "type_url", f.TypeURL, "name", f.Name, "refused", f.Refused, "reason", f.Reason)
+}
+
+// isLatest reports whether a verdict is known to be that of the latest kind. The caller holds mu.
+func (t *Tally) isLatest(typeURL string, v *Verdict) bool {
+	return v == t.latestVerdict && typeURL == t.latest.typeURL
 }
 
 // line returns the logger and the level of a line of a kind of which there was none at warn: warn, if there is

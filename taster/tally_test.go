@@ -20,9 +20,9 @@ var bad = &Verdict{Envoy: "Cluster.X: it is bad", GRPC: "in a[1], it requires th
 
 func TestTallyCountsByTypeAndFamily(t *testing.T) {
 	tally, _ := tallyOf(Warn)
-	tally.Failed("p", xdstype.ClusterV3, "a", bad)
-	tally.Failed("p", xdstype.ClusterV3, "b", &Verdict{Unreadable: "is none"})
-	tally.Failed("p", xdstype.Prefix+"acme.Widget", "c", &Verdict{Envoy: "y"})
+	tally.Failed("p", xdstype.ClusterV3, "a", bad, 0)
+	tally.Failed("p", xdstype.ClusterV3, "b", &Verdict{Unreadable: "is none"}, 0)
+	tally.Failed("p", xdstype.Prefix+"acme.Widget", "c", &Verdict{Envoy: "y"}, 0)
 	counts := tally.Counts()
 	for c, want := range map[Count]uint64{
 		{"envoy.config.cluster.v3.Cluster", "envoy", false}: 1, {"envoy.config.cluster.v3.Cluster", "grpc", false}: 1,
@@ -41,12 +41,12 @@ func TestTallyCountsByTypeAndFamily(t *testing.T) {
 func TestTallyShowsTheLastFailures(t *testing.T) {
 	tally, _ := tallyOf(Refuse)
 	for i := range mostFailures + 50 {
-		tally.Failed("p", xdstype.ClusterV3, fmt.Sprint("c", i), bad)
+		tally.Failed("p", xdstype.ClusterV3, fmt.Sprint("c", i), bad, 0)
 	}
 	tally.Passed("p", xdstype.ClusterV3, "c149")
 	tally.Passed("p", xdstype.ClusterV3, "another")
 	tally.Passed("another", xdstype.ClusterV3, "c148")
-	tally.Failed("p", xdstype.ClusterV3, "c60", bad)
+	tally.Failed("p", xdstype.ClusterV3, "c60", bad, 0)
 	all := tally.Failures()
 	if len(all) != mostFailures-1 || all[0].Name != "c60" || all[1].Name != "c148" || all[len(all)-1].Name != "c50" {
 		t.Errorf("%d failures, from %+v to %+v", len(all), all[0], all[len(all)-1])
@@ -56,18 +56,52 @@ func TestTallyShowsTheLastFailures(t *testing.T) {
 	}
 }
 
+// Of the failures of one large response all are counted, and the last ones shown; what is new among the others
+// has its line.
+func TestTallyCountsWhatItDoesNotShow(t *testing.T) {
+	tally, logs := tallyOf(Warn)
+	const all = 5 * mostFailures
+	another := &Verdict{GRPC: "it requires that y (gRFC A2)"}
+	for i := range all {
+		v := bad
+		if i == all/2 {
+			v = another
+		}
+		tally.Failed("p", xdstype.ClusterV3, fmt.Sprint("c", i), v, all-1-i)
+	}
+	if _, warned := tally.Totals(); warned != all {
+		t.Errorf("%d warned, want %d", warned, all)
+	}
+	if n := tally.Counts()[Count{"envoy.config.cluster.v3.Cluster", "grpc", false}]; n != all {
+		t.Errorf("%d are counted, want %d", n, all)
+	}
+	for i, f := range tally.Failures() {
+		if want := fmt.Sprint("c", all-1-i); f.Name != want {
+			t.Fatalf("failure %d is %s, want %s", i, f.Name, want)
+		}
+	}
+	if n := len(tally.Failures()); n != mostFailures {
+		t.Errorf("%d failures are shown, want %d", n, mostFailures)
+	}
+	for _, reason := range []string{bad.GRPC, another.GRPC} {
+		if n := strings.Count(logs.String(), reason); n != 1 {
+			t.Errorf("%d lines of %q, want 1", n, reason)
+		}
+	}
+}
+
 // One line for each kind of failure, not for each resource; and few for kinds without end.
 func TestTallyLogsFewLines(t *testing.T) {
 	tally, logs := tallyOf(Warn)
 	long := strings.Repeat("n", 10<<10)
 	for i := range 1000 {
-		tally.Failed(long, xdstype.ClusterV3, fmt.Sprint("c", i, long), &Verdict{GRPC: fmt.Sprintf("in a[%d], it requires that x (gRFC A1)", i)})
+		tally.Failed(long, xdstype.ClusterV3, fmt.Sprint("c", i, long), &Verdict{GRPC: fmt.Sprintf("in a[%d], it requires that x (gRFC A1)", i)}, 0)
 	}
 	if n := strings.Count(logs.String(), "\n"); n != 1 {
 		t.Errorf("%d lines, want 1", n)
 	}
 	for i := range 1000 {
-		tally.Failed("p", xdstype.ClusterV3, "c", &Verdict{Envoy: strings.Repeat("y", i)})
+		tally.Failed("p", xdstype.ClusterV3, "c", &Verdict{Envoy: strings.Repeat("y", i)}, 0)
 	}
 	if n := strings.Count(logs.String(), "\n"); n != loglines.AtOnce {
 		t.Errorf("%d lines, want %d", n, loglines.AtOnce)
@@ -82,7 +116,7 @@ func TestTallyLogsFewLines(t *testing.T) {
 // Without a tally nothing is noted, and the mode is the default.
 func TestNoTally(t *testing.T) {
 	var none *Tally
-	none.Failed("", "", "", bad)
+	none.Failed("", "", "", bad, 0)
 	none.Passed("", "", "")
 	if none.Mode() != Warn {
 		t.Error("the mode is not the default")

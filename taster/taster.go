@@ -38,7 +38,8 @@ func (m Mode) Taste(t Type, value []byte) *Verdict {
 	return t.Taste(value)
 }
 
-// Verdict is what clients would reject of a resource. It quotes none of its values.
+// Verdict is what clients would reject of a resource. It quotes none of its values. Resources may share one,
+// so nobody changes it.
 type Verdict struct {
 	// Unreadable is why no client can read the resource, empty if some can.
 	Unreadable string
@@ -164,12 +165,18 @@ func (k *known) judge(t *tasting) *Verdict {
 	if envoy == nil && grpc == nil {
 		return nil
 	}
+	if envoy == nil && grpc.same(t.last) {
+		return t.lastVerdict
+	}
 	v := &Verdict{}
 	if envoy != nil {
 		v.Envoy = envoy.text
 	}
 	if grpc != nil {
 		v.GRPC = grpc.String()
+	}
+	if envoy == nil && grpc.undecodable == nil {
+		t.last, t.lastVerdict = grpc, v
 	}
 	if envoy != nil && envoy.undecodable && grpc != nil && grpc.undecodable != nil {
 		v.Unreadable = fmt.Sprintf("has a message in it that no client can read: %s", envoy.text)
@@ -184,6 +191,10 @@ type tasting struct {
 	message proto.Message // what the value is
 	// opened are the Anys that were decoded: both families look at some.
 	opened map[anyKey]opened
+	// last is what gRPC alone rejected last, of another resource, and lastVerdict that verdict: resources that were
+	// made for Envoy mostly break the same rule, and share it.
+	last        *violation
+	lastVerdict *Verdict
 	// regexps is how many bytes of regular expressions are yet parsed, and matches how many
 	// matches of filter chains are yet compared.
 	regexps, matches int

@@ -379,7 +379,16 @@ func (p *pollStream) nothingNew(req *discoveryv3.DiscoveryRequest, question int)
 type frame struct {
 	buf  mem.Buffer
 	poll *polled // nil unless it is that
+	// parsed is the response in buf, once it is parsed.
+	parsed *session.Response
 }
+
+// idleResponses has *session.Response that are free. Their lists have room for as many resources as
+// control planes send in one response, which otherwise is garbage for each response.
+var idleResponses = sync.Pool{New: func() any { return &session.Response{} }}
+
+// mostIdleResources is how many resources a response may have had that is kept for others.
+const mostIdleResources = 1 << 16
 
 // parse returns the response, nil if a poll has brought nothing new.
 func (f *frame) parse(form *form) (*session.Response, error) {
@@ -387,15 +396,20 @@ func (f *frame) parse(form *form) (*session.Response, error) {
 		return f.poll.response, nil
 	}
 	b := f.buf.ReadOnlyData()
-	r, err := form.spoken.Parse(b)
-	if err != nil {
+	f.parsed = idleResponses.Get().(*session.Response)
+	if err := form.spoken.ParseInto(f.parsed, b); err != nil {
 		return nil, fmt.Errorf("response of %d bytes cannot be decoded: %w", len(b), err)
 	}
-	return r, nil
+	return f.parsed, nil
 }
 
-// free gives the bytes back: nothing may refer to them any more.
+// free gives the bytes and the response back: nothing may refer to them any more.
 func (f *frame) free() {
+	if f.parsed != nil && len(f.parsed.Resources) <= mostIdleResources {
+		f.parsed.Clear()
+		idleResponses.Put(f.parsed)
+	}
+	f.parsed = nil
 	if f.buf != nil {
 		f.buf.Free()
 		f.buf = nil

@@ -34,9 +34,11 @@ func (s *Stream) markHeld(r *session.Response) (requested bool) {
 // response was taken.
 func (s *Stream) report(r *session.Response) {
 	tally := s.opts.Tally
+	_, failed := r.Checked()
 	for name, found := range r.Findings {
 		if found != nil {
-			tally.Failed(s.scope.Partition, r.TypeURL, name, found)
+			failed--
+			tally.Failed(s.scope.Partition, r.TypeURL, name, found, failed)
 		} else {
 			tally.Passed(s.scope.Partition, r.TypeURL, name)
 		}

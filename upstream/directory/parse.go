@@ -289,7 +289,7 @@ func (r *reader) taste(name string, content *anypb.Any) error {
 		r.tally.Passed("", content.TypeUrl, name)
 		return nil
 	}
-	r.tally.Failed("", content.TypeUrl, name, verdict)
+	r.tally.Failed("", content.TypeUrl, name, verdict, 0)
 	if !check.Refuses(verdict) {
 		return nil
 	}

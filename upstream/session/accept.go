@@ -64,10 +64,10 @@ var errNameless = errors.New("has no name")
 // resources that clients would reject.
 func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted {
 	v := accepted{
-		list: make([]resourceUpdate, 0, len(r.Resources)+len(r.Removed)+len(r.Errors)),
+		list: slices.Grow(r.updates[:0], len(r.Resources)+len(r.Removed)+len(r.Errors)),
 		size: r.Size,
 	}
-	index := make(map[Name]int, cap(v.list)) // in v.list, by key
+	index := make(map[Name]int, len(r.Resources)+len(r.Removed)+len(r.Errors)) // in v.list, by key
 	var nack reasons
 	nameless := r.nameless(wildcard)
 	for i := range r.Resources {
@@ -173,6 +173,7 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 		}
 	}
 	v.nack = nack.String()
+	r.updates = v.list
 	return v
 }
 

@@ -228,6 +228,7 @@ func (m *aliasModel) deliver(t *rapid.T, n int) {
 		}
 		m.under = m.under[1:]
 		u, nack := m.session.Response(m.now, r)
+		r.Clear() // nothing may refer to it any more
 		if nack != "" {
 			t.Fatal(nack)
 		}

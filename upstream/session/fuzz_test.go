@@ -181,6 +181,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 	var nack string
 	*u, nack = p.session.Response(p.now, r)
 	p.nonces = append(p.nonces, r.Nonce)
+	r.Clear() // nothing may refer to it any more
 	if len(nack) > 4*maxMessage {
 		p.t.Fatalf("a NACK of %d bytes", len(nack))
 	}

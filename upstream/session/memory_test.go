@@ -51,7 +51,7 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 				rounded += cap(append([]byte(nil), msg[had:]...)) // as the allocator has it
 			}
 		}
-		r, err := parseDelta(msg)
+		r, err := Delta.Parse(msg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,6 +74,7 @@ func (c *modelClient) Response(now time.Time, b []byte) (u cache.Update, nack st
 		return u, "", err
 	}
 	u, nack = c.session.Response(now, r)
+	r.Clear() // nothing may refer to it any more
 	return u, nack, nil
 }
 

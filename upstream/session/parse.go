@@ -32,6 +32,22 @@ type Response struct {
 	Size      int             // of the message, in bytes
 	// Receipt is when it came. The sessions leave it alone.
 	Receipt *propagation.Receipt
+	// updates is what accept makes of it.
+	updates []resourceUpdate
+}
+
+// Clear drops what the response holds but for room for as many resources, which the next
+// [Form.ParseInto] uses. Nothing may refer to its resources any more.
+func (r *Response) Clear() {
+	for i := range r.Resources {
+		yield(i, yieldEvery)
+		r.Resources[i] = Resource{}
+	}
+	for i := range r.updates {
+		yield(i, yieldEvery)
+		r.updates[i] = resourceUpdate{}
+	}
+	*r = Response{Resources: r.Resources[:0], updates: r.updates[:0]}
 }
 
 // Name is a resource's name, or a ResourceName.
@@ -96,8 +112,8 @@ var errNameUTF8 = fmt.Errorf("name: %w", wire.ErrUTF8)
 
 // parseSotW parses a DiscoveryResponse. An error is of the response as a whole;
 // errors of single resources are in them.
-func parseSotW(b []byte) (*Response, error) {
-	return parseResponse(b, ParseAny, func(r *Response, f *wire.Fields) (err error) {
+func parseSotW(into *Response, b []byte) error {
+	return parseResponse(into, b, ParseAny, func(r *Response, f *wire.Fields) (err error) {
 		if f.Num == wire.SotWErrors {
 			err = r.AddError(f.Bytes)
 		}
@@ -106,8 +122,8 @@ func parseSotW(b []byte) (*Response, error) {
 }
 
 // parseDelta parses a DeltaDiscoveryResponse.
-func parseDelta(b []byte) (*Response, error) {
-	return parseResponse(b, parseResource, func(r *Response, f *wire.Fields) (err error) {
+func parseDelta(into *Response, b []byte) error {
+	return parseResponse(into, b, parseResource, func(r *Response, f *wire.Fields) (err error) {
 		var n Name
 		switch f.Num {
 		case wire.DeltaRemoved:
@@ -125,8 +141,9 @@ func parseDelta(b []byte) (*Response, error) {
 	})
 }
 
-func parseResponse(b []byte, element func(b []byte, like string) Resource, other func(*Response, *wire.Fields) error) (*Response, error) {
-	r := &Response{Size: len(b)}
+func parseResponse(r *Response, b []byte, element func(b []byte, like string) Resource, other func(*Response, *wire.Fields) error) error {
+	r.Clear()
+	r.Size = len(b)
 	like := "" // the type of the last resource, which most others have, too: one string for all
 	f := wire.Walk(b)
 	for f.Next() {
@@ -149,10 +166,10 @@ func parseResponse(b []byte, element func(b []byte, like string) Resource, other
 			err = other(r, &f)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("field %d: %w", f.Num, err)
+			return fmt.Errorf("field %d: %w", f.Num, err)
 		}
 	}
-	return r, f.Err
+	return f.Err
 }
 
 // parseResource parses a Resource. like is a type URL that it may have.

@@ -30,7 +30,7 @@ func BenchmarkParseDelta(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if r, err := parseDelta(msg); err != nil || len(r.Resources) != n {
+				if r, err := Delta.Parse(msg); err != nil || len(r.Resources) != n {
 					b.Fatal(err)
 				}
 			}
@@ -50,7 +50,7 @@ func BenchmarkFirstAnswer(b *testing.B) {
 				u := of.NewUpdate()
 				of.Start(cache.Wildcard, nil, &u)
 				session.Requests(t0, maxRequestBytes)
-				r, err := parseDelta(msg)
+				r, err := Delta.Parse(msg)
 				if err != nil {
 					b.Fatal(err)
 				}

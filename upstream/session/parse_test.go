@@ -27,7 +27,7 @@ import (
 // accept what they accept, and read the same in it.
 
 func checkDelta(t interface{ Fatalf(string, ...any) }, b []byte) {
-	got, err := parseDelta(b)
+	got, err := Delta.Parse(b)
 	want := &discoveryv3.DeltaDiscoveryResponse{}
 	if proto.Unmarshal(b, want) != nil {
 		return // the parser may be less strict: it does not look at everything
@@ -62,7 +62,7 @@ func checkDelta(t interface{ Fatalf(string, ...any) }, b []byte) {
 }
 
 func checkSotW(t interface{ Fatalf(string, ...any) }, b []byte) {
-	got, err := parseSotW(b)
+	got, err := SotW.Parse(b)
 	want := &discoveryv3.DiscoveryResponse{}
 	if proto.Unmarshal(b, want) != nil {
 		return
@@ -347,7 +347,7 @@ func TestResourcesDoNotKeepTheResponse(t *testing.T) {
 	body := appendText(appendText(nil, wire.AnyTypeURL, "t/x"), wire.AnyValue, string(appendText(nil, 1, "name")))
 	res := appendText(appendText(nil, wire.ResourceName, "name"), wire.ResourceAny, string(body))
 	b = appendText(b, wire.ResponseResources, string(appendText(res, wire.ResourceAliases, "alias")))
-	r, err := parseDelta(b)
+	r, err := Delta.Parse(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +374,7 @@ func TestParsingAllocatesANameForEachResource(t *testing.T) {
 		msg := encodedClusters(n)
 		const once = 8 // the response, its slices, types and nonce; more with the race detector
 		got := testing.AllocsPerRun(10, func() {
-			if r, err := parseDelta(msg); err != nil || len(r.Resources) != n {
+			if r, err := Delta.Parse(msg); err != nil || len(r.Resources) != n {
 				t.Fatal(err)
 			}
 		})

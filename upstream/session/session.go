@@ -76,8 +76,18 @@ func newSotW(t *Topics) Session {
 // Parse parses a response. An error is of the response as a whole; errors of single resources
 // are in them.
 func (f Form) Parse(b []byte) (*Response, error) {
-	if f == Delta {
-		return parseDelta(b)
+	r := &Response{}
+	if err := f.ParseInto(r, b); err != nil {
+		return nil, err
 	}
-	return parseSotW(b)
+	return r, nil
+}
+
+// ParseInto is Parse into a response whose former resources nothing refers to any more. After an
+// error the response has a part of what was parsed.
+func (f Form) ParseInto(r *Response, b []byte) error {
+	if f == Delta {
+		return parseDelta(r, b)
+	}
+	return parseSotW(r, b)
 }

@@ -152,7 +152,7 @@ func (s *Sets) wasGone(names ...string) bool {
 func (r *setsUpdate) of(c *set) *part {
 	p := r.globs[c]
 	if p == nil {
-		p = &part{set: c, begins: c.members == nil}
+		p = &part{set: c, begins: c.members == nil, changes: make([]cache.Change, 0, r.likely())}
 		if r.globs == nil {
 			r.globs = map[*set]*part{}
 		}

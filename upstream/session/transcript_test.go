@@ -160,6 +160,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if u, nack = p.session.Response(p.now, r); nack != "" && quiet {
 			fmt.Fprintln(&p.Out, "rejected")
 		}
+		r.Clear() // nothing may refer to it any more
 	case "versions":
 		return p.versions()
 	case "after":

@@ -57,7 +57,7 @@ func TestOthersRunDuringALargeResponse(t *testing.T) {
 			t.Errorf("%s: others had %d turns, want about %d", what, n, members/yieldEvery)
 		}
 	}
-	during("parse", func() { parsed, err = parseDelta(encoded) })
+	during("parse", func() { parsed, err = Delta.Parse(encoded) })
 	if err != nil {
 		t.Fatal(err)
 	}
