@@ -137,7 +137,7 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) 
 
 // isLatest reports whether a verdict is known to be that of the latest kind. The caller holds mu.
 func (t *Tally) isLatest(typeURL string, v *Verdict) bool {
-	return v == t.latestVerdict && typeURL == t.latest.typeURL
+	return t.latestVerdict != nil && *v == *t.latestVerdict && typeURL == t.latest.typeURL
 }
 
 // line returns the logger and the level of a line of a kind of which there was none at warn: warn, if there is
