@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -50,15 +52,28 @@ func startReload(t *testing.T) *reloadTest {
 	return r
 }
 
-// freeAddress returns an address on which nobody listens.
+// freeAddress returns an address on which nobody listens. A socket is bound to it until the test ends, so that
+// the kernel gives its port to nobody who asks for any: a relay that is told the address can listen there, once and
+// again.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
-	return socket.Addr().String()
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	// As the sockets of net have it, too: then another may be bound to the address while this one does not listen.
+	if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
 }
 
 // awaitLabel waits until all clients have what a control plane has.
