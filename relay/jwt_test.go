@@ -4,6 +4,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/identity/tokens"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -77,7 +79,9 @@ func TestTokensProveWhoAClientIsOverEveryDoor(t *testing.T) {
 	if err := os.WriteFile(file, certtest.KeySet(t, second), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	awaitTrue(t, "the new key", func() bool { return doors[0].ask(t, r.Addresses()[0], rotated) == nil })
+	for i, door := range []door{doors[0], doors[len(doors)-1]} { // each listener reads the file by itself
+		awaitTrue(t, "the new key", func() bool { return door.ask(t, r.Addresses()[i], rotated) == nil })
+	}
 	everyDoor(t, r, rotated, codes.OK)
 	everyDoor(t, r, pay, codes.Unauthenticated)
 
@@ -164,7 +168,7 @@ func TestAStreamOutlivesItsTokenByTheGrace(t *testing.T) {
 	r := listen(t, fmt.Sprintf("listeners:\n- {address: '127.0.0.1:0', jwt: {%s, grace: 0s}}\n- {address: '127.0.0.1:0', jwt: {%[1]s}}", jwt))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	token := tokenFor(t, i, "pay:gw", -28*time.Second) // valid for two seconds, as clocks may differ
+	var token string
 	open := func(address string) (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
 		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -173,15 +177,21 @@ func TestAStreamOutlivesItsTokenByTheGrace(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return subscribe(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token), conn)
 	}
-	ends, err := open(r.Addresses()[0])
-	if err != nil {
-		t.Fatal(err)
+	var ends, stays discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	for lifetime := 2 * time.Second; ; lifetime *= 2 { // as long as this machine needs to open both streams
+		began := time.Now()
+		token = tokenFor(t, i, "pay:gw", lifetime-tokens.Leeway)
+		var err, other error
+		ends, err = open(r.Addresses()[0])
+		stays, other = open(r.Addresses()[1])
+		if err = errors.Join(err, other); err == nil {
+			break
+		}
+		if time.Since(began) < lifetime-time.Second { // the time in a token is in seconds
+			t.Fatal(err)
+		}
 	}
-	stays, err := open(r.Addresses()[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = ends.Recv()
+	_, err := ends.Recv()
 	if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != "the client's token has expired (want a new stream, with a new token)" {
 		t.Errorf("without grace: got %v", err)
 	}
