@@ -41,16 +41,20 @@ func TestAListenerWhoseSocketFails(t *testing.T) {
 	there.awaitHas(t, "on the new listener", map[string]string{"m1": "first", "m2": "first"})
 	r.everything = append(r.everything, there)
 	lost := r.relay.openListeners()[1]
-	breakSocket(t, lost)
-	await(t, "the listener is lost", func() bool { return lost.isLost() != nil })
-	if got := r.relay.lostListeners()[0].Value; got != 1 {
-		t.Errorf("%d listeners are lost, want 1", got)
-	}
-	ready := httptest.NewRecorder()
-	r.relay.admin.HTTP(r.relay.log, nil).Handler.ServeHTTP(ready, httptest.NewRequest(http.MethodGet, "http://localhost/readyz?verbose", nil))
-	if want := "[-]listener/" + second + " accepts no connections"; ready.Code != http.StatusServiceUnavailable || !strings.Contains(ready.Body.String(), want) {
-		t.Errorf("/readyz is %d, %q without %q", ready.Code, ready.Body, want)
-	}
+	func() {
+		r.relay.reloading.Lock() // meanwhile it is not opened again by itself
+		defer r.relay.reloading.Unlock()
+		breakSocket(t, lost)
+		await(t, "the listener is lost", func() bool { return lost.isLost() != nil })
+		if got := r.relay.lostListeners()[0].Value; got != 1 {
+			t.Errorf("%d listeners are lost, want 1", got)
+		}
+		ready := httptest.NewRecorder()
+		r.relay.admin.HTTP(r.relay.log, nil).Handler.ServeHTTP(ready, httptest.NewRequest(http.MethodGet, "http://localhost/readyz?verbose", nil))
+		if want := "[-]listener/" + second + " accepts no connections"; ready.Code != http.StatusServiceUnavailable || !strings.Contains(ready.Body.String(), want) {
+			t.Errorf("/readyz is %d, %q without %q", ready.Code, ready.Body, want)
+		}
+	}()
 	next := startLabelledPlane(t, "second", "m1", "m2")
 	r.mustReload(config, r.listen, next.address, second) // which opens it
 	r.awaitLabel("on the other listener", "second")
