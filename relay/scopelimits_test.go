@@ -181,7 +181,7 @@ func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
 	const most, fresh = 99, 20 // of 100 connections with a stream each
 	plane := newRecordingPlane()
 	r, address := runRelay(t, fmt.Sprintf(`
-listeners: [{address: "127.0.0.1:0"}]
+listeners: [{address: "127.0.0.1:0", when_unreachable: wait}]
 authorities: [{name: cp, servers: [{address: %q, protocol: delta}]}]
 old_style_names: [{authority: cp, partition: node.id}]
 cache: {linger: 1h}
@@ -194,8 +194,13 @@ cache: {linger: 1h}
 			clients = append(clients, c)
 		}
 		for _, c := range clients {
-			if given, refused := c.receive(t, 1); len(given) != 1 {
-				t.Fatalf("a client of %q is refused: %v", who, refused)
+			// On a busy machine, a hundred connections may take longer than clients wait without an error.
+			for given := 0; given == 0; {
+				names, refused := c.receive(t, 1)
+				if why := refused["x"]; why != "" && !strings.Contains(why, "cannot be reached") {
+					t.Fatalf("a client of %q is refused: %s", who, why)
+				}
+				given = len(names)
 			}
 		}
 		return clients
@@ -205,11 +210,8 @@ cache: {linger: 1h}
 	}
 	awaitNoClients(t, r) // until then, their scopes are not idle
 	open(fresh, "new")
-	plane.mu.Lock()
-	defer plane.mu.Unlock()
-	if plane.open > 100 {
-		t.Errorf("%d streams are open upstream", plane.open)
-	}
+	// A stream that has ended for the connection may not have ended for the plane.
+	plane.await(t, "no more streams are open upstream than there can be", func() bool { return plane.open <= 100 })
 }
 
 // awaitNoClients waits until the relay has noticed that its clients have left.
