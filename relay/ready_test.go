@@ -3,14 +3,17 @@ package relay
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -143,24 +146,35 @@ func canceled(t *testing.T) context.Context {
 
 // An attempt that hangs does not hold up that the time passes.
 func TestTheTimeoutPassesThoughAnAttemptHangs(t *testing.T) {
-	t.Parallel()
-	socket, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close() // the kernel takes connections, and nobody answers on them
-	r, _ := runRelay(t, fmt.Sprintf(readyHead, "300ms")+fmt.Sprintf("  - {name: a, servers: [{address: %q}]}\n", socket.Addr()), slog.New(slog.DiscardHandler))
-	began := time.Now()
-	await(t, "ready", func() bool {
-		status, _ := ask(t, r, "/readyz")
-		return status == http.StatusOK
-	})
-	if took := time.Since(began); took >= connectWithin {
-		t.Errorf("ready after %v", took)
-	}
-	await(t, "the reason is known", func() bool {
-		_, text := ask(t, r, "/readyz?verbose")
-		return strings.Contains(text, "does not answer within 4s")
+	synctest.Test(t, func(t *testing.T) {
+		// Connections are made, and nobody answers on them.
+		s := startInMemory(t, fmt.Sprintf(readyHead, "300ms")+"  - {name: a, servers: [{address: \"hangs:18000\"}]}\n", func(string) dialer {
+			return func(context.Context, string) (net.Conn, error) {
+				conn, hangs := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, hangs) }()
+				return conn, nil
+			}
+		})
+		defer s.close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var trying sync.WaitGroup
+		defer trying.Wait()
+		defer cancel()
+		began := time.Now()
+		trying.Go(func() { s.relay.getReady(ctx) })
+		synctest.Wait()
+		if s.relay.readiness.isDone() {
+			t.Error("it is ready at once")
+		}
+		<-s.relay.readiness.done
+		if took := time.Since(began); took != 300*time.Millisecond {
+			t.Errorf("ready after %v", took)
+		}
+		time.Sleep(connectWithin)
+		synctest.Wait()
+		if why, overdue := s.relay.readiness.missing("a"); !overdue || !strings.Contains(why, "does not answer within 4s") {
+			t.Errorf("when the reason is known, it is %q, and nobody waits any more: %t", why, overdue)
+		}
 	})
 }
 
