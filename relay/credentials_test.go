@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -97,11 +98,20 @@ authorities: [{name: a, directory: %s}]
 	if _, text := ask(t, r, "/metrics"); !strings.Contains(text, expiry(next)) {
 		t.Errorf("the metrics lack %s", expiry(next))
 	}
-	writeFile(t, dir, "key.pem", nil)
-	await(t, "a failure is counted", func() bool {
+	// The two files may have been read when only one of them was written, and a file while it is empty.
+	failures := regexp.MustCompile(fmt.Sprintf(`xds_relay_certificate_reload_failures_total\{path=%s,role="listener"\} (\d+)\n`, regexp.QuoteMeta(strconv.Quote(cert))))
+	counted := func() int {
 		_, text := ask(t, r, "/metrics")
-		return strings.Contains(text, fmt.Sprintf("xds_relay_certificate_reload_failures_total{path=%q,role=\"listener\"} 1\n", cert))
-	})
+		if is := failures.FindStringSubmatch(text); is != nil {
+			n, _ := strconv.Atoi(is[1])
+			return n
+		}
+		t.Fatalf("the metrics lack %s", failures)
+		return 0
+	}
+	before := counted()
+	writeFile(t, dir, "key.pem", nil)
+	await(t, "a failure is counted", func() bool { return counted() > before })
 	if status, _ := ask(t, r, "/readyz"); status != http.StatusOK {
 		t.Error("a broken file makes the relay not ready, though the last good one is in use")
 	}
