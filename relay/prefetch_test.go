@@ -209,7 +209,8 @@ func (p *prefetchTest) more(c *deltaClient, node, word string, names ...string) 
 }
 
 func TestTheRelayAsksForWhatAClientWillAskForNext(t *testing.T) {
-	p := startPrefetchTest(t, true, shopRules)
+	// What is given up lingers, so that this may take longer than a lease.
+	p := startPrefetchTest(t, true, strings.ReplaceAll(shopRules, "0s", "1h"))
 	first := p.request("first", "listener", "shop", "mall")
 	for _, what := range []string{"route shop-route", "cluster shop-one", "endpoint shop-one", "endpoint mall-one"} {
 		p.shop.awaitAsked(t, what)
@@ -245,6 +246,7 @@ func TestWhatNoClientAsksForIsUnsubscribed(t *testing.T) {
 		}
 		return p.shop.wanted["listener shop"] == 1
 	})
+	p.awaitAhead("all is given up", 0)
 	s := p.relay.prefetcher.Stats()
 	if s.Ahead != 0 || s.Released == 0 {
 		t.Errorf("%+v, want some released and none ahead", s)
