@@ -189,7 +189,8 @@ func TestTheFileIsFollowedThroughSymlinks(t *testing.T) {
 	r.await(`level=ERROR msg="the configuration was not reloaded, the old one goes on" by=watch config=` + before + ` file=\S+relay.yaml line=5 `)
 	put("..third", reloadingConfig("three"))
 	m := r.await(`msg="the configuration was reloaded" by=watch config=(\S+) before=` + before)
-	if now := r.status(); now.Hash != m[1] || now.Failures != 1 {
+	// The file that could not be loaded may have been tried again when the next folder came.
+	if now := r.status(); now.Hash != m[1] || now.Failures < 1 || now.Problem != "" {
 		t.Errorf("the log says %s, the status is %+v", m[1], now)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xds-relay/xds-relay/relay"
 )
@@ -61,6 +62,25 @@ func page(t *testing.T, operator, path string) (body string, status int) {
 		t.Fatal(err)
 	}
 	return string(b), response.StatusCode
+}
+
+// awaitMetric waits until /metrics has a line: what is counted may arrive just after the response.
+func awaitMetric(t *testing.T, operator, line string) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	timeout := time.After(time.Minute)
+	for {
+		body, _ := page(t, operator, "/metrics")
+		if strings.Contains(body, line) {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-timeout:
+			t.Fatalf("no %q in\n%s", line, body)
+		}
+	}
 }
 
 func TestTheDemoServesAndEndsCleanly(t *testing.T) {
@@ -123,7 +143,6 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 		t.Errorf("authorities: %s", body)
 	}
 
-	body, _ = page(t, operator, "/metrics")
 	for _, line := range []string{
 		"xds_relay_downstream_streams 1\n",
 		"xds_relay_downstream_responses_total 1\n",
@@ -132,9 +151,7 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 		"\ngo_gc_heap_live_bytes ",
 		"\nprocess_cpu_seconds_total ",
 	} {
-		if !strings.Contains(body, line) {
-			t.Errorf("no %q in\n%s", line, body)
-		}
+		awaitMetric(t, operator, line)
 	}
 	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/": http.StatusOK, "/none": http.StatusNotFound} {
 		if _, status := page(t, operator, path); status != want {
