@@ -16,9 +16,10 @@ import (
 
 // gRFC A71: "xDS Fallback": clients with a server of their own to fall back to.
 
-// mostUntilEnd is how long a stream may be open once it is known that nothing can be
-// served on it.
-const mostUntilEnd = 5 * time.Second
+// mostUntilEnd is how long a stream may be open on which nothing can be served, on a machine that is slow and busy: less
+// than the 15 s after which gRPC takes a resource for absent. On others it is little more than the 4 s for which the relay
+// waits for a server that does not answer.
+const mostUntilEnd = 12 * time.Second
 
 // startHole opens a port on which connections are made and nothing is ever said: to
 // gRPC that is a host that does not answer.
@@ -76,7 +77,7 @@ func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 			channel := dialXDS(t, b, "xds:///shop")
 			channel.awaitReaches(someMethod, own)
 			t.Logf("from the client's start to RPCs by its second server: %v", time.Since(began).Round(time.Millisecond))
-			if took := time.Since(began); took > 2*mostUntilEnd {
+			if took := time.Since(began); took > mostUntilEnd {
 				t.Errorf("it took %v", took)
 			}
 
