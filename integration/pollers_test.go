@@ -161,9 +161,7 @@ func TestRESTClientsPoll(t *testing.T) {
 			if opened := look(cp.recorder, func(s *seen) int { return s.opened }); opened != 1 {
 				t.Errorf("the control plane saw %d streams, want 1", opened)
 			}
-			if metrics := fetch(t, "http://"+r.admin+"/metrics"); !strings.Contains(metrics, "xds_relay_downstream_streams 1\n") {
-				t.Errorf("of the stream and no request that waits there is\n%s", metrics)
-			}
+			r.mustShow(t, "/metrics", "xds_relay_downstream_streams 1\n") // and no request that waits
 		})
 	}
 }
