@@ -134,7 +134,7 @@ func (o *rightsOperator) explains(c *rightsClient, stream uint64, r *request) st
 		return fmt.Sprintf("it may not have %s, and the explanation does not say that: %+v", r.name, e)
 	case all && step("rights", true):
 		return fmt.Sprintf("it may have %s, and the explanation says that it may not: %+v", r.name, e)
-	case all && c.asksFor(r) && len(r.gives) == 1 && !r.notJSON && e.Has != c.has(r.gives[0]):
+	case all && c.asksFor(r) && len(r.gives) == 1 && !r.notJSON && e.Has != c.has(r.gives[0]) && (e.Has || !c.asksForElsewhere(r)):
 		return fmt.Sprintf("that it has %s is %v, and it was sent it: %v: %+v", r.name, e.Has, !e.Has, e)
 	case !all && !strings.HasPrefix(e.Verdict, "the client does not have it"):
 		return fmt.Sprintf("it may not have %s, and the verdict is %q", r.name, e.Verdict)
@@ -146,6 +146,17 @@ func (o *rightsOperator) explains(c *rightsClient, stream uint64, r *request) st
 func (c *rightsClient) asksFor(r *request) bool {
 	return slices.ContainsFunc(c.asks, func(ask []int) bool {
 		return slices.ContainsFunc(ask, func(i int) bool { return &rightsRequests[i] == r })
+	})
+}
+
+// asksForElsewhere says whether another one of the client's requests gives the same. What an alias is of has the same
+// content as the alias: that it was sent does not say that the client has it under both names.
+func (c *rightsClient) asksForElsewhere(r *request) bool {
+	return slices.ContainsFunc(c.asks, func(ask []int) bool {
+		return slices.ContainsFunc(ask, func(i int) bool {
+			other := &rightsRequests[i]
+			return other != r && slices.Contains(other.gives, r.gives[0])
+		})
 	})
 }
 

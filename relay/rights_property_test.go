@@ -101,6 +101,26 @@ func TestNobodyGetsWhatTheRulesDeny(t *testing.T) {
 	})
 }
 
+// A client is sent a cluster, and then asks for an alias of it and for the wildcard, which it may not have: no further
+// state can be sent. It has the cluster under the one name, and the operator sees that it does not have it under the other.
+func TestAClientHasAResourceUnderOneOfTwoNames(t *testing.T) {
+	at := func(name string) int {
+		return slices.IndexFunc(rightsRequests, func(r request) bool { return r.word == "cluster2" && r.name == name })
+	}
+	var clients []*rightsClient
+	for range 2 { // when the second one comes, the relay has what it asks for first
+		clients = append(clients, &rightsClient{form: "sotw", asks: [][]int{{at("o2")}, {at("*"), at("al1"), at("o1")}}})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if wrong := playRights(t, [][2]string{{`name == "*"`, "false"}, {"", "true"}}, clients, 0); wrong != "" {
+			t.Error(wrong)
+		}
+	})
+	if got := marker("cluster2", "o2"); !clients[1].has(got) {
+		t.Errorf("the second client was not sent %s", got)
+	}
+}
+
 func drawRightsClient(rt *rapid.T) *rightsClient {
 	c := &rightsClient{
 		who:  rapid.IntRange(0, len(rightsIdentities)-1).Draw(rt, "who"),
