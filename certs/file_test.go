@@ -112,7 +112,7 @@ func TestAPairThatDoesNotMatchIsUsedOnceItDoes(t *testing.T) {
 	writePair(t, dir, first)
 	d := follow(t, dir)
 
-	write(t, d.cert, second.Cert)
+	replace(t, d.cert, second.Cert)
 	await(t, "the pair is found broken", func() bool { return d.problem() != "" })
 	if !d.has(first) {
 		t.Error("the last good pair was replaced by a broken one")
@@ -122,13 +122,13 @@ func TestAPairThatDoesNotMatchIsUsedOnceItDoes(t *testing.T) {
 	d.log.expect(t, broken)
 	// It stays broken: nothing new is logged, and each attempt is counted.
 	before := d.statuses()[0].Failures
-	write(t, d.cert, second.Cert)
+	replace(t, d.cert, second.Cert)
 	await(t, "the files are read again", func() bool { return d.statuses()[0].Failures > before })
 	if got := d.log.take(); got != "" {
 		t.Errorf("logged again: %s", got)
 	}
 
-	write(t, d.key, second.Key)
+	replace(t, d.key, second.Key)
 	await(t, "the new pair", func() bool { return d.has(second) })
 	if got := d.problem(); got != "" {
 		t.Errorf("the problem is %q, want none", got)
@@ -173,8 +173,10 @@ func TestWhatIsBrokenKeepsTheLastGood(t *testing.T) {
 			path := filepath.Join(dir, tt.file)
 			before, err := os.ReadFile(path)
 			check(t, err)
-			if check(t, os.Remove(path)); tt.content != nil {
-				write(t, path, tt.content)
+			if tt.content != nil {
+				replace(t, path, tt.content)
+			} else {
+				check(t, os.Remove(path))
 			}
 			broken := func() (problems []string) {
 				for _, st := range d.store.Statuses() {
@@ -193,7 +195,7 @@ func TestWhatIsBrokenKeepsTheLastGood(t *testing.T) {
 			}
 			d.log.expect(t, tt.want)
 
-			write(t, path, before)
+			replace(t, path, before)
 			await(t, "it is found good again", func() bool { return len(broken()) == 0 })
 			d.log.expect(t, `level=INFO msg="files can be used again"`)
 		})
