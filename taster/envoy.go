@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // How Envoy reads a resource. It validates each message by the rules of protoc-gen-validate: the
@@ -30,7 +31,7 @@ func (t *tasting) envoy(m proto.Message, anys *anyFields) *finding {
 		return f
 	}
 	// A quick look first, since most resources of a large set have none.
-	if anys == nil || !bytes.Contains(t.value, ofEnvoy) {
+	if anys == nil || !bytes.Contains(t.afterName(), ofEnvoy) {
 		return nil
 	}
 	return t.nested(m.ProtoReflect(), anys, 0)
@@ -38,6 +39,14 @@ func (t *tasting) envoy(m proto.Message, anys *anyFields) *finding {
 
 // ofEnvoy is in the type URL of each message that Envoy would look at.
 var ofEnvoy = []byte("/envoy.")
+
+// afterName returns the encoded resource without the name that it begins with: an xdstp name has ofEnvoy in it.
+func (t *tasting) afterName() []byte {
+	if num, _, n := wire.NextBytes(t.value); t.named && num == nameNumber {
+		return t.value[n:]
+	}
+	return t.value
+}
 
 // validate calls the validator that protoc-gen-validate has made for a message. It ends at the
 // first thing that is wrong, if not all findings are wanted.

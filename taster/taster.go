@@ -97,7 +97,9 @@ func Of(typeURL string) Type {
 	if !ok {
 		made := &known{name: name, typeURL: xdstype.Prefix + string(name), message: message, anys: anysIn(message.Descriptor())}
 		made.grpc = grpcParsers[made.typeURL]
-		made.idle.New = func() any { return &tasting{message: message.New().Interface()} }
+		first := message.Descriptor().Fields().ByNumber(nameNumber)
+		named := first != nil && first.Kind() == protoreflect.StringKind
+		made.idle.New = func() any { return &tasting{message: message.New().Interface(), named: named} }
 		k, _ = knownTypes.LoadOrStore(name, made)
 	}
 	return Type{typeURL, k.(*known)}
@@ -184,11 +186,15 @@ func (k *known) judge(t *tasting) *Verdict {
 	return v
 }
 
+// nameNumber is the number of the field that has the name, in the messages that have one.
+const nameNumber = 1
+
 // tasting is the tasting of one resource.
 type tasting struct {
 	typeURL string
 	value   []byte
 	message proto.Message // what the value is
+	named   bool          // field nameNumber is a string, so there is no message in it
 	// opened are the Anys that were decoded: both families look at some.
 	opened map[anyKey]opened
 	// last is what gRPC alone rejected last, of another resource, and lastVerdict that verdict: resources that were
