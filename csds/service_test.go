@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -58,7 +58,7 @@ func resource(t *testing.T, typeURL, name string, m proto.Message) *cache.Resour
 
 func serve(t *testing.T, v Viewer) statusv3.ClientStatusDiscoveryServiceClient {
 	t.Helper()
-	lis, g := bufconn.Listen(1<<16), grpc.NewServer()
+	lis, g := memconn.Listen(1<<16), grpc.NewServer()
 	New(func() *corev3.Node { return &corev3.Node{Id: "relay"} }, func(context.Context) (Viewer, error) { return v, nil }).Register(g)
 	go func() { _ = g.Serve(lis) }()
 	t.Cleanup(g.Stop)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,7 +25,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // drained is a server with a listener in memory, as the relay has them.
@@ -38,7 +38,7 @@ func newDrained(t *testing.T, o ListenerOptions) *drained {
 	t.Helper()
 	ch := newTestCache(silentSource{}, 1000)
 	t.Cleanup(ch.Close)
-	d := &drained{memory: memory{t: t, lis: bufconn.Listen(1 << 16)}}
+	d := &drained{memory: memory{t: t, lis: memconn.Listen(1 << 16)}}
 	d.server, _ = newTestServer(ch, DefaultMaxResponseBytes)
 	d.listener = d.server.Listen(d.lis, o)
 	g := grpc.NewServer(append(ServerOptions(o), grpc.Creds(Metered(insecure.NewCredentials())))...)
@@ -48,7 +48,7 @@ func newDrained(t *testing.T, o ListenerOptions) *drained {
 	go func() { served <- g.Serve(d.listener) }()
 	t.Cleanup(func() {
 		g.Stop()
-		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) && err.Error() != "closed" { // as bufconn says it
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
 	})
@@ -324,11 +324,11 @@ func TestConnectionsEndAtTheirMaximumAge(t *testing.T) {
 }
 
 // servePolls serves clients over REST, with a control plane that does not answer.
-func servePolls(t *testing.T) (l Listener, lis *bufconn.Listener, stop func()) {
+func servePolls(t *testing.T) (l Listener, lis *memconn.Listener, stop func()) {
 	t.Helper()
 	ch := newTestCache(silentSource{}, 1000)
 	server, _ := newTestServer(ch, DefaultMaxResponseBytes)
-	lis = bufconn.Listen(1 << 16)
+	lis = memconn.Listen(1 << 16)
 	o := ListenerOptions{LongPoll: time.Hour}
 	l = server.ListenREST(lis, nil, o)
 	h := server.HTTPServer(o)

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // What only shows with real streams. What is said on them is in the transcripts.
@@ -31,13 +31,13 @@ const patience = time.Minute // for what takes milliseconds
 // memory is a server's address in a test's memory.
 type memory struct {
 	t   *testing.T
-	lis *bufconn.Listener
+	lis *memconn.Listener
 }
 
 // serveInMemory serves what register registers until the test ends.
 func serveInMemory(t *testing.T, register func(*grpc.Server), o ...grpc.ServerOption) memory {
 	t.Helper()
-	m := memory{t: t, lis: bufconn.Listen(1 << 16)}
+	m := memory{t: t, lis: memconn.Listen(1 << 16)}
 	g := grpc.NewServer(o...)
 	register(g)
 	served := make(chan error, 1)

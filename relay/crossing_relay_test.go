@@ -13,10 +13,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -45,7 +45,7 @@ cache: {linger: 1m}
 
 type servedRelay struct {
 	relay *Relay
-	lis   *bufconn.Listener
+	lis   *memconn.Listener
 	grpc  *grpc.Server
 }
 
@@ -94,7 +94,7 @@ func startInMemoryWith(t *testing.T, config string, o Options, dial func(authori
 
 // open opens its listener.
 func (s *servedRelay) open(o downstream.ListenerOptions) {
-	s.lis, s.grpc = bufconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
+	s.lis, s.grpc = memconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
 	others := s.relay.server.Register(s.grpc, o)
 	if o.Door != nil {
 		s.relay.clientCSDS(o).Register(others)

@@ -17,10 +17,10 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -50,7 +50,7 @@ type lossPlane struct {
 	state     string
 	version   string // of each resource
 	server    *grpc.Server
-	lis       *bufconn.Listener
+	lis       *memconn.Listener
 	swallowed []net.Conn
 }
 
@@ -63,7 +63,7 @@ func (p *lossPlane) restart(state, version string) {
 	if state == "away" || state == "half-open" {
 		return
 	}
-	p.lis = bufconn.Listen(1 << 20)
+	p.lis = memconn.Listen(1 << 20)
 	p.server = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		return p.serve(s, state, version)
 	}))

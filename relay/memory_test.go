@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // memoryServer serves a control plane in memory, while it is up.
@@ -17,13 +17,13 @@ type memoryServer struct {
 
 	mu     sync.Mutex
 	server *grpc.Server // nil while it is down
-	lis    *bufconn.Listener
+	lis    *memconn.Listener
 }
 
 func (m *memoryServer) up() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lis, m.server = bufconn.Listen(1<<20), grpc.NewServer()
+	m.lis, m.server = memconn.Listen(1<<20), grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(m.server, m.ads)
 	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(m.server, m.lis)
 }

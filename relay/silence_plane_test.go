@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -30,7 +30,7 @@ type quietPlane struct {
 
 	once      sync.Once
 	server    *grpc.Server
-	lis       *bufconn.Listener
+	lis       *memconn.Listener
 	mu        sync.Mutex
 	swallowed []net.Conn
 }
@@ -48,7 +48,7 @@ func (p *quietPlane) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return ours, nil
 	}
 	p.once.Do(func() {
-		p.lis, p.server = bufconn.Listen(connBuffer), grpc.NewServer()
+		p.lis, p.server = memconn.Listen(connBuffer), grpc.NewServer()
 		discoveryv3.RegisterAggregatedDiscoveryServiceServer(p.server, p)
 		go func() { _ = p.server.Serve(p.lis) }()
 	})

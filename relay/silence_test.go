@@ -24,11 +24,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // TestNoClientLosesAnythingBySilence plays the silence matrix: a relay that has just been
@@ -446,7 +446,7 @@ func quietREST(t *testing.T, h http.Handler, req *discoveryv3.DiscoveryRequest) 
 
 func quietConn(t *testing.T, s *grpc.Server) *grpc.ClientConn {
 	t.Helper()
-	lis := bufconn.Listen(connBuffer)
+	lis := memconn.Listen(connBuffer)
 	go func() { _ = s.Serve(lis) }()
 	conn, err := grpc.NewClient("passthrough:///relay", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // strictPlane is a control plane that ends each stream on which a type is requested that it does
@@ -105,7 +105,7 @@ func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &strictRig{strictPlane: &strictPlane{has: []string{typeURLs["cds"], typeURLs["eds"]}}, logs: &logBuffer{}, watched: map[cache.Key]*watcher{}}
-		lis := bufconn.Listen(1 << 20)
+		lis := memconn.Listen(1 << 20)
 		server := grpc.NewServer()
 		discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, r.strictPlane)
 		go func() { _ = server.Serve(lis) }()

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // limited is a server that allows so many streams on a connection, 0 for any number.
@@ -30,7 +30,7 @@ func runLimited(t *testing.T, limit uint32, o DialOptions, test func(*limited)) 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := &limited{T: t}
-		lis := bufconn.Listen(1 << 20)
+		lis := memconn.Listen(1 << 20)
 		opts := []grpc.ServerOption{grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 			if err := s.SendHeader(nil); err != nil {
 				return err

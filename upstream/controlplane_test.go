@@ -19,9 +19,9 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -137,7 +137,7 @@ func withPlane(t *testing.T, test func(*bench, *plane)) {
 // restart replaces the control plane's process.
 func (b *bench) restart(p *plane) {
 	b.server.Stop()
-	lis := bufconn.Listen(1 << 20)
+	lis := memconn.Listen(1 << 20)
 	b.mu.Lock()
 	b.lis = lis
 	b.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // loadPlane is a control plane that takes load reports as handle says.
@@ -34,13 +34,13 @@ type loadPlane struct {
 func startLoadPlane(t *testing.T, handle func(n int32, stream lrsv3.LoadReportingService_StreamLoadStatsServer) error) *loadPlane {
 	t.Helper()
 	p := &loadPlane{handle: handle}
-	listener := bufconn.Listen(1 << 16)
+	listener := memconn.Listen(1 << 16)
 	server := grpc.NewServer()
 	lrsv3.RegisterLoadReportingServiceServer(server, p)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient("passthrough:///plane", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}

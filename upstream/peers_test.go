@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // When a control plane is back, both streams of a scope are at the same time, however
@@ -23,7 +23,7 @@ func TestStreamsComeBackTogether(t *testing.T) {
 		synctest.Wait()
 		b.server.Stop()
 		pass(10 * time.Minute)
-		lis := bufconn.Listen(1 << 20)
+		lis := memconn.Listen(1 << 20)
 		b.mu.Lock()
 		b.lis = lis
 		b.mu.Unlock()

@@ -21,11 +21,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
 // The tests of a Stream run in a synctest bubble, over a connection in memory:
@@ -97,7 +97,7 @@ type bench struct {
 	dial   error // what connecting fails with
 	dialer func(context.Context) (net.Conn, error)
 	server *grpc.Server
-	lis    *bufconn.Listener
+	lis    *memconn.Listener
 }
 
 type logBuffer struct {
@@ -130,7 +130,7 @@ func run(t *testing.T, o Options, test func(*bench)) {
 
 func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceServer) {
 	b.Helper()
-	b.lis = bufconn.Listen(1 << 20)
+	b.lis = memconn.Listen(1 << 20)
 	b.server = grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/testplane/memconn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -58,7 +58,7 @@ func runSeparate(t *testing.T, o Options, test func(*separate)) {
 }
 
 func (s *separate) open(o Options, server func(...grpc.ServerOption) *grpc.Server) {
-	s.lis = bufconn.Listen(1 << 20)
+	s.lis = memconn.Listen(1 << 20)
 	s.server = server()
 	go func() { _ = s.server.Serve(s.lis) }()
 	var err error
