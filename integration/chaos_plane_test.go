@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -180,6 +181,10 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Duration) {
 	for _, s := range p.servers {
 		s.kill()
+	}
+	if p.poison != nil {
+		p.poison.mayTryAgain(math.MaxInt)
+		defer func() { p.poison.mayTryAgain(p.truth.newestRevision()) }()
 	}
 	hidden := p.all()
 	r.Shuffle(len(hidden), func(i, j int) { hidden[i], hidden[j] = hidden[j], hidden[i] })

@@ -32,6 +32,8 @@ type chaosPoison struct {
 	told     int // how many rejections the control plane was sent
 	// taken is when a client first had a resource: a first answer is accepted, whatever it is.
 	taken map[topic]time.Time
+	// triedAgain is the newest revision of poison that a relay may try again: see mayTryAgain.
+	triedAgain int
 }
 
 func newChaosPoison() *chaosPoison {
@@ -86,6 +88,22 @@ func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 		}
 	}
 	return all
+}
+
+// mayTryAgain notes that a relay may try again the poison up to a revision. The control plane restores only by and by
+// what it had. A change may be back before the poison's cure, while the guard holds the poison: if the rejected
+// response had what changes, the relay tries all of that again.
+func (p *chaosPoison) mayTryAgain(revision int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.triedAgain = revision
+}
+
+// isTriedAgain says that a relay may try poison again.
+func (p *chaosPoison) isTriedAgain(revision int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return revision <= p.triedAgain
 }
 
 // rejections returns how often clients have rejected poison so far.
@@ -175,7 +193,7 @@ func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value))
 		switch {
 		case !poison.is(revision):
-		case h.stopped[revision]:
+		case h.stopped[revision] && !poison.isTriedAgain(revision):
 			c.plane.truth.report(c, "was sent %s at revision %d, of which the control plane had learned before this stream that it was rejected", name, revision)
 		case h.fresh && !h.answered[r.typeURL]:
 			c.plane.truth.report(c, "held nothing and was sent %s first at revision %d, which nobody accepts", name, revision)

@@ -83,6 +83,13 @@ func (w *chaosTruth) now(t topic) int {
 	return w.nowLocked(t)
 }
 
+// newestRevision returns that of the last change.
+func (w *chaosTruth) newestRevision() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.newest
+}
+
 func (w *chaosTruth) nowLocked(t topic) int {
 	all := w.history[t]
 	if len(all) == 0 {
