@@ -387,9 +387,6 @@ type frame struct {
 // control planes send in one response, which otherwise is garbage for each response.
 var idleResponses = sync.Pool{New: func() any { return &session.Response{} }}
 
-// mostIdleResources is how many resources a response may have had that is kept for others.
-const mostIdleResources = 1 << 16
-
 // parse returns the response, nil if a poll has brought nothing new.
 func (f *frame) parse(form *form) (*session.Response, error) {
 	if f.poll != nil {
@@ -405,11 +402,11 @@ func (f *frame) parse(form *form) (*session.Response, error) {
 
 // free gives the bytes and the response back: nothing may refer to them any more.
 func (f *frame) free() {
-	if f.parsed != nil && len(f.parsed.Resources) <= mostIdleResources {
+	if f.parsed != nil {
 		f.parsed.Clear()
 		idleResponses.Put(f.parsed)
+		f.parsed = nil
 	}
-	f.parsed = nil
 	if f.buf != nil {
 		f.buf.Free()
 		f.buf = nil

@@ -381,7 +381,9 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 			continue
 		}
 		if !f(sub) {
-			s.pending = append(s.pending[:0], s.pending[i:]...)
+			left := copy(s.pending, s.pending[i:])
+			clear(s.pending[left:])
+			s.pending = s.pending[:left]
 			return
 		}
 		sub.set(isQueued, false)

@@ -75,7 +75,7 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 		res := &r.Resources[i]
 		v.largest = max(v.largest, len(res.Raw))
 		if res.unnamed && (nameless || unheard(r.TypeURL)) {
-			res.Name = ""
+			res.Name, res.key = "", ""
 		}
 		if nameless && res.Err == errNameUTF8 { //nolint:errorlint // no other that wraps the same
 			res.Err = nil

@@ -36,18 +36,26 @@ type Response struct {
 	updates []resourceUpdate
 }
 
-// Clear drops what the response holds but for room for as many resources, which the next
-// [Form.ParseInto] uses. Nothing may refer to its resources any more.
+// mostRoom is for how many resources a response keeps room when it is cleared.
+const mostRoom = 1 << 16
+
+// Clear drops what the response holds, but for the room of its lists, which the next [Form.ParseInto]
+// uses. It drops also that of very large ones. Nothing may refer to its resources any more.
 func (r *Response) Clear() {
-	for i := range r.Resources {
-		yield(i, yieldEvery)
-		r.Resources[i] = Resource{}
+	*r = Response{Resources: emptied(r.Resources), updates: emptied(r.updates)}
+}
+
+// emptied returns the list without its elements, nil if it has room for very many.
+func emptied[E any](list []E) []E {
+	if cap(list) > mostRoom {
+		return nil
 	}
-	for i := range r.updates {
+	var none E
+	for i := range list {
 		yield(i, yieldEvery)
-		r.updates[i] = resourceUpdate{}
+		list[i] = none
 	}
-	*r = Response{Resources: r.Resources[:0], updates: r.updates[:0]}
+	return list[:0]
 }
 
 // Name is a resource's name, or a ResourceName.

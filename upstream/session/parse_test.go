@@ -383,3 +383,61 @@ func TestParsingAllocatesANameForEachResource(t *testing.T) {
 		}
 	}
 }
+
+// A cleared response has room for the resources of the next one, but the room of a very large one does not
+// stay, whatever the list was that had so many, and if it was parsed no further than to its first resources.
+func TestAClearedResponseKeepsNoLargeRoom(t *testing.T) {
+	many := func(field protowire.Number, n int) (msg []byte) {
+		for i := range n {
+			msg = appendText(msg, field, fmt.Sprint(i))
+		}
+		return appendText(msg, wire.ResponseTypeURL, "t/x")
+	}
+	resource := appendText(nil, wire.ResponseResources, "")
+	bad := slices.Concat(resource, resource, appendText(nil, wire.ResponseVersion, "\xff"), bytes.Repeat(resource, 2*mostRoom))
+	for _, of := range []struct {
+		what string
+		msg  []byte
+		kept bool
+	}{
+		{"few resources", encodedClusters(100), true},
+		{"many resources", encodedClusters(2 * mostRoom), false},
+		{"many removals", many(wire.DeltaRemoved, 2*mostRoom), false},
+		{"many resources after what cannot be parsed", bad, false},
+	} {
+		t.Run(of.what, func(t *testing.T) {
+			var r Response
+			if err := Delta.ParseInto(&r, of.msg); err == nil {
+				accept(&r, true, speaker{}, taster.Off)
+			}
+			r.Clear()
+			if room := max(cap(r.Resources), cap(r.updates)); room > mostRoom || (room > 0) != of.kept {
+				t.Errorf("it has room for %d", room)
+			}
+		})
+	}
+}
+
+// Whether a resource whose name is none was held before changes nothing in the answer to it.
+func TestNamelessIsTheSameWhetherHeldOrNot(t *testing.T) {
+	const typeURL = "type.googleapis.com/acme.Unknown"
+	body := appendText(appendText(nil, wire.AnyTypeURL, typeURL), wire.AnyValue, string(appendText(nil, 1, "xdstp://a\x01/acme.Unknown/*")))
+	msg := appendText(appendText(nil, wire.ResponseResources, string(body)), wire.ResponseTypeURL, typeURL)
+	for _, looked := range []bool{false, true} {
+		topics := &Topics{Sets: NewSets(Config{TypeURL: typeURL})}
+		u := topics.NewUpdate()
+		topics.Start(cache.Wildcard, nil, &u)
+		s := SotW.Begin(topics)
+		s.Requests(t0, 1<<20)
+		r, err := SotW.Parse(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if looked {
+			r.MarkHeld(topics)
+		}
+		if _, nack := s.Response(t0, r); nack != "" {
+			t.Errorf("with MarkHeld %t it is rejected: %s", looked, nack)
+		}
+	}
+}
