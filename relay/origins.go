@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
 )
@@ -25,7 +26,8 @@ import (
 // source of each scope: one stream, or one for each type, on a connection that all scopes
 // with the same place share; or the authority's directory, which is read once for all scopes.
 type origins struct {
-	tracer      trace.Tracer // nil if traces go nowhere
+	tracer      trace.Tracer      // nil if traces go nowhere
+	headroom    *process.Headroom // nil if garbage is collected as always
 	log         *slog.Logger
 	credentials *certs.Store
 	// newest is the generation by which sources are opened.

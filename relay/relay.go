@@ -102,6 +102,8 @@ type Options struct {
 	Shutdown *process.Shutdown
 	// Memory is that of the process; that of its cgroup if nil.
 	Memory *process.Memory
+	// Headroom, if not nil, is that of the process. Run runs it.
+	Headroom *process.Headroom
 	// Telemetry is where metrics and traces go besides the admin listener; nowhere if nil.
 	Telemetry *telemetry.Telemetry
 }
@@ -137,7 +139,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
 	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
-	r.origins.tracer = o.Telemetry.Tracer
+	r.origins.tracer, r.origins.headroom = o.Telemetry.Tracer, o.Headroom
 	g, err := r.firstGeneration(cfg)
 	if err != nil {
 		r.cache.Close()
@@ -271,6 +273,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	run := &serving{ctx: running}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	run.wg.Go(func() { process.CollectGarbage(running, ended) })
+	if h := r.origins.headroom; h != nil {
+		run.wg.Go(func() { h.Run(running) })
+	}
 	if longest := r.readiness.timeout; longest > startsWithin {
 		r.notify(process.NotifyTakes(longest + startsWithin))
 	}

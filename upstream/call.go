@@ -64,6 +64,9 @@ const (
 	mostIdleFeeds = 64 * maxIdleFeeds
 )
 
+// largeResponse is from how many bytes on a response is announced to Options.LargeResponse.
+const largeResponse = 1 << 20
+
 // refusedEvery is how often names are logged that are not asked for.
 const refusedEvery = time.Minute
 
@@ -397,6 +400,9 @@ func (s *Stream) response(c *call, m *frame) error {
 			r.TypeURL = c.form.typeURL
 		}
 		r.Receipt = receipt
+		if s.opts.LargeResponse != nil && r.Size >= largeResponse {
+			s.opts.LargeResponse(r.Size)
+		}
 		if s.opts.Tracer != nil {
 			defer s.trace(r)()
 		}

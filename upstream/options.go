@@ -72,6 +72,9 @@ type Options struct {
 	Tally *taster.Tally
 	// Tracer, if not nil, makes a span of each response that is sampled.
 	Tracer trace.Tracer
+	// LargeResponse, if not nil, is called with the size in bytes of each gRPC response of 1 MiB and more, before
+	// the response is processed. It must not block, and is called concurrently.
+	LargeResponse func(bytes int)
 	// Recall, if not nil, gives what the relay had of a topic from this server before it was
 	// started: the resource of a name, or the members of a set, each with what it is kept
 	// under. It is asked before the first request of a type on a delta stream. See recall.go.
