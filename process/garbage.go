@@ -19,12 +19,16 @@ const (
 	// settled is how long after an end some memory is still referenced because of it:
 	// upstream remembers what it unsubscribed from for as long as a response may take.
 	settled = 25 * time.Second
+	// busyPart is the part of the live heap that is allocated between two looks while the process is busy, for
+	// example because clients reconnect. Then Go will collect soon by itself, and one more collection would only
+	// delay the clients.
+	busyPart = 10
 )
 
 // CollectGarbage runs until ctx ends. ended counts what has ended so far and leaves garbage
 // behind: streams and topics. It may be called concurrently with everything else.
 func CollectGarbage(ctx context.Context, ended func() uint64) {
-	c := collector{ended: ended, cycles: gcCycles, collect: runtime.GC}
+	c := collector{ended: ended, cycles: gcCycles, allocated: goAllocated, collect: runtime.GC}
 	c.last = time.Now()
 	ticker := time.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -40,18 +44,24 @@ func CollectGarbage(ctx context.Context, ended func() uint64) {
 
 // collector decides when to collect.
 type collector struct {
-	ended   func() uint64 // streams and topics that ended, in total
-	cycles  func() uint64 // collections, in total
-	collect func()
+	ended  func() uint64 // streams and topics that ended, in total
+	cycles func() uint64 // collections, in total
+	// allocated returns the bytes allocated in total, and the live ones as of the last collection.
+	allocated func() (total, live uint64)
+	collect   func()
 
 	last      time.Time // when the newest collection was seen
 	lastCycle uint64
 	lastEnded uint64
+	lastTotal uint64    // of allocated
 	changed   time.Time // when lastEnded changed
 	due       bool      // no collection has started since `settled` after changed
 }
 
 func (c *collector) tick(now time.Time) {
+	total, live := c.allocated()
+	busy := total-c.lastTotal > live/busyPart
+	c.lastTotal = total
 	if ended := c.ended(); ended != c.lastEnded {
 		c.lastEnded, c.changed, c.due = ended, now, true
 	}
@@ -60,11 +70,18 @@ func (c *collector) tick(now time.Time) {
 		c.last, c.lastCycle = now, cycle
 		return
 	}
-	if !c.due || now.Sub(c.last) < collectAfter {
+	if busy || !c.due || now.Sub(c.last) < collectAfter {
 		return
 	}
 	c.collect()
 	c.last, c.lastCycle, c.due = now, c.cycles(), now.Sub(c.changed) < settled
+}
+
+// goAllocated returns the bytes allocated since the process began, and the live ones as of the last collection.
+func goAllocated() (total, live uint64) {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64(), sample[1].Value.Uint64()
 }
 
 // gcCycles returns the number of collections since the process began.

@@ -9,11 +9,12 @@ import (
 // in collectAfter.
 func TestGarbageOfClientsThatHaveLeftIsCollected(t *testing.T) {
 	now := time.Now()
-	var ended, cycles uint64
+	var ended, cycles, allocated uint64
 	collected := 0
 	c := collector{
-		ended:  func() uint64 { return ended },
-		cycles: func() uint64 { return cycles },
+		ended:     func() uint64 { return ended },
+		cycles:    func() uint64 { return cycles },
+		allocated: func() (total, live uint64) { return allocated, 1000 },
 		collect: func() {
 			collected++
 			cycles++
@@ -46,6 +47,14 @@ func TestGarbageOfClientsThatHaveLeftIsCollected(t *testing.T) {
 		pass(checkEvery, 6+i/4)
 	}
 	pass(time.Hour, 10)
+	// All clients reconnect, which needs memory: Go collects by itself soon.
+	ended++
+	for range 5 {
+		allocated += 101
+		pass(checkEvery, 10)
+	}
+	allocated += 100 // not much any more
+	pass(checkEvery, 11)
 }
 
 // Within a minute what clients held is collected, whenever Go has collected garbage itself.
@@ -56,8 +65,9 @@ func TestGarbageIsCollectedWithinAMinute(t *testing.T) {
 		var collected time.Duration // after they left
 		left := now
 		c := collector{
-			ended:  func() uint64 { return ended },
-			cycles: func() uint64 { return cycles },
+			ended:     func() uint64 { return ended },
+			cycles:    func() uint64 { return cycles },
+			allocated: func() (total, live uint64) { return 0, 1000 },
 			collect: func() {
 				collected = now.Sub(left)
 				cycles++
