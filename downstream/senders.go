@@ -10,55 +10,55 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// senders send to the streams that have something to be sent: as many at once as there
-// are processors, each stream one response at a time and in turn. With a goroutine for
-// each stream, the one that reads from the control plane would be one of thousands to
-// the scheduler, and what it reads would be old before anybody saw it. So news goes
-// first; and a stream whose turn comes late is sent the newest state, which has
-// everything in it that changed meanwhile: under load a client costs fewer responses.
+// senders send responses to the streams that have something to send. There are as many senders as processors. The
+// streams take turns, and each gets one response in its turn.
+//
+// If each stream had a goroutine for this, the goroutine that reads from the control plane would be one of thousands
+// for Go's scheduler, and its updates would be old before the first client got them. With few senders the relay reads
+// first. A stream whose turn comes late gets the newest state, which includes all changes since its last turn. So under
+// load a client costs fewer responses.
 type senders struct {
 	limit int
 
 	mu sync.Mutex
-	// parked are those whose turn had come while an update was stored: they go first.
+	// parked has the streams whose turn came while an update was being stored. They go first.
 	parked, queue streamQueue
-	// working are the senders that are not held up, and idle those that have ended: a herd that comes one by one
-	// would have a new one for each client.
+	// working has the senders that have a place, and idle those that have ended, to be used again. Otherwise a herd
+	// whose clients connect one by one would need a new sender for each client.
 	working, idle []*sender
-	// composing counts the senders that were held up by a response before it was sent, and still are.
+	// composing counts the senders that have lent their place and still compose a response.
 	composing int
 
-	// timer calls watch as long as there are working senders; ticks says whether it runs. It is never stopped, and
-	// set only when it has fired: Go looks through all timers of a processor when one that is set, or was stopped, is
-	// set to another time, and each connection of gRPC has three.
+	// timer calls watch while there are working senders; ticks reports whether it runs. It is never stopped, and is
+	// set only after it has fired: when a timer that is set or was stopped gets another time, Go looks through all
+	// timers of the processor, and each gRPC connection has three.
 	timer *time.Timer
 	ticks bool
 }
 
-// streamQueue is first in, first out.
+// streamQueue is a queue: first in, first out.
 type streamQueue struct {
-	streams []*stream // those that wait are from first on
+	streams []*stream // streams[first:] wait
 	first   int
 }
 
-// lendAfter is how long a client may hold up a sender, until another takes its place: up to
-// twice as long. A client does so by not reading, and by what there is to be done for it,
-// as to find out what is new in a very large set.
+// lendAfter is how long a client may hold up a sender before another sender takes its place; it can be twice as long. A
+// client holds up a sender if it does not read, or if its response takes long to compose, such as the changes in a very
+// large set.
 const lendAfter = time.Millisecond
 
-// slowFor is how often a client that held up a sender has to have been sent all that there
-// was until a sender takes it again; maxSlowness is the most that it can come to.
+// slowFor is how often a client that held up a sender must have received everything before a sender serves it again. Each
+// further time it holds up a sender doubles that, up to maxSlowness.
 const slowFor, maxSlowness = 8, 255
 
-// add has a stream sent to. It is in the queue at most once: whoever adds it has made
-// its inbox awake.
+// add puts a stream in the queue. A stream is in the queue at most once, because the caller has just woken its inbox.
 func (q *senders) add(st *stream) {
 	if s := q.enqueue(st); s != nil {
 		go s.send()
 	}
 }
 
-// enqueue is add, but if another sender is to begin, it returns that and the caller calls send.
+// enqueue is like add, but if another sender has to start, enqueue returns it, and the caller calls its send.
 func (q *senders) enqueue(st *stream) *sender {
 	if st.slowness > 0 {
 		go q.alone(st)
@@ -82,7 +82,7 @@ func (st *parkedStream) Wake() {
 	}
 }
 
-// start returns the sender that is to begin, if another one is. The caller holds mu.
+// start returns a sender for the caller to run, or nil if no other one is needed. The caller holds mu.
 func (q *senders) start() (s *sender) {
 	if len(q.working) >= q.limit || q.queue.empty() && q.parked.empty() {
 		return nil
@@ -90,14 +90,14 @@ func (q *senders) start() (s *sender) {
 	if last := len(q.idle) - 1; last >= 0 {
 		s, q.idle = q.idle[last], q.idle[:last]
 	} else {
-		s = &sender{of: q, at: phases} // the number 0 is none
+		s = &sender{of: q, at: phases} // number 0 means no stream
 	}
 	q.working = append(q.working, s)
 	q.tick()
 	return s
 }
 
-// next returns the stream whose turn it is. Without one, nil, the sender ends.
+// next returns the stream whose turn it is. If there is none, next returns nil and the sender ends.
 func (q *senders) next(s *sender) *stream {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +116,7 @@ func (q *streamQueue) empty() bool { return q.first == len(q.streams) }
 
 func (q *streamQueue) add(st *stream) { q.streams = append(q.streams, st) }
 
-// next takes the first one out, nil if there is none.
+// next removes the first stream and returns it, or nil if there is none.
 func (q *streamQueue) next() *stream {
 	if q.empty() {
 		q.streams, q.first = q.streams[:0], 0
@@ -136,23 +136,23 @@ func (q *streamQueue) next() *stream {
 // sender is one of the senders.
 type sender struct {
 	of *senders
-	// state is a phase, and the number of the stream that it is at times phases. The
-	// numbers go on when the sender begins again.
+	// state is n*phases plus a phase, where n is the number of the sender's turn. The numbers continue when an idle
+	// sender starts again.
 	state atomic.Uint64
-	at    uint64 // that number times phases
-	seen  uint64 // the number as of when watch looked last; guarded by senders.mu
+	at    uint64 // n*phases
+	seen  uint64 // n when watch looked last; guarded by senders.mu
 }
 
 // A sender's phases.
 const (
 	senderRests    uint64 = iota
-	senderComposes        // the next response of its stream
+	senderComposes        // composes the next response of its stream
 	senderSends
-	senderLent // another has taken its place
+	senderLent // another sender has taken its place
 	phases
 )
 
-// send sends to one stream after another, until there is none.
+// send serves one stream after another until none is left.
 func (s *sender) send() {
 	q := s.of
 	for ; ; s.at += phases {
@@ -183,19 +183,19 @@ func (s *sender) send() {
 		}
 		s.state.Store(at + senderRests)
 		if r != nil {
-			// First those that were waiting: who reads from the control plane, and
-			// gRPC's writers, which have what was sent.
+			// Goroutines that wait go first: those that read from control planes, and gRPC's writers, which have this
+			// response.
 			runtime.Gosched()
 		}
 	}
 }
 
-// compose returns what is to be sent to a stream next. It waits for nothing; keeps says
-// whether the stream is not left to others for that.
+// compose returns the next response for a stream, nil if there is none now. It never waits. keeps is false if another
+// goroutine has taken over the stream because compose would have had to wait.
 func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 	for _, how := range [...]holding{holdNow, holdOrPark} {
 		if !st.mu.TryLock() {
-			// A request with very many names can take long, and the end of its stream.
+			// A request with very many names holds the lock for long, and so does the end of its stream.
 			go q.alone(st)
 			return nil, false
 		}
@@ -214,7 +214,7 @@ func (q *senders) compose(st *stream) (r *session.Response, keeps bool) {
 	return nil, false
 }
 
-// tick sees that watch is called. The caller holds mu.
+// tick makes sure that the timer runs. The caller holds mu.
 func (q *senders) tick() {
 	switch {
 	case q.ticks:
@@ -227,7 +227,7 @@ func (q *senders) tick() {
 	q.ticks = true
 }
 
-// watch gives the place of each sender that has been at one stream for so long to another.
+// watch replaces each sender that one stream has held up for too long.
 func (q *senders) watch() {
 	var others []*sender
 	q.mu.Lock()
@@ -244,8 +244,9 @@ func (q *senders) watch() {
 	}
 }
 
-// lend says whether a sender has no place any more: it is at the stream at which it was before, and is marked as one
-// that is held up. Of those that compose there may be as many as have a place: each is at work. The caller holds mu.
+// lend reports whether a sender loses its place, because it still serves the stream that it served at the last tick, and
+// marks the sender as lent. At most limit senders compose without a place, because composing needs a processor. The caller
+// holds mu.
 func (q *senders) lend(s *sender) bool {
 	now := s.state.Load()
 	is, was := now/phases, s.seen
@@ -263,15 +264,15 @@ func (q *senders) lend(s *sender) bool {
 	return true
 }
 
-// composed notes that a sender that was lent composes no more.
+// composed records that a sender without a place has finished composing.
 func (q *senders) composed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.composing--
 }
 
-// alone sends to a stream whose client is slow, or that has a request to take first, until
-// there is nothing more. It holds up nobody else.
+// alone serves a single stream until there is nothing more to send. It is for slow clients, and for streams that are
+// processing a request. It delays no other stream.
 func (q *senders) alone(st *stream) {
 	for {
 		st.mu.Lock()
@@ -293,8 +294,7 @@ func (q *senders) alone(st *stream) {
 	}
 }
 
-// Wake implements cache.Waker: it has the stream sent to. Whoever calls it has made
-// the inbox awake.
+// Wake implements cache.Waker: it puts the stream in the senders' queue. The caller has just woken the stream's inbox.
 func (st *stream) Wake() { st.server.senders.add(st) }
 
 func newSenders() *senders { return &senders{limit: runtime.GOMAXPROCS(0)} }

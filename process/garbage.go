@@ -25,8 +25,8 @@ const (
 	busyPart = 10
 )
 
-// CollectGarbage runs until ctx ends. ended counts what has ended so far and leaves garbage
-// behind: streams and topics. It may be called concurrently with everything else.
+// CollectGarbage runs until ctx ends. ended returns how many streams and topics have ended so far and left garbage. It may
+// be called concurrently.
 func CollectGarbage(ctx context.Context, ended func() uint64) {
 	c := collector{ended: ended, cycles: gcCycles, allocated: goAllocated, collect: runtime.GC}
 	c.last = time.Now()

@@ -17,13 +17,13 @@ const (
 	NotifyReloading = "RELOADING=1"
 )
 
-// NotifyTakes is the state of a process that takes so long to start or to stop: from now on, if that is
-// later than its unit says.
+// NotifyTakes returns the state that asks systemd to wait that long, from now on, for the process to start or stop. It has
+// an effect only if the unit's own timeout ends earlier.
 func NotifyTakes(d time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
 
-// Notify sends states of the process to systemd, if systemd has started it and wants to know.
+// Notify sends states of the process to systemd. It does nothing unless the unit asks for notifications.
 func Notify(states ...string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -17,9 +17,9 @@ const shutdownTimeout = 10 * time.Second
 // a disk hangs. Its methods may be called concurrently.
 type Shutdown struct {
 	log *slog.Logger
-	// current is what the relay is doing, as text for the log.
+	// current is the text for the log that describes what the relay is doing.
 	current atomic.Value // of string
-	// drained is until when the relay drains, in nanoseconds since 1970; 0 if it has not begun to.
+	// drained is when the drain ends, in nanoseconds since 1970; 0 before the drain starts.
 	drained atomic.Int64
 }
 
@@ -30,11 +30,11 @@ func NewShutdown(log *slog.Logger) *Shutdown {
 	return s
 }
 
-// Stage records what the relay does from now on.
+// Stage records what the relay is doing from now on, as text for the log.
 func (s *Shutdown) Stage(what string) { s.current.Store(what) }
 
-// Drain says that the relay drains its listeners for at most the given time, which Bound adds to
-// its own. 0 says that it has drained them.
+// Drain announces that the relay drains its listeners for at most the given time, which Bound adds to its own timeout. 0
+// announces that they are drained.
 func (s *Shutdown) Drain(within time.Duration) { s.drained.Store(time.Now().Add(within).UnixNano()) }
 
 // Bound calls run and returns its error. Once ctx has ended, Bound waits for run: at most 10 seconds, or 10

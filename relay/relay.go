@@ -62,18 +62,18 @@ type Relay struct {
 	metrics     *admin.Metrics
 	propagation *propagationMetrics
 	changes     *propagation.Tracker
-	exports     bool // metrics go somewhere besides the admin listener
+	exports     bool // metrics are also pushed to a collector
 	refusals    loglines.Shared
 
 	reloading sync.Mutex // held during a reload, and when the relay begins to end
-	ended     bool       // no reload is made any more; guarded by reloading
+	ended     bool       // no reload starts any more; guarded by reloading
 	reloads   reloads
-	// stores are those that may be open, by their paths; guarded by reloading.
+	// stores has the stores that may be open, by their paths; guarded by reloading.
 	stores     map[string]*sharedStore
 	overviews  overviews
 	references references
 	affectedBy affectedAnswers
-	// ending are listeners that are gone, and endings ends when their streams have to end.
+	// ending waits for removed listeners, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context
 	endNow  context.CancelFunc
@@ -87,29 +87,27 @@ type Relay struct {
 // ErrDrain is the cause of the end of Run's context if the relay is to drain its listeners.
 var ErrDrain = errors.New("the relay is to drain its listeners")
 
-// Options are what a relay needs besides its configuration.
+// Options are what a relay needs in addition to its configuration.
 type Options struct {
-	// Files, if not nil, holds the resources of the authorities' directories in place of
-	// the disk.
+	// Files, if not nil, replaces the disk for the authorities' directories.
 	Files fs.FS
 	Log   *slog.Logger
 	// Load, if not nil, reads the configuration again, for Relay.Load.
 	Load func() (*configs.Config, error)
-	// Parse, if not nil, reads the text of a configuration as Load reads the file's, for what an operator
-	// wants to know of it. name is for its errors.
+	// Parse, if not nil, parses the text of a configuration as Load does, for an operator who checks it. Errors
+	// contain name in place of the file's name.
 	Parse func(name string, text []byte) (*configs.Config, error)
-	// Shutdown bounds the time that the relay takes to end. It may be nil.
+	// Shutdown bounds the time that the relay takes to shut down. It may be nil.
 	Shutdown *process.Shutdown
-	// Memory is that of the process; that of its cgroup if nil.
+	// Memory measures the memory of the process; nil: that of its cgroup.
 	Memory *process.Memory
-	// Headroom, if not nil, is that of the process. Run runs it.
+	// Headroom, if not nil, is the process's. Run runs it.
 	Headroom *process.Headroom
-	// Telemetry is where metrics and traces go besides the admin listener; nowhere if nil.
+	// Telemetry is the collector of metrics and traces; nil: none. The admin listener has the metrics in any case.
 	Telemetry *telemetry.Telemetry
 }
 
-// New puts a relay together. It connects to nothing yet. Its errors are those of the files
-// that the configuration names.
+// New returns a relay that has not connected to anything yet. Errors are about the files that the configuration names.
 func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Files == nil {
 		if err := cfg.CheckFiles(); err != nil {
@@ -174,10 +172,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	return r, nil
 }
 
-// now returns the newest generation.
+// now returns the newest generation of the configuration.
 func (r *Relay) now() *generation { return r.origins.newest.Load() }
 
-// firstGeneration makes the generation of the start.
+// firstGeneration returns the generation of the configuration that the relay starts with.
 func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 	opened, err := openStore(cfg.Store, r.cache, r.log)
 	if err != nil {
@@ -187,10 +185,10 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 	return r.origins.newGeneration(parts{cfg: cfg, files: r.files, store: opened})
 }
 
-// namesFor returns the names of a client by the newest generation.
+// namesFor returns what names mean for a client, by the newest generation.
 func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesOf(r.now(), c) }
 
-// namesOf returns the names of a client by a generation.
+// namesOf returns what names mean for a client, by a generation.
 func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	return &clientNames{
@@ -200,8 +198,7 @@ func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 	}
 }
 
-// Listen opens all sockets, so that a port that is taken is an error before any client is
-// served.
+// Listen opens all sockets. So the relay notices a port in use before it serves any client.
 func (r *Relay) Listen(ctx context.Context) error {
 	cfg := r.now().cfg
 	plans, errs := r.planListeners(ctx, cfg, new(leaving))
@@ -219,8 +216,7 @@ func (r *Relay) Listen(ctx context.Context) error {
 	return nil
 }
 
-// Addresses returns the addresses of the client listeners, in the order of the
-// configuration.
+// Addresses returns the addresses of the clients' listeners, in the order of the configuration.
 func (r *Relay) Addresses() (addresses []string) {
 	for _, l := range r.openListeners() {
 		addresses = append(addresses, l.address)
@@ -236,13 +232,13 @@ func (r *Relay) AdminAddress() string {
 	return ""
 }
 
-// serving is what serves while Run runs.
+// serving has the goroutines that serve while Run runs.
 type serving struct {
-	ctx context.Context // ends when nothing has to serve any more
+	ctx context.Context // ends when they have to end
 	wg  sync.WaitGroup
 }
 
-// begin has all listeners serve.
+// begin starts to serve on all listeners.
 func (r *Relay) begin(run *serving) {
 	r.listening.Lock()
 	r.running = run
@@ -256,15 +252,15 @@ func (r *Relay) begin(run *serving) {
 	}
 }
 
-// noMoreReloads waits for a reload that goes on, and refuses others.
+// noMoreReloads waits for the present reload, if any, and has later ones refused.
 func (r *Relay) noMoreReloads() {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
 	r.ended = true
 }
 
-// Run serves until ctx ends. A listener that fails is opened again. If the cause of ctx's end is [ErrDrain], Run
-// drains the listeners before it returns; otherwise clients' streams end at once. The error is that of closing.
+// Run serves until ctx ends. A listener that fails is opened again. If the cause of ctx's end is [ErrDrain], Run drains
+// the listeners before it returns; otherwise clients' streams end at once. An error is that of closing the admin listener.
 func (r *Relay) Run(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // also while it drains
 	defer stop()
@@ -284,7 +280,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	case <-r.readiness.done:
 	case <-time.After(headStart):
 	}
-	// Not during a reload, which has servers serve, too.
+	// A reload starts servers, too, so this waits for it.
 	r.reloading.Lock()
 	r.begin(run)
 	r.reloading.Unlock()

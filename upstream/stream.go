@@ -23,14 +23,14 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Sink takes what has become known. It is a [cache.Cache].
+// Sink receives the updates of a stream. It is a [cache.Cache], or something in front of one.
 type Sink interface {
 	Apply(cache.Update)
 }
 
-// Stream feeds the topics of one scope from a control plane, over one gRPC stream,
-// which is open while there is something to subscribe to: the aggregated one, and
-// then it is the [cache.Source] of that scope, or one of [Streams].
+// Stream feeds the topics of one scope from a control plane. It has one gRPC stream at a time, which is open while
+// there is something to subscribe to. An aggregated Stream is the [cache.Source] of its scope; a Stream for one type is
+// one of [Streams].
 type Stream struct {
 	// Read only.
 	scope  cache.Scope
@@ -40,74 +40,71 @@ type Stream struct {
 	limit  int // of a request without its node, in bytes
 	sink   Sink
 	log    *slog.Logger
-	own    *slog.Logger // for what is about the stream: has its type, if it is for one
-	forms  []*form      // that are tried, in this order
+	own    *slog.Logger // for lines about the stream: with its type, if it is for one type
+	forms  []*form      // to try, in this order
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   chan struct{}
-	// left has room for one, and gets it when a stream has ended.
+	// left receives a value when a gRPC stream has ended. It has room for one.
 	left chan struct{}
-	// inbox is what Start and Stop have noted. It wakes the goroutine for that, and for answers that are to be sent.
+	// inbox has the notes of Start, Stop and others. It wakes the goroutine for these, and for requests to send.
 	inbox *inbox.Inbox[note]
 
-	// mu is held while the sink takes an update, so that updates are taken in the
-	// order in which they came about. The cache's locks come after it: Start and
-	// Stop, which are called with those, leave it alone.
+	// mu is held while the sink applies an update, so that updates are applied in order. The cache's locks come
+	// after mu, so Start and Stop, which are called with these held, do not take it.
 	mu    sync.Mutex
 	form  *form
 	feeds map[string]*feed // by type URL
 	room  cache.Room       // of feeds
-	// ofRelay: the control plane of the present stream is a relay.
+	// ofRelay reports whether the control plane of the present stream is a relay.
 	ofRelay bool
 	live    bool // a gRPC stream is open, and feeds have sessions
-	// agenda has each feed to which something has happened or will.
+	// agenda has the feeds that need attention now or at a later time.
 	agenda agenda
-	// taken is how often the notes were taken.
+	// taken counts how often the notes were taken from the inbox.
 	taken uint64
-	// down is why nothing can be had, from a failure until a stream is open again.
+	// down is the error of all requested topics, from a failure until a stream is open again.
 	down *cache.Error
-	// outage lasts from a failure until the control plane has answered; nil if there is
-	// none.
+	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
 	outage *cache.Outage
-	// namesStream is the second stream, nil until it was needed, and away are the names
-	// that are on it, by their types. The goroutine is that of the first stream.
+	// namesStream is the second stream, nil until it is needed. away has the names that are on it, by type.
 	namesStream *Stream
 	away        map[string]*session.Names
 	awayRoom    cache.Room
 	lines       lines
-	// board comes last in the order of locks.
+	// board's lock comes last.
 	board board
 
-	// Of the goroutine.
+	// Only the goroutine of the Stream uses these.
 	backoff  backoff
 	retryAt  time.Time
-	swapped  bool      // the other form is tried, as the control plane does not implement one
-	retried  time.Time // when it was last tried before that, see retryNow
-	renewals pace      // of the stream, for what clients wish
-	// rechained is when one was last opened to announce other relays.
+	swapped  bool      // the Stream tries the other form because the control plane does not implement this one
+	retried  time.Time // when retryNow last shortened the wait
+	renewals pace      // how often the stream may be renewed because clients subscribe to more
+	// rechained is when a stream was last opened to announce other relays.
 	rechained time.Time
-	announce  *chain.Chain // what the next one is to announce, nil for what there is
-	// refusedAt is when names were last logged that were refused.
+	announce  *chain.Chain // what the next stream announces; nil: the present chain
+	// refusedAt is when refused names were last logged.
 	refusedAt time.Time
 }
 
-// note is one call of Start, Refresh, Resume, Adopt, Stop or Resend, or that a peer was answered.
+// note is one call of Start, Refresh, Resume, Adopt, Stop or Resend, or the news that a peer has an answer.
 type note struct {
 	key         cache.Key
 	again, stop bool
 	resume      bool
 	adopt       bool
-	resend      bool // see Resend; then there is no key
-	retry, open bool // see peers; nor is there then
+	resend      bool // see Resend; key is empty
+	retry, open bool // see peers; key is empty
 }
 
-// server is a control plane as what says the versions of a scope.
+// server identifies the control plane that gave the versions of a scope.
 type server struct {
 	scope cache.Scope
 	peers *peers
 }
 
-// config returns what the names and sets of a type are made with.
+// config returns the configuration of the sessions of a type.
 func (s *Stream) config(typeURL string) session.Config {
 	c := session.Config{
 		Scope: s.scope, TypeURL: typeURL, Server: server{s.scope, s.opts.peers},
@@ -119,7 +116,7 @@ func (s *Stream) config(typeURL string) session.Config {
 	return c
 }
 
-// withScope returns a logger whose lines say which scope they are about.
+// withScope returns a logger whose lines name the scope.
 func withScope(log *slog.Logger, scope cache.Scope) *slog.Logger {
 	log = log.With("authority", scope.Authority, "partition", scope.Partition)
 	if scope.Params != "" {
@@ -131,34 +128,33 @@ func withScope(log *slog.Logger, scope cache.Scope) *slog.Logger {
 // Start begins to feed a topic. It neither blocks nor calls the cache.
 func (s *Stream) Start(k cache.Key) { s.inbox.Put(note{key: k}) }
 
-// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+// Refresh requests a topic again that is fed already. It neither blocks nor calls the cache.
 func (s *Stream) Refresh(k cache.Key) { s.inbox.Put(note{key: k, again: true}) }
 
-// Resume notes that a client holds the resource of a topic that is fed from an earlier
-// stream: see [cache.Resumer]. It neither blocks nor calls the cache.
+// Resume notes that a client holds the resource of a topic from an earlier stream of its own: see
+// [cache.Resumer]. It neither blocks nor calls the cache.
 func (s *Stream) Resume(k cache.Key) { s.inbox.Put(note{key: k, resume: true}) }
 
-// Adopt notes that the first client requests a topic that is fed: see [cache.Adopter]. It neither blocks
-// nor calls the cache.
+// Adopt notes that a client requests a topic for the first time that is fed already: see [cache.Adopter]. It neither
+// blocks nor calls the cache.
 func (s *Stream) Adopt(k cache.Key) { s.inbox.Put(note{key: k, adopt: true}) }
 
-// Stop ends the feeding of a topic. It neither blocks nor calls the cache.
+// Stop stops feeding a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.inbox.Put(note{key: k, stop: true}) }
 
-// Resend sends the sink once more all that is held, and why what is wanted and not
-// held cannot be had: for a sink that has not listened. It neither blocks nor calls
-// the sink.
+// Resend sends all resources that the Stream holds to the sink again, and the errors of the topics that have none. It is
+// for a sink that has ignored updates so far. It neither blocks nor calls the sink.
 func (s *Stream) Resend() { s.inbox.Put(note{resend: true}) }
 
-// Close ends the stream. It does not wait, and so may be called with the cache
-// locked; once Done is closed nothing comes to the sink any more.
+// Close ends the stream. It does not wait, so it may be called with the cache's locks held. Once Done is closed, the sink
+// gets no more updates.
 func (s *Stream) Close() { s.cancel() }
 
 // Done is closed when the stream has ended, after Close.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
-// forgive forgets why nothing could be had, if that was long ago. The caller holds
-// mu.
+// forgive clears the error of the last failure if nothing is subscribed to and the time to retry has come. The caller
+// holds mu.
 func (s *Stream) forgive() {
 	if !s.wanted() && !time.Now().Before(s.retryAt) {
 		s.down = nil
@@ -175,12 +171,11 @@ func (s *Stream) sorted() []*feed {
 	return feeds
 }
 
-// wanted says whether there is anything to subscribe to. The caller holds mu.
+// wanted reports whether there is anything to subscribe to. The caller holds mu.
 func (s *Stream) wanted() bool { return s.agenda.sum.wanted > 0 }
 
-// place makes topics the stream's feed of their type. What was there before is not the
-// stream's any more; if it was requested, the topics have to wait for the next stream. The
-// caller holds mu.
+// place makes topics the stream's feed of their type, in place of earlier ones. If the earlier ones were requested on the
+// present gRPC stream, the new ones have to wait for the next. The caller holds mu.
 func (s *Stream) place(of *session.Topics) *feed {
 	typeURL := of.TypeURL()
 	f := s.feeds[typeURL]
@@ -196,13 +191,13 @@ func (s *Stream) place(of *session.Topics) *feed {
 	return f
 }
 
-// withTTLs are topics, or names, or sets.
+// withTTLs is implemented by topics, names and sets.
 type withTTLs interface {
-	// Ends returns when the TTLs of what an update has expire.
+	// Ends returns when the TTLs of an update's resources expire.
 	Ends(u *cache.Update) map[string]time.Time
 }
 
-// apply applies an update of some topics to the cache. The caller holds mu.
+// apply sends an update of some topics to the sink. The caller holds mu.
 func (s *Stream) apply(of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
@@ -216,7 +211,7 @@ func (s *Stream) apply(of withTTLs, u cache.Update) {
 	s.sink.Apply(u)
 }
 
-// reason puts an error in words.
+// reason returns the text of an error.
 func reason(err error) string {
 	if errors.Is(err, io.EOF) {
 		return "the control plane has ended the stream"

@@ -8,30 +8,30 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Overlap: a name that several of a client's subscriptions cover is sent once, by the one that owns
-// it. A set covers only names that the client asks for in the same way (by name, or by a locator
-// with the same dynamic parameters). Owners, in this order:
+// Overlap: when several of a client's subscriptions cover a name, one of them owns the name and sends its resource. A set
+// covers a name only if the client requests both in the same way: by name, or by locators with the same dynamic
+// parameters. The owner is the first of these:
 //
 //   - the subscription to the name, if its own state is known to be present,
-//   - the glob that the name is in, or else the first view (a glob whose members may have names from
+//   - the glob of the name's directory, or else the first view (a view is a glob whose members may have names from
 //     anywhere),
 //   - the wildcard,
 //   - the other views.
 //
-// If the owner has no resource, the next in this order sends its own; the name is gone when none
-// has it: in delta sendMember (delta_sets.go) decides what the loss of a member means, and stateOf
-// (delta_reviews.go) what the loss of the name itself does; in SotW sotw_sets.go.
+// If the owner has no resource, the next one in this order sends its own. The name is gone when none of them has a
+// resource. In delta, sendMember (delta_sets.go) decides what the loss of a member means, and stateOf (delta_reviews.go)
+// what the loss of the name itself means. In SotW, sotw_sets.go decides both.
 //
-// The wildcard belongs to the client's Node, and an xdstp name to its authority: an absent xdstp name
-// is not given by a wildcard that has a resource of that name.
+// A wildcard does not replace an absent xdstp name, even if it has a resource of that name: the wildcard belongs to the
+// client's Node, and the xdstp name to its authority.
 //
-// Nothing is stored for each name. Which sets may have a name follows from its directory, so that
-// clients with names only, or with one set, pay nothing.
+// The index from a name to its owner is computed and not stored: a name's directory leads to its glob, and a client has few
+// views. So a client that subscribes to names only, or to one set, pays nothing for it.
 
-// hasSets says that there is a wildcard or a glob.
+// hasSets reports whether there is a wildcard or a glob.
 func (x *setIndex) hasSets() bool { return x.wild != nil || len(x.byGlob) > 0 }
 
-// sets yields the wildcard and the globs.
+// sets iterates over the wildcard and the globs.
 func (x *setIndex) sets() iter.Seq[*setSub] {
 	return func(yield func(*setSub) bool) {
 		if x.wild != nil && !yield(x.wild) {
@@ -45,7 +45,7 @@ func (x *setIndex) sets() iter.Seq[*setSub] {
 	}
 }
 
-// addGlob adds a glob that is new.
+// addGlob adds a new glob.
 func (x *setIndex) addGlob(set *setSub) {
 	put(&x.byGlob, set.ref.key(), set)
 	switch set.set.Key().Scope.Derived {
@@ -55,13 +55,13 @@ func (x *setIndex) addGlob(set *setSub) {
 	}
 }
 
-// removeGlob removes a glob that has no spelling any more.
+// removeGlob removes a glob whose last spelling was unsubscribed.
 func (x *setIndex) removeGlob(set *setSub) {
 	delete(x.byGlob, set.ref.key())
 	x.views = slices.DeleteFunc(x.views, func(v *setSub) bool { return v == set })
 }
 
-// globOf returns the glob that a name is in, nil if there is none.
+// globOf returns the glob of a name's directory, nil if there is none.
 func (x *setIndex) globOf(a resourceRef) *setSub {
 	if len(x.byGlob) == 0 || !urn.IsXdstp(a.name) {
 		return nil
@@ -69,7 +69,7 @@ func (x *setIndex) globOf(a resourceRef) *setSub {
 	return x.byGlob[a.of(globOf(memberKey(a.name))).key()]
 }
 
-// wildOf returns the wildcard if it covers a name. One that is refused covers none.
+// wildOf returns the wildcard if it covers a name, otherwise nil. A refused wildcard covers no name.
 func (x *setIndex) wildOf(a resourceRef) *setSub {
 	if x.wild == nil || x.wild.set == nil || !x.wild.covers(a) {
 		return nil
@@ -77,12 +77,13 @@ func (x *setIndex) wildOf(a resourceRef) *setSub {
 	return x.wild
 }
 
-// covers says that a wildcard or a view may have a name: it is requested in the same way.
+// covers reports whether a wildcard or a view may have a name, because the client requests both in the same way.
 func (s *setSub) covers(a resourceRef) bool { return s.ref.of(a.name) == a }
 
 func (x *setIndex) isView(set *setSub) bool { return slices.Contains(x.views, set) }
 
-// owner returns the glob or view that owns a name among the globs, nil if none covers it.
+// owner returns the glob or view that owns a name, nil if none covers it. It considers neither the wildcard nor the
+// subscription to the name.
 func (x *setIndex) owner(a resourceRef) *setSub {
 	if set := x.globOf(a); set != nil {
 		return set
@@ -95,7 +96,7 @@ func (x *setIndex) owner(a resourceRef) *setSub {
 	return nil
 }
 
-// ownedByAnother says that a set is a view and that another glob owns a name.
+// ownedByAnother reports whether a set is a view and another glob or view owns a name.
 func (x *setIndex) ownedByAnother(set *setSub, a resourceRef) bool {
 	return x.isView(set) && x.owner(a) != set
 }
@@ -117,7 +118,7 @@ func (x *setIndex) covering(a resourceRef) (sets []*setSub) {
 	return sets
 }
 
-// standIn returns the set that gives a name for which there is nothing itself, nil if there is none.
+// standIn returns the set that provides a name whose own entry has no resource, nil if there is none.
 func (x *setIndex) standIn(a resourceRef) *setSub {
 	if set := x.globOf(a); set != nil || urn.IsXdstp(a.name) {
 		return set
@@ -125,12 +126,12 @@ func (x *setIndex) standIn(a resourceRef) *setSub {
 	return x.wildOf(a)
 }
 
-// sharesMembers says that another glob may have members of a glob.
+// sharesMembers reports whether another glob may have members of a glob.
 func (x *setIndex) sharesMembers(set *setSub) bool {
 	return len(x.views) > 1 || len(x.views) == 1 && (!x.isView(set) || len(x.byGlob) > 1)
 }
 
-// overlaps says that another set may have members of a set.
+// overlaps reports whether another set may have members of a set.
 func (x *setIndex) overlaps(set *setSub) bool {
 	if !set.glob() {
 		return len(x.byGlob) > 0
@@ -138,14 +139,14 @@ func (x *setIndex) overlaps(set *setSub) bool {
 	return x.sharesMembers(set) || x.wildOf(set.ref.of(cache.Wildcard)) != nil
 }
 
-// present says that it is known what is in a set.
+// present reports whether the members of a set are known.
 func present(set *setSub) bool {
 	status, _ := set.status()
 	return status == cache.Present
 }
 
-// first returns the first of some sets that has a member under that key; or else one
-// of which it is not known whether it has.
+// first returns the member with that key of the first set that has one, and that set. If no set has one, it returns in
+// waits a set that may still get one.
 func first(key string, sets ...*setSub) (res *cache.Resource, by, waits *setSub) {
 	for _, set := range sets {
 		if set == nil {
