@@ -26,8 +26,8 @@ import (
 // source of each scope: one stream, or one for each type, on a connection that all scopes
 // with the same place share; or the authority's directory, which is read once for all scopes.
 type origins struct {
-	tracer      trace.Tracer      // nil if traces go nowhere
-	headroom    *process.Headroom // nil if garbage is collected as always
+	tracer      trace.Tracer     // nil if traces go nowhere
+	gcTuner     *process.GCTuner // nil: the runtime is not tuned
 	log         *slog.Logger
 	credentials *certs.Store
 	// newest is the generation by which sources are opened.

@@ -101,8 +101,8 @@ type Options struct {
 	Shutdown *process.Shutdown
 	// Memory measures the memory of the process; nil: that of its cgroup.
 	Memory *process.Memory
-	// Headroom, if not nil, is the process's. Run runs it.
-	Headroom *process.Headroom
+	// GCTuner, if not nil, is the process's. Run runs it.
+	GCTuner *process.GCTuner
 	// Telemetry is the collector of metrics and traces; nil: none. The admin listener has the metrics in any case.
 	Telemetry *telemetry.Telemetry
 }
@@ -137,7 +137,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
 	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
-	r.origins.tracer, r.origins.headroom = o.Telemetry.Tracer, o.Headroom
+	r.origins.tracer, r.origins.gcTuner = o.Telemetry.Tracer, o.GCTuner
 	g, err := r.firstGeneration(cfg)
 	if err != nil {
 		r.cache.Close()
@@ -269,8 +269,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	run := &serving{ctx: running}
 	ended := func() uint64 { return r.server.Stats().Ended + r.cache.Stats().GivenUp }
 	run.wg.Go(func() { process.CollectGarbage(running, ended) })
-	if h := r.origins.headroom; h != nil {
-		run.wg.Go(func() { h.Run(running) })
+	if t := r.origins.gcTuner; t != nil {
+		run.wg.Go(func() { t.Run(running) })
 	}
 	if longest := r.readiness.timeout; longest > startsWithin {
 		r.notify(process.NotifyTakes(longest + startsWithin))

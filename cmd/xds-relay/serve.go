@@ -145,7 +145,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s
 		return err
 	}
 	defer sends.Close()
-	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Parse: settings.Parse, Shutdown: s, Headroom: process.NewHeadroom(), Telemetry: sends})
+	r, err := relay.New(cfg, relay.Options{Files: builtIn, Log: log, Load: reloader(settings), Parse: settings.Parse, Shutdown: s, GCTuner: process.NewGCTuner(), Telemetry: sends})
 	if err != nil {
 		return err
 	}
