@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru has things in the order in which they were last added. It has no limit: its owner removes
+// lru has keys in the order in which they were last added. It has no limit: its owner removes
 // the oldest.
 type lru[K comparable, V any] struct {
 	of  *simplelru.LRU[K, V]
@@ -29,7 +29,7 @@ func (l *lru[K, V]) peek(k K) (V, bool) { return l.of.Peek(k) }
 
 func (l *lru[K, V]) oldest() (K, V, bool) { return l.of.GetOldest() }
 
-// keys returns all, the oldest first.
+// keys returns all keys, the oldest first.
 func (l *lru[K, V]) keys() []K { return l.of.Keys() }
 
 func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
