@@ -11,7 +11,7 @@ type derivedEntry struct {
 	lookup *lookup
 	home   string // the origin of a resource found under the entry's own name
 
-	result  cache.State     // as the lookup found it
+	result  cache.State     // the last result of the lookup that was written
 	renamed *cache.Resource // result.Resource under the entry's name
 	origin  string          // of renamed
 	aliasOf string          // of renamed
