@@ -92,7 +92,7 @@ func filled(n int) (table Table[*thing]) {
 	return table
 }
 
-// Others run while a large table is built anew, after each part of it and not after 10 ms as the scheduler
+// Other goroutines run while a large table is rebuilt, after each part of it and not after 10 ms as the scheduler
 // has it: with a million things, one Put can take a tenth of a second.
 func TestOthersRunWhileALargeTableGrows(t *testing.T) {
 	const parts = 20
