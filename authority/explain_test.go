@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-func TestExplainTellsEveryStep(t *testing.T) {
+func TestExplainDescribesEveryStep(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		yaml          string
@@ -208,7 +208,7 @@ old_style_names:
 	}
 }
 
-func TestDescribeSaysHowAServerIsAsked(t *testing.T) {
+func TestDescribeSaysHowAServerIsReached(t *testing.T) {
 	got := router(t, `
 listeners: [{address: ":18000"}]
 authorities:
