@@ -12,14 +12,15 @@ import (
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
 // locked, in the order in which topics begin and end. They must not block and must not call the
-// cache: they only note what to do.
+// cache: they only record what to do.
 type Source interface {
-	// Start is called on the first interest in a topic.
+	// Start is called when a topic gets its first watcher.
 	Start(Key)
 	// Refresh is called when a new watcher must not receive the cached resource
 	// (Resource.DoNotCache): the source has to request the topic again.
 	Refresh(Key)
-	// Stop is called when nobody has been interested for the linger time.
+	// Stop is called when the cache drops a topic: the topic has had no watcher for the linger time,
+	// or too many topics linger.
 	Stop(Key)
 }
 
@@ -140,8 +141,8 @@ func (c *Cache) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w, nil)
 }
 
-func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *Resource) {
-	watch(c, k, place, w, func(t *table) *topic {
+func (c *Cache) watchEntry(k Key, reg *Watch, w Watcher) (e *Entry, withheld *Resource) {
+	watch(c, k, reg, w, func(t *table) *topic {
 		if e = t.entries[k.Name]; e == nil {
 			return nil
 		}
@@ -240,12 +241,12 @@ func (c *Cache) read(k Key, f func(*table)) {
 }
 
 // watch finds the topic, or makes it and starts its source.
-func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
+func watch(c *Cache, k Key, reg *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
 	if of := c.topics(k.Scope); of != nil {
 		of.mu.RLock()
 		if t := of.tables[k.TypeURL]; t != nil {
 			if tp := find(t); tp != nil {
-				wasIdle, adopted := tp.add(place, w)
+				wasIdle, adopted := tp.add(reg, w)
 				if adopted {
 					c.adopt(tp)
 				}
@@ -278,7 +279,7 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 		c.idle.created(tp)
 		c.source.Start(k)
 	}
-	wasIdle, adopted := tp.add(place, w)
+	wasIdle, adopted := tp.add(reg, w)
 	if adopted {
 		c.adopt(tp)
 	}
@@ -289,9 +290,9 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 
 // Unwatch ends w's watch. Until Unwatch returns, Changed may still be called, but not after that.
 func (c *Cache) Unwatch(w Watching) {
-	place := w.watch()
-	tp, now := place.topic, time.Now()
-	if tp.remove(place, now) {
+	reg := w.watch()
+	tp, now := reg.topic, time.Now()
+	if tp.remove(reg, now) {
 		c.idle.add(tp, now, c.isEmpty(tp))
 	}
 }

@@ -160,7 +160,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	old := e.state.Load()
 	renewed := e.outdated && next.Status != Failed
 	e.outdated = e.outdated && !renewed
-	came := next.Status == Present // a resource has arrived, and not only an error
+	arrived := next.Status == Present // a resource has arrived, and not only an error
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// The last known state is served as long as there is no newer one.
 		next.Status, next.Resource, next.Previous, next.Partial = old.Status, old.Resource, old.Previous, old.Partial
@@ -179,7 +179,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Origin = old.Origin
 	}
 	next.Heartbeats = old.Heartbeats
-	if came && old.Status == Present && old.Resource.RenewsTTL(next.Resource) && old.Resource.OwnName() == next.Resource.OwnName() {
+	if arrived && old.Status == Present && old.Resource.RenewsTTL(next.Resource) && old.Resource.OwnName() == next.Resource.OwnName() {
 		next.Heartbeats++
 		next.Resource = old.Resource.WithRenewedTTL(next.Resource)
 	}

@@ -9,8 +9,8 @@ import (
 // Expiries has the times at which keys expire unless they are renewed. xDS: "TTL". The
 // zero value is empty and ready. It is not safe for concurrent use.
 type Expiries[K comparable] struct {
-	at  map[K]time.Time
-	had Room
+	at   map[K]time.Time
+	room Room // of at
 	// queue has the times in order, and outdated ones among them.
 	queue expiryQueue[K]
 }
@@ -54,7 +54,7 @@ func (e *Expiries[K]) compact() {
 // End removes a key.
 func (e *Expiries[K]) End(key K) {
 	if _, there := e.at[key]; there {
-		e.at = Without(e.at, &e.had, key)
+		e.at = Without(e.at, &e.room, key)
 		e.compact()
 	}
 }

@@ -28,7 +28,7 @@ func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	if f == nil {
 		return false
 	}
-	f.came(key)
+	f.arrived(key)
 	if r != nil {
 		delete(f.removed, key)
 	}
@@ -42,8 +42,8 @@ func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	return true
 }
 
-// came records that the answer has a key. f may be nil.
-func (f *firstAnswer) came(key string) {
+// arrived records that the answer has a key. f may be nil.
+func (f *firstAnswer) arrived(key string) {
 	if f != nil {
 		delete(f.missing, key)
 	}

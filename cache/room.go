@@ -15,15 +15,15 @@ const (
 func (r Room) sparse(n int) bool { return r >= leastRoom && n <= int(r)/sparse }
 
 // Without deletes a key from a map, and returns the map, or a smaller copy if most of its keys
-// have been deleted. had belongs to the map: all of its keys must be deleted with Without. A range
+// have been deleted. room belongs to the map: all of its keys must be deleted with Without. A range
 // loop that is in progress continues over the old map.
-func Without[M ~map[K]V, K comparable, V any](m M, had *Room, key K) M {
-	*had = max(*had, Room(len(m)))
+func Without[M ~map[K]V, K comparable, V any](m M, room *Room, key K) M {
+	*room = max(*room, Room(len(m)))
 	delete(m, key)
-	if !had.sparse(len(m)) {
+	if !room.sparse(len(m)) {
 		return m
 	}
-	*had = Room(len(m))
+	*room = Room(len(m))
 	small := make(M, len(m))
 	for k, v := range m {
 		small[k] = v

@@ -91,7 +91,7 @@ type FullState struct {
 	// Exact: as far as is known, no other state has had this version.
 	Origin *OriginVersion
 	Exact  bool
-	// Resources is a DiscoveryResponse with nothing but the set's resources.
+	// Resources is a DiscoveryResponse with only the set's resources.
 	Resources *Body
 	// Len is the number of resources.
 	Len int

@@ -9,8 +9,8 @@ import "github.com/xds-relay/xds-relay/cache/internal/members"
 // that all clients understand. New subscribers of a set share it.
 type EncodedChunk = members.EncodedChunk
 
-// ChunkOptions say how a watcher receives many members at once. Such a watcher needs to know nothing
-// of a member except that it exists.
+// ChunkOptions say how a watcher receives many members at once. Such a watcher needs to know only that
+// a member exists.
 type ChunkOptions struct {
 	Form Form
 	// MaxBytes bounds the size of a chunk.

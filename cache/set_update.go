@@ -101,7 +101,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		c := &u.Changes[i]
 		failed = failed || c.Err != nil && !c.Gone
 		if m := s.members.Get(c.Name); c.Held && m.Present() {
-			s.first.came(c.Name)
+			s.first.arrived(c.Name)
 			continue
 		}
 		if c.Resource != nil || c.removes() {
@@ -217,7 +217,7 @@ func (s *Set) put(key string, r *Resource) bool {
 // putError records why a name's newest state could not be fetched, and reports whether clients
 // would notice the change.
 func (s *Set) putError(key string, err *Error) bool {
-	s.first.came(key) // the answer has the name, with an error
+	s.first.arrived(key) // the answer has the name, with an error
 	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
 		return false
 	}

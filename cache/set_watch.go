@@ -50,8 +50,8 @@ func (w *SetWatch) begin(seq uint64) { w.began = seq }
 // knew reports whether a watcher of full states has received a removed member, and not yet its
 // removal.
 func (w *SetWatch) knew(m members.Member) bool {
-	had := func(position uint64) bool { return m.Added <= position && m.Seq > position }
-	return had(w.seq) || had(w.seenUpTo) || slices.ContainsFunc(w.between, had)
+	knewAt := func(position uint64) bool { return m.Added <= position && m.Seq > position }
+	return knewAt(w.seq) || knewAt(w.seenUpTo) || slices.ContainsFunc(w.between, knewAt)
 }
 
 // begin records where a new watcher begins, and reports whether members are withheld from it.

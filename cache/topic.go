@@ -93,23 +93,23 @@ type topic struct {
 	prefetched bool
 }
 
-// add begins a watch: the watch of w, or of place's WatchGroup if it has one. adopted: it is the first
+// add begins a watch: the watch of w, or of reg's WatchGroup if it has one. adopted: it is the first
 // client's watch of a topic that was only prefetched. Callers hold scopeTopics.mu, so that the topic
 // cannot end.
-func (t *topic) add(place *Watch, w Watcher) (wasIdle, adopted bool) {
+func (t *topic) add(reg *Watch, w Watcher) (wasIdle, adopted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	adopted = t.notePrefetch(w)
-	place.topic = t
-	if place.Group != nil {
-		place.index = uint32(len(t.groupWatches))
-		t.groupWatches = append(t.groupWatches, place)
-		if place.Group.IgnoreHeartbeats {
+	reg.topic = t
+	if reg.Group != nil {
+		reg.index = uint32(len(t.groupWatches))
+		t.groupWatches = append(t.groupWatches, reg)
+		if reg.Group.IgnoreHeartbeats {
 			t.ignoreHeartbeats++
 		}
-		place.Group.nameBytes.Add(int64(len(t.key.Name)))
+		reg.Group.nameBytes.Add(int64(len(t.key.Name)))
 	} else {
-		place.index = uint32(len(t.watchers))
+		reg.index = uint32(len(t.watchers))
 		t.watchers = append(t.watchers, w)
 	}
 	wasIdle = !t.idleSince.IsZero()
@@ -118,19 +118,19 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle, adopted bool) {
 }
 
 // remove ends a watch, and reports whether it was the last.
-func (t *topic) remove(place *Watch, now time.Time) (last bool) {
+func (t *topic) remove(reg *Watch, now time.Time) (last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if place.Group != nil {
-		t.groupWatches = without(t.groupWatches, place.index)
-		if place.Group.IgnoreHeartbeats {
+	if reg.Group != nil {
+		t.groupWatches = without(t.groupWatches, reg.index)
+		if reg.Group.IgnoreHeartbeats {
 			t.ignoreHeartbeats--
 		}
-		place.Group.nameBytes.Add(-int64(len(t.key.Name)))
+		reg.Group.nameBytes.Add(-int64(len(t.key.Name)))
 	} else {
-		t.watchers = without(t.watchers, place.index)
+		t.watchers = without(t.watchers, reg.index)
 	}
-	place.topic = nil
+	reg.topic = nil
 	if len(t.watchers)+len(t.groupWatches) > 0 {
 		return false
 	}

@@ -42,7 +42,7 @@ func newGlobSource(s *setContext, to *input, leaf cache.Key) *globSource {
 // Changed implements cache.Watcher.
 func (g *globSource) Changed() cache.Waker { return g.enqueue(g, &g.queued) }
 
-// process schedules the reading of what has changed.
+// process schedules the reading of the changes.
 func (g *globSource) process(*Resolver) {
 	g.queued.Store(false)
 	if g.set != nil {

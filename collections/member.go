@@ -82,10 +82,10 @@ func (m *memberLookup) update(is *result) {
 	}
 	m.last = next
 	m.to.set(m.key, next, beat)
-	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
+	incomplete := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
 	stale := is.Status == cache.Present && is.Stale
-	if changed := lacks != m.incomplete || stale != m.stale; !m.known || changed {
-		m.known, m.incomplete, m.stale = true, lacks, stale
+	if changed := incomplete != m.incomplete || stale != m.stale; !m.known || changed {
+		m.known, m.incomplete, m.stale = true, incomplete, stale
 		m.onChange()
 	}
 	if m.onFound != nil && is.Status != cache.Failed {
@@ -95,7 +95,7 @@ func (m *memberLookup) update(is *result) {
 }
 
 // innerName returns the name inside the resource of an inline entry, empty if there is none.
-// The error says that the authority may not send a resource of that name.
+// An error means that the authority may not send a resource with that name.
 func (m *memberLookup) innerName(is *result) (string, error) {
 	_, name, ok := strings.Cut(is.origin, entryName("", ""))
 	if !ok || is.leaf == nil {

@@ -287,8 +287,8 @@ type source interface {
 
 // sourceState is the state of a source as a whole.
 type sourceState struct {
-	// status is Requested until every member is known or has failed. Present and Absent are
-	// final: later failures do not change the members.
+	// status is Requested until every member is known or has failed. Once it is Present or
+	// Absent, later failures change neither the status nor the members.
 	status cache.Status
 	err    *cache.Error // when Failed
 	// partial: some members were unavailable when it became Present or Absent, and still

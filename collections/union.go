@@ -63,10 +63,10 @@ func (p *input) stateChanged() {
 		}
 	}
 	p.failure = is.err
-	if lacks := is.err != nil && is.err.Inconclusive() || is.partial; lacks != p.incomplete {
-		p.incomplete = lacks
+	if incomplete := is.err != nil && is.err.Inconclusive() || is.partial; incomplete != p.incomplete {
+		p.incomplete = incomplete
 		p.union.incomplete--
-		if lacks {
+		if incomplete {
 			p.union.incomplete += 2
 		}
 	}

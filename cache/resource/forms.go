@@ -43,8 +43,8 @@ func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bo
 	return 0, r.SharedSotW(name, f) != nil
 }
 
-// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
-// resource, under its own name. The caller must not change it.
+// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with only the resource,
+// under its own name. The caller must not change it.
 func (r *Resource) Encoded(delta bool) []byte {
 	if delta {
 		return bytesOf(r.delta)

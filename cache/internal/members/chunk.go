@@ -18,7 +18,7 @@ type chunk struct {
 	live    int // records in use
 
 	encoded  weak.Pointer[EncodedChunk] // the last result of encode, unless a record has changed since
-	tooSmall int                        // the largest size known to be too small for the encoded chunk
+	tooSmall int                        // all smaller sizes are too small for the encoded chunk
 
 	prev, next *chunk
 }
