@@ -1,7 +1,7 @@
 package authority
 
-// Names with directives. The relay itself evaluates them, from the names in them. TP1:
-// "URI-based xDS resource names".
+// Names with directives. The relay itself evaluates the directives, with the resources of the names
+// without them. TP1: "URI-based xDS resource names".
 
 import (
 	"strings"
@@ -10,12 +10,12 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// collection is the suffix of the types of list collections. The entries are of the type
-// before it. TP1: "List".
+// collection is the suffix of the types of list collections. The text before it is the type of
+// the entries. TP1: "List".
 const collection = "Collection"
 
-// parseDirectives returns the URL of a name with directives, also if the client has folded
-// them into the id.
+// parseDirectives returns the URL of a name with directives, even if the client has folded
+// them into the id. ok is false for a name without directives.
 func parseDirectives(name string) (u urn.URL, ok bool, err error) {
 	if !urn.IsXdstp(name) || !strings.Contains(name, "#") && !strings.Contains(name, "%23") {
 		return u, false, nil
@@ -38,15 +38,16 @@ func (r *Router) directed(name string, u urn.URL) (Route, error) {
 	if entry, ok := u.Entry(); ok {
 		if key.Type, ok = strings.CutSuffix(key.Type, collection); !ok {
 			return Route{}, &urn.Error{Name: name, Offset: strings.LastIndexByte(name, '#'), Part: "entry=" + entry,
-				Problem: "entry of a name that is no list collection", Want: "a type that ends in " + collection}
+				Problem: "entry of a name that is not a list collection", Want: "a type that ends in " + collection}
 		}
 	}
 	key.Name = u.String()
 	return Route{Scope: cache.Scope{Authority: key.Authority, Derived: cache.Resolved}, Key: key}, nil
 }
 
-// withPolicies returns the key with which an authority is requested. A name that lacks a
-// required parameter stays as it is; looking it up will fail.
+// withPolicies returns the key with which the relay requests a name from its authority: without the
+// context parameters that the authority's policy drops. A name that lacks a required parameter stays
+// unchanged; looking it up will fail.
 func (r *Router) withPolicies(key urn.Key) urn.Key {
 	i, ok := r.find(key.Authority)
 	if !ok {
@@ -58,7 +59,7 @@ func (r *Router) withPolicies(key urn.Key) urn.Key {
 	return key
 }
 
-// anyKnown reports whether the authority of a URL, or of one of its alternatives, is
+// anyKnown reports whether the authority of a URL or of one of its alternatives is
 // configured.
 func (r *Router) anyKnown(u urn.URL) bool {
 	for more := true; more; u, more = u.Alt() {

@@ -1,8 +1,8 @@
 package authority
 
-// Errors of names without a scope. Their texts may be sent to clients: they quote what the
-// client sent, and nothing of the configuration. PartitionError is for the operator,
-// because it quotes the expression.
+// Errors for names without a scope. The relay may send their texts to clients: they quote what the
+// client sent and, of the configuration, only the names of required parameters. PartitionError is
+// for the operator only, because it quotes an expression of the configuration.
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 // UnknownAuthorityError is the error for an xdstp name whose authority is not configured.
-// For its client the resource does not exist.
+// For the client, the resource does not exist.
 type UnknownAuthorityError struct {
 	Name      string // as the client spelled it
 	Authority string
@@ -32,7 +32,7 @@ func (e *MissingParameterError) Error() string {
 	return fmt.Sprintf("xdstp name %q: authority %q requires the context parameter %s", e.Name, e.Authority, strings.Join(e.Parameters, ", and "))
 }
 
-// NoRuleError is the error for a client that requests old-style names if no rule matches it.
+// NoRuleError is the error for a client that requests old-style names and matches no rule.
 type NoRuleError struct {
 	Node, Cluster string // the client's Node's id and cluster
 	TypeURL       string
@@ -48,7 +48,7 @@ type PartitionError struct {
 	Rule      int    // its index
 	Partition string // its expression
 	Node      string // the client's Node's id
-	Err       error  // what CEL says
+	Err       error  // the error of CEL
 }
 
 func (e *PartitionError) Error() string {

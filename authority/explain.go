@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Explain describes, one step per line, how a name is routed that a client requests under typeURL (empty for none with an xdstp name). The error is
-// that of Xdstp or OldStyle, after the last step.
+// Explain describes, one step per line, how the router routes a name that a client requests under typeURL. For an
+// xdstp name, typeURL may be empty. The error is the error of Xdstp or OldStyle, after the last step.
 func (r *Router) Explain(client configs.Client, typeURL, name string) (string, error) {
 	var steps strings.Builder
 	if r.explainView(&steps, client, typeURL, name) {
@@ -46,7 +46,7 @@ func (r *Router) explainXdstp(steps *strings.Builder, typeURL, name string) erro
 	var params []string
 	if i, ok := r.find(route.Scope.Authority); ok && route.Scope.Derived == "" {
 		if params = dropped(r.authorities[i].ContextParameters, name); len(params) > 0 {
-			fmt.Fprintf(steps, "authorities[%d].context_parameters drops from it %s\n", i, strings.Join(params, ", "))
+			fmt.Fprintf(steps, "authorities[%d].context_parameters drops %s\n", i, strings.Join(params, ", "))
 		}
 	}
 	if route.Key.Name != name {
@@ -103,7 +103,7 @@ func (r *Router) explainOldStyle(steps *strings.Builder, client configs.Client, 
 		fmt.Fprintf(steps, "partition %q: %s\n", scope.Partition, oneLine(rule.Partition))
 	}
 	r.explainSource(steps, scope)
-	if r.asksServers(rule.Authority) {
+	if r.hasServers(rule.Authority) {
 		fmt.Fprintf(steps, "the relay sends the control plane %s\n", describeUpstream(rule))
 	}
 	return nil
@@ -150,7 +150,7 @@ func (r *Router) Describe() string {
 		if rule.Joins() {
 			fmt.Fprintf(&b, "old_style_names[%d]: different Nodes can have the same partition, because it joins texts that clients choose: see docs/partitions.md\n", i)
 		}
-		if r.asksServers(rule.Authority) {
+		if r.hasServers(rule.Authority) {
 			fmt.Fprintf(&b, "old_style_names[%d]: the relay sends the control plane %s; %s\n", i, describeUpstream(rule), describeSharing(rule))
 		}
 	}
@@ -194,7 +194,7 @@ func describeServer(s *configs.Server) string {
 	return fmt.Sprintf("server %s (%s, %s)", s.Address, how, describeSecurity(s))
 }
 
-// describeSecurity says how the relay knows a server, and the server the relay.
+// describeSecurity describes how the relay authenticates a server, and the server the relay.
 func describeSecurity(s *configs.Server) string {
 	t := s.TLS
 	if t == nil {
@@ -216,13 +216,14 @@ func describeSecurity(s *configs.Server) string {
 	return security
 }
 
-// asksServers reports whether control planes serve an authority. They receive a Node.
-func (r *Router) asksServers(authority string) bool {
+// hasServers reports whether control planes, and not a directory, serve an authority. Only control
+// planes receive a Node.
+func (r *Router) hasServers(authority string) bool {
 	i, ok := r.find(authority)
 	return ok && r.authorities[i].Directory == ""
 }
 
-// describeUpstream describes the Node that the relay sends to control planes.
+// describeUpstream describes the Node that the relay sends to control planes for a rule.
 func describeUpstream(rule configs.Rule) string {
 	fields, of := rule.Upstream(), "the first client of a partition"
 	if rule.Partition == "" {
@@ -236,7 +237,7 @@ func describeUpstream(rule configs.Rule) string {
 	return fmt.Sprintf("a Node with only %s of %s", strings.Join(append([]string{"id", "cluster"}, rest...), ", "), of)
 }
 
-// describeSharing describes what clients with different Nodes get.
+// describeSharing describes which resources clients with different Nodes get.
 func describeSharing(rule configs.Rule) string {
 	if rule.Partition == "" {
 		return "all clients get the same resources, also where their Nodes differ"
@@ -269,7 +270,8 @@ func describeURL(u urn.URL) string {
 	return u.Key().Name
 }
 
-// explainView explains which views of a name match the client.
+// explainView explains which view of a name the client gets, and why the views before it do not match. It returns
+// false if the client gets none.
 func (r *Router) explainView(steps *strings.Builder, client configs.Client, typeURL, name string) (found bool) {
 	_, i, found := r.view(typeURL, name, r.ViewMatcher(client), func(i int, err error) {
 		when := oneLine(r.views[i].When)

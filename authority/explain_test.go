@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-func TestExplainTellsEveryStep(t *testing.T) {
+func TestExplainDescribesEveryStep(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		yaml          string
@@ -66,7 +66,7 @@ fed by server cloud:443 (auto, TLS)
 			name: "a glob, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1",
 			want: `
 xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?xds.node.id=n&shard=1 is an xdstp name: it means the same to every client
-authorities[1].context_parameters drops from it xds.node.id
+authorities[1].context_parameters drops xds.node.id
 its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x/*?shard=1
 it is a glob collection: all resources in that directory with exactly these parameters; their names get the parameters that the client requests
 authority "drops": authorities[1]
@@ -77,7 +77,7 @@ fed by directory a
 			name: "xdstp, parameters that are dropped", yaml: policies, what: "xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1",
 			want: `
 xdstp://drops/envoy.config.cluster.v3.Cluster/x?xds.node.id=n&shard=1&debug.a=1 is an xdstp name: it means the same to every client
-authorities[1].context_parameters drops from it debug.a, xds.node.id
+authorities[1].context_parameters drops debug.a, xds.node.id
 its key is xdstp://drops/envoy.config.cluster.v3.Cluster/x?shard=1
 authority "drops": authorities[1]
 fed by directory a
@@ -208,7 +208,7 @@ old_style_names:
 	}
 }
 
-func TestDescribeSaysHowAServerIsAsked(t *testing.T) {
+func TestDescribeSaysHowAServerIsReached(t *testing.T) {
 	got := router(t, `
 listeners: [{address: ":18000"}]
 authorities:
@@ -235,8 +235,8 @@ func TestDescribeSaysWhatBecomesOfContextParameters(t *testing.T) {
 	got := router(t, policies).Describe()
 	for _, want := range []string{
 		"fed by directory a\nauthorities[1]: ",
-		"authorities[1].context_parameters: all are passed on but xds.node.id, debug.*\n",
-		"authorities[2].context_parameters: none are passed on but shard, env*; names without shard are refused\n",
+		"authorities[1].context_parameters: all are passed on except xds.node.id, debug.*\n",
+		"authorities[2].context_parameters: only shard, env* are passed on; names without shard are refused\n",
 		"authorities[3].context_parameters: all are passed on; names without shard, or env* are refused\n",
 	} {
 		if !strings.Contains(got, want) {

@@ -1,6 +1,6 @@
 package authority
 
-// Context parameters, by the policy in the configuration of their authority.
+// Context parameters, and the policy that an authority has for them in the configuration.
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ func withPolicy(p *configs.ContextParameters, name string, key urn.Key) (urn.Key
 		return key, nil
 	}
 	key = key.WithParams(func(param string) bool { return !p.Drops(param) })
-	// A dropped parameter does not count as present. So the result passes this check, too.
+	// A dropped parameter does not count as present. So the result would pass the same check.
 	var missing []string
 	for _, entry := range p.Require {
 		if !hasParameter(key, entry) {
@@ -53,9 +53,9 @@ func describePolicy(p *configs.ContextParameters) string {
 	passed := "all are passed on"
 	switch {
 	case len(p.Drop) > 0:
-		passed = "all are passed on but " + strings.Join(p.Drop, ", ")
+		passed = "all are passed on except " + strings.Join(p.Drop, ", ")
 	case len(p.Keep) > 0:
-		passed = "none are passed on but " + strings.Join(p.Keep, ", ")
+		passed = "only " + strings.Join(p.Keep, ", ") + " are passed on"
 	}
 	if len(p.Require) == 0 {
 		return passed

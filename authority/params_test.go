@@ -64,9 +64,9 @@ func TestContextParametersGoByThePolicyOfTheirAuthority(t *testing.T) {
 	}
 }
 
-// Whatever a policy drops: what is left is routed to itself, so that redirects
-// and names in lists can go through it as often as they like; and the order in
-// which names and policies have their keys does not matter.
+// A name without the parameters that a policy drops is routed to itself, so that redirects and
+// names in lists can pass the policy any number of times. The order of the keys in names and
+// policies does not matter.
 func TestAPolicyIsIdempotentAndKnowsNoOrder(t *testing.T) {
 	keys := []string{"a", "ab", "abc", "b", "b.c", "c&d", "é"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -123,7 +123,7 @@ func routerForProperty(t *rapid.T, kind string, entries []string) *Router {
 	return New(cfg)
 }
 
-// A fleet that requests an alternative with parameters of each Node's has one entry.
+// A fleet whose clients request an alternative with different node parameters shares one entry.
 func TestPoliciesApplyToAllNamesOfAURL(t *testing.T) {
 	r := router(t, policies)
 	const want = "xdstp://drops/t/x?y=1#alt=xdstp://keeps/t/z?shard=2"

@@ -1,5 +1,5 @@
-// Package authority maps a resource name to its authority, an old-style name also to a
-// partition, and an authority to the source of its resources.
+// Package authority maps a resource name to its authority (and an old-style name also to a
+// partition), and an authority to the source of its resources.
 //
 // TP1: "Federation". An xdstp name contains its authority and means the same to every
 // client. The meaning of an old-style name depends on the client's Node, so the
@@ -20,20 +20,20 @@ import (
 
 // Route is the result of routing an xdstp name.
 type Route struct {
-	// Scope is the scope of the authority: a concrete name, never a pattern, perhaps empty.
-	// For a name with directives the scope is Derived, and its authority need not be
+	// Scope is the scope of the authority, whose name is concrete, never a pattern, and may
+	// be empty. For a name with directives, the scope is Derived, and its authority need not be
 	// configured.
 	Scope cache.Scope
 	// Key identifies the resource or glob collection. Two spellings of one name have equal
-	// keys, as do two names that differ only in context parameters that the authority's
-	// policy drops; members of such globs are sent with names under the client's own glob.
+	// keys. So do two names that differ only in context parameters that the authority's
+	// policy drops; clients receive the members of such globs with names under their own glob.
 	// Key.Type must be the type that the client requests (see Under).
 	Key urn.Key
 }
 
-// Under reports whether a client may request the name under the type of that message name:
-// its own type or, for a list collection, the type of its members, for clients that request
-// listeners and name a collection of them. TP1: "List collections".
+// Under reports whether a client may request the name under a type, given by its message name: the
+// type of the name or, for a list collection, the type of its members. Some clients request the type
+// Listener and name a collection of listeners. TP1: "List collections".
 func (r Route) Under(requested string) bool {
 	return requested == r.Key.Type || !r.Key.Glob && requested+"Collection" == r.Key.Type
 }
@@ -48,7 +48,8 @@ type Router struct {
 	rules       []configs.Rule
 	views       []configs.View
 	viewsOf     viewIndex
-	// viewScopes are the names of the views' scopes, and namedViews is how many names there were.
+	// viewScopes are the names of the views' scopes. namedViews is how many such names this router and
+	// those before it have used.
 	viewScopes []string
 	namedViews int
 }
@@ -56,8 +57,8 @@ type Router struct {
 // New returns a router for cfg, a result of configs.Load or configs.Parse.
 func New(cfg *configs.Config) *Router { return After(nil, cfg) }
 
-// After returns the router that takes the place of another one. The topics of what both have are the
-// same.
+// After returns the router for cfg that replaces the router before. An authority or view that both
+// routers have keeps its topics.
 func After(before *Router, cfg *configs.Config) *Router {
 	r := &Router{
 		exact:       map[string]int{},
@@ -82,9 +83,9 @@ func After(before *Router, cfg *configs.Config) *Router {
 // otherwise to the pattern with the longest suffix. Each authority that a pattern covers has
 // a scope of its own.
 //
-// A name that cannot be parsed, or is not xdstp, is a *urn.Error. An authority that is not
-// configured is an *UnknownAuthorityError: the relay connects to nothing that the
-// configuration does not name. A missing required context parameter is a
+// The error for a name that cannot be parsed, or is not xdstp, is a *urn.Error; for an authority
+// that is not configured, an *UnknownAuthorityError, because the relay connects only to what
+// the configuration names; for a missing required context parameter, a
 // *MissingParameterError.
 func (r *Router) Leaf(name string) (Route, error) {
 	key, err := urn.KeyOf(name)
@@ -105,19 +106,20 @@ func (r *Router) Leaf(name string) (Route, error) {
 	return Route{Scope: cache.Scope{Authority: key.Authority}, Key: key}, nil
 }
 
-// Opaque routes a name of a configured authority that Xdstp cannot route, because it is
+// Opaque routes a name of a configured authority that Xdstp cannot route because it is
 // malformed, has no id, or is requested under another type than its own. The relay requests
-// it from its authority unchanged, as gRPC does: a control plane may have given such names.
+// it from its authority unchanged, as gRPC does: a control plane may use such names.
 // Opaque does not route names that may lack a required parameter, names with directives,
 // which the relay evaluates, and names that are or look like globs.
 //
-// The key of a malformed name equals no other name's key: those are canonical spellings.
+// The key of a malformed name differs from every other key, because the names of other keys are
+// canonical spellings.
 func (r *Router) Opaque(name string) (Route, bool) {
 	var bad *urn.Error
 	switch route, err := r.Leaf(name); {
 	case err == nil && !urn.HasID(name):
 		if route.Key.Name != canonical(name) {
-			return Route{}, false // without the dropped parameters it is another name
+			return Route{}, false // the policy drops parameters, so the key has another name
 		}
 		route.Key.Name = name
 		return route, true
@@ -155,7 +157,7 @@ func (r *Router) OldStyle(client configs.Client, typeURL string) (cache.Scope, e
 	return p.Scope, err
 }
 
-// Partition is the result of a rule for a client.
+// Partition is the result of the rule that matches a client.
 type Partition struct {
 	Scope cache.Scope
 	Rule  int // its index
@@ -163,7 +165,7 @@ type Partition struct {
 	Upstream configs.NodeFields
 }
 
-// Partition is OldStyle, with the rule that decided.
+// Partition is like OldStyle, and also returns the rule that matched.
 func (r *Router) Partition(client configs.Client, typeURL string) (Partition, error) {
 	scope, i, err := r.oldStyle(client, typeURL, func(int, error) {})
 	if err != nil {
@@ -172,8 +174,8 @@ func (r *Router) Partition(client configs.Client, typeURL string) (Partition, er
 	return Partition{Scope: scope, Rule: i, Upstream: r.rules[i].Upstream()}, nil
 }
 
-// oldStyle is OldStyle, and returns the index of the rule. It calls skipped for each rule
-// before it, with the error if the rule could not be evaluated.
+// oldStyle is like OldStyle, and also returns the index of the rule, -1 if none matches. It calls
+// skipped for each rule before that one, with the error if the rule could not be evaluated.
 func (r *Router) oldStyle(client configs.Client, typeURL string, skipped func(int, error)) (cache.Scope, int, error) {
 	for i := range r.rules {
 		rule := &r.rules[i]
@@ -190,9 +192,9 @@ func (r *Router) oldStyle(client configs.Client, typeURL string, skipped func(in
 	return cache.Scope{}, -1, &NoRuleError{Node: client.Node.GetId(), Cluster: client.Node.GetCluster(), TypeURL: typeURL}
 }
 
-// Canonical returns the spelling of an authority that rules about authorities see: the configured
-// one, whatever the case of the letters, and otherwise, for one that a pattern covers, lower case.
-// Control planes may not tell cases apart.
+// Canonical returns the spelling of an authority to which rights rules apply: the configured spelling,
+// found regardless of case, or lower case for an authority that only a pattern covers. Control planes
+// may ignore the case.
 func (r *Router) Canonical(authority string) string {
 	if _, ok := r.exact[authority]; ok {
 		return authority
@@ -205,9 +207,9 @@ func (r *Router) Canonical(authority string) string {
 	return strings.ToLower(authority)
 }
 
-// Source returns the configured authority of a scope: its servers or its directory. The
-// scopes of a pattern have one source in common. It returns false for a scope that this
-// router did not make. The caller must not change the result.
+// Source returns the configured authority of a scope, with its servers or its directory. All
+// scopes of a pattern have the same one. Source returns false if the authority is not configured.
+// The caller must not change the result.
 func (r *Router) Source(scope cache.Scope) (*configs.Authority, bool) {
 	i, ok := r.find(scope.Authority)
 	if !ok {
@@ -221,7 +223,8 @@ func canonical(name string) string {
 	return key.Name
 }
 
-// find returns the index of the authority that serves name.
+// find returns the index of the configured authority for a name: the one with that name, or the
+// pattern with the longest suffix.
 func (r *Router) find(name string) (int, bool) {
 	if i, ok := r.exact[name]; ok {
 		return i, true
@@ -236,7 +239,7 @@ func (r *Router) find(name string) (int, bool) {
 	return 0, false
 }
 
-// viewKey is what a view replaces: a canonical xdstp name, or a type's wildcard.
+// viewKey is the request that a view replaces: a canonical xdstp name, or a type's wildcard.
 type viewKey struct{ typeURL, name string }
 
 // viewIndex are the indexes of the views for each viewKey, in order.

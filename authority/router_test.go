@@ -141,7 +141,7 @@ func TestXdstpNamesThatAreNotServed(t *testing.T) {
 		{"xdstp://onprem:1/t/x", `xdstp name "xdstp://onprem:1/t/x": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp:///t/x", `xdstp name "xdstp:///t/x": authority "" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://Onprem:1/tCollection/x/*#entry=a", `xdstp name "xdstp://Onprem:1/tCollection/x/*#entry=a": entry of a glob collection "entry=a" (want an entry of a list collection) at offset 32`, new(*urn.Error)},
-		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": entry of a name that is no list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
+		{"xdstp://Onprem:1/t/x#entry=a", `xdstp name "xdstp://Onprem:1/t/x#entry=a": entry of a name that is not a list collection "entry=a" (want a type that ends in Collection) at offset 20`, new(*urn.Error)},
 		{"xdstp://Onprem:1/t/x#other=a", `xdstp name "xdstp://Onprem:1/t/x#other=a": unknown directive "other" (want alt or entry, and %2C for a comma within a value) at offset 21`, new(*urn.Error)},
 		{"xdstp://other/t/x#alt=xdstp://another/t/x", `xdstp name "xdstp://other/t/x#alt=xdstp://another/t/x": authority "other" is not configured at this relay`, new(*UnknownAuthorityError)},
 		{"xdstp://onprem:1/t/x/*", `xdstp name "xdstp://onprem:1/t/x/*": authority "onprem:1" is not configured at this relay`, new(*UnknownAuthorityError)},

@@ -16,8 +16,8 @@ import (
 // ViewScope returns the Scope.Derived of a view's topics, by the view's index.
 func (r *Router) ViewScope(i int) string { return r.viewScopes[i] }
 
-// nameViews names the scopes of views. A view that the router before had keeps its name; any other
-// gets one that no view had before it, so that its topics are others.
+// nameViews names the scopes of views. A view that the previous router had keeps its name. Any other
+// view gets a name that no view has had, so that it gets new topics.
 func (r *Router) nameViews(before *Router) {
 	names := map[string][]string{}
 	if before != nil {
@@ -38,7 +38,7 @@ func (r *Router) nameViews(before *Router) {
 	}
 }
 
-// viewContent returns what a view's topics depend on.
+// viewContent returns a fingerprint of the settings on which a view's topics depend.
 func viewContent(v *configs.View) string {
 	return configs.Fingerprint(struct {
 		Match       any
@@ -77,15 +77,15 @@ func (r *Router) ViewMatcher(client configs.Client) ViewMatcher {
 
 func matchesNone(int) (bool, error) { return false, nil }
 
-// View returns the topic of the first view for a name under typeURL that matches the client;
-// false if there is none. A view whose when cannot be evaluated does not match.
+// View returns the topic of the first view for a name under typeURL that matches the client. It
+// returns false if there is none. A view whose when cannot be evaluated does not match.
 func (r *Router) View(typeURL, name string, matches ViewMatcher) (cache.Key, bool) {
 	k, _, ok := r.view(typeURL, name, matches, func(int, error) {})
 	return k, ok
 }
 
-// view is View, and returns the index of the view. It calls skipped for each view of the same
-// name that does not match, with the error if it could not be evaluated.
+// view is like View, and also returns the index of the view. It calls skipped for each earlier view
+// of the same name that does not match, with the error if the view could not be evaluated.
 func (r *Router) view(typeURL, name string, matches ViewMatcher, skipped func(int, error)) (cache.Key, int, bool) {
 	if len(r.viewsOf) == 0 {
 		return cache.Key{}, 0, false
@@ -108,12 +108,12 @@ func (r *Router) view(typeURL, name string, matches ViewMatcher, skipped func(in
 	return cache.Key{}, 0, false
 }
 
-// Shadows returns the index of a view that a client gets for another spelling of what it requests:
+// Shadows returns the index of a view that the client would get for another spelling of its request:
 // of the type, of the authority, or with context parameters that the authority's policy drops. It
-// returns false if there is none that matches the client. name has no directives.
+// returns false if no such view matches the client. name has no directives.
 //
-// Rules about names do not tell such spellings apart. So a client that may have the view because it
-// may have the name must not get the collection in its place.
+// Rights rules do not distinguish such spellings. A client may have the name only because it is to
+// get the view, so it must not get the collection itself under another spelling.
 func (r *Router) Shadows(typeURL, name string, matches ViewMatcher) (int, bool) {
 	for i := range r.views {
 		if !r.spelledAlike(&r.views[i], typeURL, name) {
@@ -126,7 +126,8 @@ func (r *Router) Shadows(typeURL, name string, matches ViewMatcher) (int, bool) 
 	return 0, false
 }
 
-// spelledAlike reports whether rules cannot tell a name from what a view matches.
+// spelledAlike reports whether rights rules cannot distinguish a request from the request that a view
+// replaces.
 func (r *Router) spelledAlike(v *configs.View, typeURL, name string) bool {
 	match := v.Match.Glob + v.Match.List
 	if v.Match.Wildcard || name == cache.Wildcard {
@@ -140,10 +141,10 @@ func (r *Router) spelledAlike(v *configs.View, typeURL, name string) bool {
 	return ok && requested == matched
 }
 
-// seenName is a name as rules see it.
+// seenName is a name as rights rules see it.
 type seenName struct{ authority, path string }
 
-// asRulesSee returns false for a name that has no canonical spelling.
+// asRulesSee returns a name as rights rules see it, or false for a name that has no canonical spelling.
 func (r *Router) asRulesSee(name string) (seenName, bool) {
 	if !urn.IsXdstp(name) {
 		return seenName{}, false
@@ -157,8 +158,8 @@ func (r *Router) asRulesSee(name string) (seenName, bool) {
 	return seenName{r.Canonical(key.Authority), path}, true
 }
 
-// ViewSources returns the scopes of a view's collections and their alternatives, as far as
-// the configuration names them.
+// ViewSources returns the scopes of the collections of a view, and of their alternatives, that the
+// configuration names.
 func (r *Router) ViewSources(view cache.Scope) []cache.Scope {
 	var scopes []cache.Scope
 	for i := range r.views {

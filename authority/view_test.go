@@ -62,7 +62,7 @@ func TestTheFirstViewThatMatchesDecides(t *testing.T) {
 	}
 }
 
-// What a view's expression costs is paid once for each client, however many names it
+// A view's expression is evaluated once for each client, however many names the client
 // requests.
 func TestAViewIsMatchedOncePerClient(t *testing.T) {
 	r := router(t, views)

@@ -7,11 +7,11 @@ import (
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
-// wakerLists are reused, as with many clients they are long.
+// wakerLists are reused, because they are long if there are many clients.
 var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
 
-// Apply stores an update, and then wakes the watchers of what changed, which see it as a whole.
-// It costs work for the changes and for their watchers only.
+// Apply stores an update, and then wakes the watchers of the changed topics, so that they see the
+// update as a whole. Its cost depends only on the changes and their watchers.
 func (c *Cache) Apply(u Update) {
 	of := c.topics(u.Scope)
 	if of == nil {
@@ -60,8 +60,8 @@ func (c *Cache) Apply(u Update) {
 	wakerLists.Put(list)
 }
 
-// begin returns what measures how clients get an update, nil if nothing does. Who gets what is not accepted
-// yet is moved there, and not notified of it.
+// begin returns the measurement of an update's way to clients, nil if it is not measured. Updates of
+// Scope.New are not measured: their clients are not notified of a change, but moved to that scope.
 func (c *Cache) begin(u *Update) *propagation.Change {
 	if u.Scope.New {
 		return nil
@@ -69,7 +69,7 @@ func (c *Cache) begin(u *Update) *propagation.Change {
 	return c.changes.Begin(u.Receipt, u.Scope.Authority, u.TypeURL)
 }
 
-// find returns the topics of an update, nil for those that the cache does not have.
+// find returns the topics of an update, each nil if the cache does not have it.
 func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
 	entries, sets := make([]*Entry, len(u.Changes)), make([]*Set, len(u.Sets))
 	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {
@@ -96,7 +96,7 @@ func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
 	return entries, sets
 }
 
-// confirm publishes the version that the source has set. Apply calls it.
+// confirm makes the version that the source has set visible to clients. Only Apply calls it.
 func (c *Cache) confirm(v *OriginVersion) {
 	if v == nil {
 		return

@@ -6,13 +6,14 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// A set can be behind a name of its directory, which is the same resource: the source has sent the name while its
-// first answer for the set is not complete, and the set still has what an earlier source, or an earlier subscription
-// of this one, said of it. A client with both subscriptions is sent the name's resource, and the set's when the name
-// is gone. So that it is not sent an older one then, the member follows the name (Change.Member).
+// A set can be behind the entry of one of its members: the source has sent the entry's resource while its first
+// answer for the set is incomplete, and the set still has the member as an earlier source, or an earlier subscription,
+// sent it. A client that subscribes to both receives the entry's resource, and the set's member if it unsubscribes
+// from the entry. The member therefore follows the entry (Change.Member), so that the client does not receive an older
+// resource then.
 
-// withMembers returns an update with the members that follow a name. Only what a set has can follow: an answer for
-// a set has all of its members, which those names are not. gate.storing is locked.
+// withMembers returns an update with the members that follow their entries. Only names that are members already follow:
+// which names are members, only an answer for the set decides. gate.storing is locked.
 func (of *scopeTopics) withMembers(u Update) Update {
 	var places map[string]int // in u.Sets
 	said := len(u.Sets)
@@ -33,7 +34,7 @@ func (of *scopeTopics) withMembers(u Update) Update {
 		}
 		at, there := places[glob]
 		if there && at < said {
-			continue // the source speaks of the set itself
+			continue // the source's update has the set itself
 		}
 		s := of.set(u.TypeURL, glob)
 		if s == nil {

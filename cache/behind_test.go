@@ -11,8 +11,8 @@ const (
 	dirGlob = "xdstp://a/t/dir/*"
 )
 
-// Of a name whose glob is behind, the member that the set has becomes the same resource: when the name is gone, a
-// client with both subscriptions is not sent an older one. The set gets no other members, and no answer, by that.
+// If a glob is behind an entry of its directory, the glob's member gets the entry's resource: a client that subscribes
+// to both is not sent an older one after it unsubscribes from the entry. This adds no members and no answer to the set.
 func TestAMemberFollowsItsName(t *testing.T) {
 	c := New(newFeeds(), Options{Linger: time.Hour})
 	t.Cleanup(c.Close)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// dirty is a watcher as small as they get.
+// dirty is a minimal watcher.
 type dirty struct {
 	SetWatch
 	n int

@@ -6,20 +6,19 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Body is many resources as a part of a SotW response. It is put together when it is needed
-// first, by who sends it and holds nothing: what has 100 MB of resources is a list of them
-// until then.
+// Body is many resources as a part of a SotW response. It is encoded on its first use, by the
+// sender, which holds no lock. Until then, 100 MB of resources are only a list of pointers.
 type Body struct {
 	form   Form
 	spell  func(string) string // as in SetWatch
 	secret bool
 
 	once      sync.Once
-	resources []*Resource // until it is put together
+	resources []*Resource // nil once they are encoded
 	bytes     mem.SliceBuffer
 }
 
-// Buffer returns the encoded resources, the same for everybody.
+// Buffer returns the encoded resources. All callers share one buffer.
 func (b *Body) Buffer() mem.Buffer {
 	b.once.Do(b.encode)
 	return &b.bytes
@@ -28,10 +27,10 @@ func (b *Body) Buffer() mem.Buffer {
 // ReadOnlyData returns the encoded resources.
 func (b *Body) ReadOnlyData() []byte { return b.Buffer().ReadOnlyData() }
 
-// HoldsSecret reports whether there is a secret in one of the resources.
+// HoldsSecret reports whether one of the resources contains a secret.
 func (b *Body) HoldsSecret() bool { return b.secret }
 
-// Len returns how many bytes they have.
+// Len returns the length of the encoded resources in bytes.
 func (b *Body) Len() int { return b.Buffer().Len() }
 
 func (b *Body) encode() {

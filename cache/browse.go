@@ -1,23 +1,23 @@
 package cache
 
-// What an operator looks at: any resource of a scope, without a watch.
+// Reading resources without a watch, for the operator's pages.
 
 // Item is a resource, or a name without one, as an operator sees it.
 type Item struct {
 	// Key is the name's own: a member of a set has the key that an entry of that name would have.
 	Key    Key
 	Status Status
-	// Resource is nil unless the cache has one. Err says why it has none, or nothing newer.
+	// Resource is nil if the cache has none. Err says why it has none, or no newer one.
 	Resource *Resource
 	Err      *Error
 	Stale    bool
-	// Set is the name of the set whose member it is, "" of an entry.
+	// Set is the name of the set that the item is a member of, "" for an entry.
 	Set string
 }
 
-// Browse calls yield for each name of a scope, and for each member of its sets, until yield returns false. A name
-// that is both comes twice. No lock is held for long: what changes meanwhile may come twice, or not at all. yield must
-// be short, and must not call the cache.
+// Browse calls yield for each entry of a scope, and for each member of its sets, until yield returns false. A name
+// that is both comes twice. No lock is held for long: a name that changes during the call may come twice, or not at
+// all. yield must be short, and must not call the cache.
 func (c *Cache) Browse(scope Scope, typeURL string, yield func(Item) bool) {
 	of := c.topics(scope)
 	if of == nil {
@@ -34,7 +34,7 @@ func (c *Cache) Browse(scope Scope, typeURL string, yield func(Item) bool) {
 	}
 }
 
-// browseEntries yields the entries of a type, of all types if it is empty, and collects the sets.
+// browseEntries calls yield for the entries of a type, or of all types if typeURL is empty, and collects the sets.
 func (of *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(Item) bool) bool {
 	of.mu.RLock()
 	defer of.mu.RUnlock()
@@ -50,7 +50,7 @@ func (of *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(It
 			if !yield(e.item()) {
 				return false
 			}
-			if n++; n%atOnce == 0 { // others have a turn
+			if n++; n%atOnce == 0 { // lets others take the lock
 				of.mu.RUnlock()
 				of.mu.RLock()
 			}
@@ -64,7 +64,7 @@ func (e *Entry) item() Item {
 	return Item{Key: e.key, Status: s.Status, Resource: s.Resource, Err: s.Err, Stale: s.Stale}
 }
 
-// browse yields the members of a set.
+// browse calls yield for the members of a set.
 func (s *Set) browse(yield func(Item) bool) bool {
 	for seq, more := uint64(0), true; more; {
 		seq, more = s.browseAfter(seq, yield)
@@ -75,11 +75,11 @@ func (s *Set) browse(yield func(Item) bool) bool {
 	return true
 }
 
-// stopped is the position of a browse that its caller ended.
+// stopped is the position that browseAfter returns if yield returned false.
 const stopped = ^uint64(0)
 
-// browseAfter yields some members that changed after seq, and returns the position of the last one, and whether
-// there are more.
+// browseAfter calls yield for some members that changed after seq. It returns the position of the last one, and
+// whether there are more.
 func (s *Set) browseAfter(seq uint64, yield func(Item) bool) (last uint64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Set) item(key string, r *Resource) Item {
 	return i
 }
 
-// Look returns what the cache has of a name: its entry, or else the member of a set. found is false if the cache
-// knows nothing of it. A wildcard or glob that is complete and does not have the name says that it is Absent.
+// Look returns what the cache knows about a name: its entry, or else the member of a set. found is false if the cache
+// knows nothing. A name that is missing from a complete wildcard is Absent.
 func (c *Cache) Look(k Key) (i Item, found bool) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {
@@ -126,7 +126,7 @@ func (c *Cache) Look(k Key) (i Item, found bool) {
 	return i, found
 }
 
-// look returns what a set says about a name.
+// look returns what a set knows about a name.
 func (s *Set) look(name string) (i Item, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,8 @@ func (s *Set) look(name string) (i Item, found bool) {
 	return Item{Key: Key{s.key.Scope, s.key.TypeURL, name}, Status: Absent, Stale: s.stale, Set: s.key.Name}, true
 }
 
-// LookSet returns how many members a wildcard or glob has, and what is known of it. found is false if nobody has
-// requested it.
+// LookSet returns the number of members of a wildcard or glob, and its status. found is false if the cache does not
+// have the set.
 func (c *Cache) LookSet(k Key) (members int, status Status, found bool) {
 	c.read(k, func(t *table) {
 		if s := t.sets[k.Name]; s != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Who browses sees every name and every member, once each, though the locks are released on the way; and may
-// stop at any of them.
+// Browse yields every name and every member once, although it releases the locks in between. The caller may
+// stop at any item.
 func TestBrowseYieldsEveryNameAndMember(t *testing.T) {
 	const n = 2*atOnce + 7
 	c, _, _ := newWatchedSet(t)
@@ -48,7 +48,7 @@ func TestBrowseYieldsEveryNameAndMember(t *testing.T) {
 	c.Browse(testScope, "another type", func(Item) bool { t.Error("another type has a name"); return true })
 }
 
-// A wildcard that is complete says what does not exist; one without an answer, or with a gap, says nothing.
+// A complete wildcard shows what does not exist; a wildcard without an answer, or with a gap, does not.
 func TestLookSaysWhatIsKnown(t *testing.T) {
 	c, _, _ := newWatchedSet(t)
 	look := func(name string) string {

@@ -12,14 +12,15 @@ import (
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
 // locked, in the order in which topics begin and end. They must not block and must not call the
-// cache: they only note what to do.
+// cache: they only record what to do.
 type Source interface {
-	// Start is called on the first interest in a topic.
+	// Start is called when a topic gets its first watcher.
 	Start(Key)
-	// Refresh is called when a watcher comes that must not receive the cached resource
+	// Refresh is called when a new watcher must not receive the cached resource
 	// (Resource.DoNotCache): the source has to request the topic again.
 	Refresh(Key)
-	// Stop is called when nobody has been interested for the linger time.
+	// Stop is called when the cache drops a topic: the topic has had no watcher for the linger time,
+	// or too many topics linger.
 	Stop(Key)
 }
 
@@ -30,37 +31,37 @@ type Options struct {
 	// IdleEntries bounds the number of topics that linger. Beyond it, the cache drops those
 	// that have been idle the longest. At least 1.
 	IdleEntries int
-	// IdleScopes bounds in the same way the number of scopes of which all topics linger. 0 is
+	// IdleScopes bounds, in the same way, the number of scopes in which every topic lingers. 0 is
 	// no limit.
 	IdleScopes int
 	// Tombstones bound what glob collections remember of removed members.
 	Tombstones Tombstones
-	// Changes measures how long changes take to reach clients; nil if nothing does.
+	// Changes measures how long changes take to reach clients. If it is nil, nothing is measured.
 	Changes *propagation.Tracker
 }
 
 // Cache is the shared cache of all authorities. All its methods may be called
 // concurrently.
 //
-// The updates of one authority cost the clients of another nothing: the lock between updates and
-// readers is that of one [Scope] (scopeTopics), and Cache.mu is locked only to find a scope.
+// Updates of one authority do not delay clients of another: each [Scope] has its own lock between
+// updates and readers (scopeTopics.gate), and Cache.mu is locked only to find a scope.
 //
 // # The snapshot lock
 //
-// A client's stream, and whatever derives topics from others, reads several topics: of many
-// names, types and scopes. Between BeginRead and EndRead (see [Reader] and [ReadLocks]), the
+// A client's stream reads several topics, of many names, types and scopes. So does the code that
+// derives topics from others. Between BeginRead and EndRead (see [Reader] and [ReadLocks]), the
 // cache stores no update of the scopes of these topics. So the reader sees one state:
 //
-//   - It sees an [Update] as a whole or not at all: all that came in one response, entries
-//     and sets, with one version of the origin.
-//   - If it sees an update, it sees all that were stored before, of any type and scope. So a
-//     resource is never sent before those that it refers to ("make before break").
+//   - It sees an [Update] as a whole or not at all: all entries and sets of one response, with one
+//     version of the origin.
+//   - If it sees an update, it sees all earlier updates, of any type and scope. So a resource is
+//     never sent before the resources that it refers to ("make before break").
 //   - Its watchers have been notified of all changes before BeginRead (Watcher.Changed), and
 //     are notified of none until EndRead.
 //
 // For that, all of the reader's scopes must be locked at the same time. The order of locking does
-// not matter. Without the lock, a reader sees the state of one entry or set, which may have only
-// a part of an update.
+// not matter. Without the lock, a reader sees the state of each entry or set by itself, and may see
+// only a part of an update.
 //
 // A reader never waits for one scope while it has locked another. So a long update of one scope
 // delays no update of another.
@@ -70,7 +71,7 @@ type Cache struct {
 	idle     *idle
 	changes  *propagation.Tracker
 
-	// versions counts those that updates have brought: see OriginVersion.
+	// versions counts the new origin versions that updates have brought: see OriginVersion.
 	versions atomic.Uint64
 	// givenUp counts the topics that the cache has dropped.
 	givenUp atomic.Uint64
@@ -85,16 +86,17 @@ type Cache struct {
 type scopeTopics struct {
 	scope Scope
 	gate  gate
-	// change is what is being stored, nil if it is not measured. Guarded by gate.topics.
+	// change measures the update that is being stored, nil if it is not measured. Guarded by
+	// gate.topics.
 	change *propagation.Change
 
 	mu     sync.RWMutex
 	tables map[string]*table // by type URL
 	room   Room              // of tables
-	// ended: the last topic has ended, and this is not in Cache.scopes any more.
+	// ended: the last topic has ended, and the scope is no longer in Cache.scopes.
 	ended bool
 
-	outdated atomic.Bool // some of the topics may be: see Cache.Outdate
+	outdated atomic.Bool // some topics may be outdated: see Cache.Outdate
 }
 
 // table holds the topics of one type in one scope. Guarded by scopeTopics.mu.
@@ -107,40 +109,40 @@ type table struct {
 	entriesRoom, setsRoom Room
 }
 
-// New makes an empty cache. Close ends its timer.
+// New returns an empty cache. Close stops its timer.
 func New(source Source, o Options) *Cache {
 	c := &Cache{source: source, changes: o.Changes, tombstones: o.Tombstones, scopes: map[Scope]*scopeTopics{}}
 	c.idle = newIdle(o, c.giveUp)
 	return c
 }
 
-// Requests returns the client requests of which names are being watched.
+// Requests returns the client requests whose names are being watched at this moment.
 func (c *Cache) Requests() *Requests { return &c.requests }
 
 // Close stops the dropping of idle topics. The cache can still be used.
 func (c *Cache) Close() { c.idle.close() }
 
-// GiveUpIdle drops all topics of one scope that nobody watches: of the scopes that match, the
-// one that has been idle the longest. Each scope costs a stream upstream, so the source calls it
-// when it may open no more streams. It returns false if there is no such scope. match is called
-// without a lock; the caller must hold none.
+// GiveUpIdle drops the topics of one idle scope. Of the scopes for which match returns true, it
+// chooses the one that has been idle the longest, and returns false if there is none. Each scope
+// costs a stream upstream, so a source calls GiveUpIdle when it may open no more streams. match is
+// called without a lock; the caller must hold none.
 func (c *Cache) GiveUpIdle(match func(Scope) bool) bool { return c.idle.giveUpOldest(match) }
 
 // Watch begins w's watch of the entry under k, and returns the entry. The watcher
 // reads the current state itself, and is notified of later changes. withheld, if not nil, is the
-// entry's resource that the watcher must not receive (Resource.DoNotCache). The source requests
-// it again, and replaces it when it comes.
+// entry's resource, which the watcher must not receive (Resource.DoNotCache). The source requests
+// the resource again, and its answer replaces it.
 func (c *Cache) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w.watch(), w)
 }
 
-// WatchInGroup is Watch for a Watch that has a WatchGroup.
+// WatchInGroup is like [Cache.Watch], for a [Watch] that has a WatchGroup.
 func (c *Cache) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
 	return c.watchEntry(k, w, nil)
 }
 
-func (c *Cache) watchEntry(k Key, place *Watch, w Watcher) (e *Entry, withheld *Resource) {
-	watch(c, k, place, w, func(t *table) *topic {
+func (c *Cache) watchEntry(k Key, reg *Watch, w Watcher) (e *Entry, withheld *Resource) {
+	watch(c, k, reg, w, func(t *table) *topic {
 		if e = t.entries[k.Name]; e == nil {
 			return nil
 		}
@@ -180,12 +182,12 @@ func (c *Cache) WatchSet(k Key, w SetWatcher) *Set {
 // Stats are what a cache holds at one moment.
 type Stats struct {
 	Entries, Sets int
-	Idle          int // of both: those that nobody watches
-	// GivenUp counts those that the cache has dropped since the start.
+	Idle          int // entries and sets that nobody watches
+	// GivenUp counts the entries and sets that the cache has dropped since the start.
 	GivenUp uint64
 }
 
-// Stats returns what the cache holds.
+// Stats counts what the cache holds.
 func (c *Cache) Stats() Stats {
 	s := Stats{Idle: c.idle.len(), GivenUp: c.givenUp.Load()}
 	c.mu.RLock()
@@ -202,17 +204,17 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// topics are those of a scope, nil if there are none.
+// topics returns the topics of a scope, nil if it has none.
 func (c *Cache) topics(scope Scope) *scopeTopics {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.scopes[scope]
 }
 
-// HasScope reports whether there is a topic of a scope, in use or idle.
+// HasScope reports whether a scope has a topic, in use or idle.
 func (c *Cache) HasScope(scope Scope) bool { return c.topics(scope) != nil }
 
-// makeTopics is topics, of a scope that may be new.
+// makeTopics returns the topics of a scope, and adds the scope if it is new.
 func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,12 +241,12 @@ func (c *Cache) read(k Key, f func(*table)) {
 }
 
 // watch finds the topic, or makes it and starts its source.
-func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
+func watch(c *Cache, k Key, reg *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
 	if of := c.topics(k.Scope); of != nil {
 		of.mu.RLock()
 		if t := of.tables[k.TypeURL]; t != nil {
 			if tp := find(t); tp != nil {
-				wasIdle, adopted := tp.add(place, w)
+				wasIdle, adopted := tp.add(reg, w)
 				if adopted {
 					c.adopt(tp)
 				}
@@ -277,7 +279,7 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 		c.idle.created(tp)
 		c.source.Start(k)
 	}
-	wasIdle, adopted := tp.add(place, w)
+	wasIdle, adopted := tp.add(reg, w)
 	if adopted {
 		c.adopt(tp)
 	}
@@ -286,12 +288,11 @@ func watch(c *Cache, k Key, place *Watch, w Watcher, find func(*table) *topic, c
 	}
 }
 
-// Unwatch ends w's watch. Changed may still be called until it returns, not
-// after.
+// Unwatch ends w's watch. Until Unwatch returns, Changed may still be called, but not after that.
 func (c *Cache) Unwatch(w Watching) {
-	place := w.watch()
-	tp, now := place.topic, time.Now()
-	if tp.remove(place, now) {
+	reg := w.watch()
+	tp, now := reg.topic, time.Now()
+	if tp.remove(reg, now) {
 		c.idle.add(tp, now, c.isEmpty(tp))
 	}
 }
@@ -301,7 +302,7 @@ func (c *Cache) isEmpty(tp *topic) bool {
 	if tp.entry != nil {
 		return tp.entry.isEmpty()
 	}
-	empty := true // if it has ended meanwhile
+	empty := true // also if the set has ended in the meantime
 	c.read(tp.key, func(t *table) {
 		s := t.sets[tp.key.Name]
 		empty = s == nil || s.isEmpty()
@@ -309,7 +310,7 @@ func (c *Cache) isEmpty(tp *topic) bool {
 	return empty
 }
 
-// giveUp drops a topic that has been idle since then, unless somebody has watched it since.
+// giveUp drops a topic that has been idle since the given time, unless it has been watched again.
 func (c *Cache) giveUp(tp *topic, since time.Time) {
 	of := tp.table.of
 	of.mu.Lock()

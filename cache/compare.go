@@ -1,19 +1,19 @@
 package cache
 
-// Comparison says how an update differs from what the cache has of its topics, for who keeps what
-// is accepted. It costs a look-up for each change.
+// Comparison says how an update differs from the cached state of its topics. The store uses it to find
+// what it has to write.
 type Comparison struct {
-	// Entries are the indices of the Changes that are not what their entries have.
+	// Entries are the indices of the Changes that differ from their entries.
 	Entries []int
-	// Sets are the update's sets, in its order.
+	// Sets has one element for each set of the update, in the same order.
 	Sets []SetComparison
 }
 
-// SetComparison is the part of one set.
+// SetComparison is the comparison of one set.
 type SetComparison struct {
-	// Known says that the cache has the set, and Present that it had an answer before.
+	// Known: the cache has the set. Present: it had an answer before.
 	Known, Present bool
-	// Changes are the indices of the changes that are not what the set has. Added is how many of
+	// Changes are the indices of the changes that differ from the set. Added is how many of
 	// them are new members.
 	Changes []int
 	Added   int
@@ -21,8 +21,8 @@ type SetComparison struct {
 	Len int
 }
 
-// Compare compares an update with what the cache has of its topics. The caller applies the update
-// after that, and no other to the same scope in between.
+// Compare compares an update with the cached state of its topics. It costs one look-up per change. The
+// caller must apply no other update to the same scope before it applies this one.
 func (c *Cache) Compare(u *Update) (out Comparison) {
 	out.Sets = make([]SetComparison, len(u.Sets))
 	of := c.topics(u.Scope)
@@ -81,13 +81,13 @@ func (s *Set) compare(u *SetUpdate) SetComparison {
 	return out
 }
 
-// sameResource reports whether two resources are the same, with their names and versions.
+// sameResource reports whether two resources are the same, including their names and versions.
 func sameResource(a, b *Resource) bool {
 	return a == b || a != nil && a.Hash() == b.Hash() && a.Version() == b.Version() && a.Name() == b.Name() &&
 		a.TTL() == b.TTL() && a.DoNotCache() == b.DoNotCache() && a.Alias() == b.Alias()
 }
 
-// Len returns the number of members that the cache has of a set.
+// Len returns the number of members of a set, 0 if the cache does not have the set.
 func (c *Cache) Len(k Key) (n int) {
 	c.read(k, func(t *table) {
 		if s := t.sets[k.Name]; s != nil {
@@ -97,7 +97,7 @@ func (c *Cache) Len(k Key) (n int) {
 	return n
 }
 
-// Has reports whether the cache has a topic: somebody watches it, or it lingers.
+// Has reports whether the cache has a topic: it is watched, or it lingers.
 func (c *Cache) Has(k Key) (has bool) {
 	c.read(k, func(t *table) {
 		has = t.entries[k.Name] != nil || t.sets[k.Name] != nil
@@ -105,7 +105,7 @@ func (c *Cache) Has(k Key) (has bool) {
 	return has
 }
 
-// Unanswered reports whether the cache has a topic and no state of it yet, be it good or not.
+// Unanswered reports whether the cache has a topic that is neither Present nor Absent.
 func (c *Cache) Unanswered(k Key) (is bool) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// origin is an authority that feeds what is started, each topic first with what
-// there is and then with what changes.
+// origin is an authority that feeds the started topics: first with its state, then with changes.
 type origin struct {
 	*feeds
 	c     *Cache
@@ -33,7 +32,7 @@ func (o *origin) Start(k Key) {
 	}
 }
 
-// feed says what there is of the topics that were started.
+// feed sends the state of the topics that were started.
 func (o *origin) feed() {
 	o.mu.Lock()
 	fresh := o.fresh

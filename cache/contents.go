@@ -1,7 +1,8 @@
 package cache
 
-// Contents calls yield for each cached resource of a topic: that of an entry, or the members of a
-// set, with their keys. A set is locked meanwhile: yield must be short and must not call the cache.
+// Contents calls yield for each cached resource of a topic: the resource of an entry, or each member
+// of a set with its key. A set is locked during the call: yield must be short and must not call the
+// cache.
 func (c *Cache) Contents(k Key, yield func(key string, r *Resource)) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {

@@ -1,9 +1,8 @@
 // Package cache holds every resource once, encoded once, and notifies watchers of changes.
 //
-// There are two kinds of things to watch, which the package calls topics: an
-// [Entry] is one name, a [Set] is a wildcard or a glob. The first watcher of a topic
-// starts the [Source]. When the last one has left, the topic lingers: the source keeps it
-// fresh for a while, and then the cache drops it.
+// There are two kinds of topics that can be watched: an [Entry] is one name, a [Set] is a wildcard
+// or a glob. The first watcher of a topic starts its [Source]. When the last watcher has left, the
+// topic lingers: the source keeps it fresh for a while, and then the cache drops it.
 //
 // Sources write with [Cache.Apply]. A watcher learns that something has changed, and reads the
 // current state when it is ready to use it. So a slow watcher costs nothing, and receives the
@@ -14,13 +13,13 @@
 //
 // # Locks
 //
-//	gate.storing     the updates of one scope, one after another
-//	gate.topics      what topics of one scope hold, against an update: see Cache
+//	gate.storing     serializes the updates of one scope
+//	gate.topics      keeps readers of one scope from seeing a part of an update: see Cache
 //	scopeTopics.mu   the maps of one scope's topics, and the beginning and end of each topic
-//	topic.mu         the watchers of one topic, and what a Set holds
+//	topic.mu         the watchers of one topic, and the content of a Set
 //	idle.mu          the order in which topics became idle
-//	Cache.mu         which scopes there are; it comes last, as gate.mu does
+//	Cache.mu         the map of scopes
 //
-// Locks are taken in this order. Only readers lock two scopes, and they do not wait for the
-// second. An Entry's state is read without any lock.
+// Locks are taken in this order; Cache.mu and gate.mu come last. Only readers lock two scopes, and
+// they do not wait for the second. An Entry's state is read without any lock.
 package cache

@@ -7,19 +7,19 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// What was there before what is there now, for whoever explains what a client holds that has rejected the newest. Only
-// versions are remembered, and few of them.
+// The version that the newest one has replaced. The operator's pages use it to show what a client holds that rejected
+// the newest version. The cache remembers only a few versions and hashes, not the contents.
 
-// Earlier is the content that another one has replaced.
+// Earlier identifies the content of a resource before its last change.
 type Earlier struct {
 	Version string
 	hash    uint64
 }
 
-// Has reports whether it is the content that a resource's Hash stands for.
+// Has reports whether e is the content with a Resource.Hash. e may be nil.
 func (e *Earlier) Has(hash uint64) bool { return e != nil && e.hash == hash }
 
-// earlier returns what an entry has had, if next replaces it.
+// earlier returns State.Earlier for next, which replaces s.
 func (s *State) earlier(next *State) *Earlier {
 	switch {
 	case s.Resource == nil:
@@ -30,22 +30,22 @@ func (s *State) earlier(next *State) *Earlier {
 	return &Earlier{strings.Clone(s.Resource.Version()), s.Resource.Hash()} // the version is a part of the resource
 }
 
-// maxReplaced bounds the replaced members that a set remembers, and how many it notes of one update.
+// maxReplaced bounds the replaced members that a set remembers, and how many it records of one update.
 const maxReplaced = 64
 
-// replacedMember is the state of a member from one change of its set to another.
+// replacedMember is an earlier state of a member.
 type replacedMember struct {
-	key      uint64 // a hash
-	from, to uint64
+	key      uint64 // a hash of the member's key
+	from, to uint64 // the changes of the set that began and ended the state
 	version  string
-	none     bool // it was removed
+	none     bool // the member was removed
 }
 
-// replaced are the newest members of a set that were replaced.
+// replaced are the members of a set that were replaced last: a ring buffer.
 type replaced struct {
 	all   []replacedMember
-	next  int // the oldest one, once there are maxReplaced
-	noted int // in the present update
+	next  int // index of the oldest one, once there are maxReplaced
+	noted int // number recorded in the current update
 }
 
 func (r *replaced) note(m replacedMember) {
@@ -61,13 +61,14 @@ func (r *replaced) note(m replacedMember) {
 // EarlierMember is a member of a set as it was at one of the set's changes.
 type EarlierMember struct {
 	Version string
-	// None: it was not there. From is the change with which that began.
+	// None: the member did not exist.
 	None bool
+	// From is the change that began this state.
 	From uint64
 }
 
-// Earlier returns what a member was for who was given everything up to a change, if something else has come since. It
-// is not known (ok is false) if that was long ago.
+// Earlier returns the state of a member for a watcher that has received all changes up to upTo, if the member has
+// changed since. ok is false if it has not, or if the state is no longer remembered.
 func (s *Set) Earlier(key string, upTo uint64) (m EarlierMember, ok bool) {
 	hash := xxhash.Sum64String(key)
 	s.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Who was given everything up to a change can learn which version of a member that was, or is told that it is not
-// known. It never learns a wrong one.
+// For a watcher that has received everything up to a change, Earlier returns the version of a member at that change,
+// or that it is not known. It never returns a wrong one.
 func TestASetKnowsEarlierVersionsOfMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSet(&table{of: &scopeTopics{}}, Key{TypeURL: xdstype.ClusterV3, Name: Wildcard}, Tombstones{})
@@ -65,7 +65,7 @@ func TestASetKnowsEarlierVersionsOfMembers(t *testing.T) {
 	})
 }
 
-// An entry knows the content before the newest, and not that of another version of the same content.
+// An entry knows the content before the newest one. Another version of the same content does not count.
 func TestAnEntryKnowsItsEarlierVersion(t *testing.T) {
 	e := newEntry(&table{of: &scopeTopics{}}, Key{TypeURL: xdstype.ClusterV3, Name: "a"})
 	resource := func(version, content string) *Resource {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Status is the state of knowledge about a topic.
+// Status is what the cache knows about a topic.
 type Status uint8
 
 // The statuses of a topic.
@@ -18,9 +18,9 @@ const (
 	Requested Status = iota
 	// Present: an entry has its resource; a set has its members.
 	Present
-	// Absent: the authority said that it does not exist.
+	// Absent: the authority reported that the resource does not exist.
 	Absent
-	// Failed: it could not be fetched, and may exist or not.
+	// Failed: the topic could not be fetched, and may exist or not.
 	Failed
 )
 
@@ -39,26 +39,26 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// Error says why a resource could not be fetched, in the form in which clients receive it. xDS: "resource_errors" of discovery.proto (TP3).
+// Error says why a resource could not be fetched, in the form in which clients receive it.
+// xDS: "resource_errors" of discovery.proto (TP3).
 type Error struct {
 	Code    codes.Code
 	Message string
 	// Outage is set if no control plane can be reached. Clients do not receive it.
 	Outage *Outage
-	// Unanswered says that a SotW server answers other requests on the stream, and has not
-	// answered this one for the time of an answer. A client that never had the resource
-	// may take it for absent; a client that may hold it may not.
-	// xDS: "Knowing When a Requested Resource Does Not Exist".
+	// Unanswered: a SotW server answers other requests on the stream, but did not answer this
+	// one in time. A client that never had the resource may treat it as absent; a client that
+	// may hold it must not. xDS: "Knowing When a Requested Resource Does Not Exist".
 	Unanswered bool
-	// Refused says that the relay itself does not request the resource. The resource may exist,
-	// so a client that has it keeps it.
+	// Refused: the relay itself refuses to request the resource. The resource may exist, so a
+	// client that has it keeps it.
 	Refused bool
-	// Invalid says that the origin has sent a resource that the relay cannot store. The
-	// resource exists, and its content is unknown.
+	// Invalid: the origin sent a resource that the relay cannot store. The resource exists, but
+	// its content is unknown.
 	Invalid bool
 }
 
-// Transient reports whether the error is about the way to the authority, and not about the
+// Transient reports whether the error concerns the connection to the authority, and not the
 // resource: the authority was not reached, was sent no request, or has not answered.
 func (e *Error) Transient() bool {
 	return e.Unanswered || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
@@ -76,7 +76,7 @@ type State struct {
 	Status Status
 	// Partial and Stale are those of the Change that brought Resource.
 	Partial, Stale bool
-	// Answer is that of the newest Change.
+	// Answer is the Answer of the newest Change.
 	Answer Answer
 	// Heartbeats counts the heartbeats of a Resource that has a TTL. xDS: "TTL".
 	Heartbeats uint32
@@ -85,20 +85,19 @@ type State struct {
 	// Previous is the resource before the entry became Absent or a redirect, nil if there
 	// was none.
 	Previous *Resource
-	// Earlier is what Resource has replaced, nil if that was nothing.
+	// Earlier identifies the content that Resource has replaced, nil if there was none.
 	Earlier *Earlier
 	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
 	// When Absent, it is the authority's reason.
 	Err *Error
 	// Origin is the origin's version of this state, nil if there is none.
 	Origin *OriginVersion
-	// Since is when Status or Resource became what they are, in nanoseconds since the epoch; 0 while
-	// nothing is known.
+	// Since is the time of the last change of Status or Resource, in nanoseconds since the epoch; 0
+	// while nothing is known.
 	Since int64
 }
 
-// Unreachable reports whether an outage caused the error and is not over. It may be called on
-// nil.
+// Unreachable reports whether an outage caused the error and is not over. e may be nil.
 func (e *Error) Unreachable() bool {
 	return e != nil && e.Outage != nil && !e.Outage.over.Load()
 }
@@ -126,21 +125,21 @@ func newEntry(t *table, k Key) *Entry {
 // Key returns the entry's key.
 func (e *Entry) Key() Key { return e.key }
 
-// Name returns the entry's name: that of its Key.
+// Name returns the name in the entry's Key.
 func (e *Entry) Name() string { return e.key.Name }
 
 // isEmpty reports whether the entry has no resource.
 func (e *Entry) isEmpty() bool { return e.state.Load().Resource == nil }
 
-// Redirected reports whether the authority redirects the name. It is false in derived topics,
-// in which redirects have been followed. TP1: "Server redirects".
+// Redirected reports whether the authority redirects the name. It is false for derived topics,
+// because their redirects have been followed. TP1: "Server redirects".
 func (e *Entry) Redirected() bool {
 	r := e.state.Load().Resource
 	return r != nil && r.Redirect() != "" && e.key.Scope.Derived == ""
 }
 
-// AliasOf returns the own name of the entry's resource, if the entry's name is an alias
-// of it; empty otherwise. It is a part of the resource's bytes.
+// AliasOf returns the own name of the entry's resource if the entry's name is an alias
+// of it, otherwise "". The string shares the resource's bytes.
 func (e *Entry) AliasOf() string {
 	if r := e.state.Load().Resource; r != nil && r.Alias() {
 		return r.Name()
@@ -148,10 +147,10 @@ func (e *Entry) AliasOf() string {
 	return ""
 }
 
-// State returns the current state. Safe for concurrent use, without a lock.
+// State returns a copy of the current state, without taking a lock.
 func (e *Entry) State() State { return *e.state.Load() }
 
-// Snapshot returns the current state, which does not change. As State, without a copy.
+// Snapshot is like State, but does not copy. The result never changes.
 func (e *Entry) Snapshot() *State { return e.state.Load() }
 
 // set replaces the state, and notifies the watchers if clients would notice.
@@ -161,7 +160,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	old := e.state.Load()
 	renewed := e.outdated && next.Status != Failed
 	e.outdated = e.outdated && !renewed
-	came := next.Status == Present // and it is not only an error of what is there
+	arrived := next.Status == Present // a resource has arrived, and not only an error
 	if next.Status == Failed && (old.Status == Present || old.Status == Absent) {
 		// The last known state is served as long as there is no newer one.
 		next.Status, next.Resource, next.Previous, next.Partial = old.Status, old.Resource, old.Previous, old.Partial
@@ -180,7 +179,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 		next.Origin = old.Origin
 	}
 	next.Heartbeats = old.Heartbeats
-	if came && old.Status == Present && old.Resource.RenewsTTL(next.Resource) && old.Resource.OwnName() == next.Resource.OwnName() {
+	if arrived && old.Status == Present && old.Resource.RenewsTTL(next.Resource) && old.Resource.OwnName() == next.Resource.OwnName() {
 		next.Heartbeats++
 		next.Resource = old.Resource.WithRenewedTTL(next.Resource)
 	}
@@ -204,7 +203,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 
 func sameContent(a, b *Resource) bool { return a == b || a != nil && b != nil && a.Hash() == b.Hash() }
 
-// sameForClients reports whether nothing but a heartbeat is new.
+// sameForClients reports whether two states differ in nothing that clients receive, except heartbeats.
 func sameForClients(a, b *State) bool {
 	if a.Status != b.Status || a.Partial && !b.Partial || a.Stale && !b.Stale {
 		return false
@@ -212,11 +211,11 @@ func sameForClients(a, b *State) bool {
 	if r := b.Resource; r != nil && (a.Resource.Hash() != r.Hash() || (a.Resource.TTL() > 0) != (r.TTL() > 0)) {
 		return false
 	}
-	// The name is an alias of another resource, which a client may have or not.
+	// The name is now an alias of another resource, which a client may have or not.
 	if r := b.Resource; r != nil && a.Resource.OwnName() != r.OwnName() {
 		return false
 	}
-	// A resource that is not to be cached has come again, for new watchers.
+	// A resource that must not be cached was sent again, for new watchers.
 	if r := b.Resource; r != nil && r.DoNotCache() && a.Resource != r {
 		return false
 	}

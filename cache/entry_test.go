@@ -99,7 +99,7 @@ func TestUpdateOfOtherScopesTypesAndNamesIsIgnored(t *testing.T) {
 	}
 }
 
-func TestUnwatchedWatcherIsToldNothing(t *testing.T) {
+func TestUnwatchedWatcherIsNotNotified(t *testing.T) {
 	cache := New(newFeeds(), Options{Linger: time.Hour})
 	defer cache.Close()
 	ws := make([]*counter, 5)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Expiries are the times at which keys expire, unless they are renewed before. xDS: "TTL". The
-// zero value is empty and ready. They are not safe for concurrent use.
+// Expiries has the times at which keys expire unless they are renewed. xDS: "TTL". The
+// zero value is empty and ready. It is not safe for concurrent use.
 type Expiries[K comparable] struct {
-	at  map[K]time.Time
-	had Room
-	// queue has the times in order, and some that are outdated.
+	at   map[K]time.Time
+	room Room // of at
+	// queue has the times in order, and outdated ones among them.
 	queue expiryQueue[K]
 }
 
@@ -54,7 +54,7 @@ func (e *Expiries[K]) compact() {
 // End removes a key.
 func (e *Expiries[K]) End(key K) {
 	if _, there := e.at[key]; there {
-		e.at = Without(e.at, &e.had, key)
+		e.at = Without(e.at, &e.room, key)
 		e.compact()
 	}
 }
@@ -68,7 +68,7 @@ func (e *Expiries[K]) At(key K) (at time.Time, ok bool) {
 // Len returns how many keys have a time.
 func (e *Expiries[K]) Len() int { return len(e.at) }
 
-// Next returns the first time.
+// Next returns the earliest time. It returns false if no key has one.
 func (e *Expiries[K]) Next() (time.Time, bool) {
 	for len(e.queue) > 0 {
 		if x := e.queue[0]; e.at[x.key].Equal(x.at) {
@@ -79,7 +79,7 @@ func (e *Expiries[K]) Next() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Due returns the keys whose time has passed, and forgets them.
+// Due returns the keys whose time has passed, and removes them.
 func (e *Expiries[K]) Due(now time.Time) (keys []K) {
 	for {
 		at, ok := e.Next()

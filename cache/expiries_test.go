@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever times keys are given, given anew, and lose, each is due at its last time, once.
+// After any sequence of Set and End, each key is due once, at its last time.
 func TestExpiriesAreDueInTheOrderOfTheirTimes(t *testing.T) {
 	start := time.Unix(1, 0)
 	rapid.Check(t, func(t *rapid.T) {

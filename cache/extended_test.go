@@ -86,8 +86,8 @@ func TestWatchersInStepShareTheExtendedState(t *testing.T) {
 	}
 }
 
-// That a name could not be had says nothing of its existence.
-func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
+// If a name could not be fetched, it may still exist.
+func TestSetDistinguishesFailedFromMissingNames(t *testing.T) {
 	c, s, _ := newWatchedSet(t)
 	full(c, "", put("a", "1"), Change{Name: "bad", Err: unavailable})
 	if !s.Failed("bad") || s.Failed("a") || s.Failed("none") {
@@ -99,7 +99,7 @@ func TestSetTellsWhatFailedFromWhatIsNotThere(t *testing.T) {
 	}
 	delta(c, Change{Name: "bad", Err: unavailable})
 	if s.Failed("bad") || s.Member("bad") == nil {
-		t.Error("a member that could not be had anew is none any more")
+		t.Error("a member that could not be fetched again is no longer a member")
 	}
 	full(c, "", put("a", "1"))
 	if s.Failed("bad") || s.Member("bad") != nil {

@@ -3,15 +3,15 @@ package cache
 import "strings"
 
 // The first answer for a set. A delta control plane may send it in several responses, and does
-// not mark the last. Until the source knows that the answer is complete, a missing member is not
-// a removed one.
+// not mark the last one. Until the source knows that the answer is complete, a missing member does
+// not count as removed.
 
 // maxRemoved bounds firstAnswer.removed. Clients receive further removals when the answer is
 // complete.
 const maxRemoved = 10_000
 
-// beginFirst begins a first answer. gone are the keys of the members that are not in its first
-// response.
+// beginFirst begins a first answer. gone are the keys of the members that are missing from its
+// first response.
 func (s *Set) beginFirst(gone []string) {
 	s.first = &firstAnswer{missing: make(map[string]struct{}, len(gone))}
 	for _, key := range gone {
@@ -22,13 +22,13 @@ func (s *Set) beginFirst(gone []string) {
 // completes reports whether an update completes the first answer.
 func (u *SetUpdate) completes() bool { return u.Complete || u.Full && !u.Incomplete }
 
-// note notes the resource that has come under a key, nil for a removal. It reports whether that
-// is a new removal.
+// note records the resource that has arrived under a key, nil for a removal. It reports whether
+// that is a new removal. f may be nil.
 func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	if f == nil {
 		return false
 	}
-	f.came(key)
+	f.arrived(key)
 	if r != nil {
 		delete(f.removed, key)
 	}
@@ -42,14 +42,14 @@ func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
 	return true
 }
 
-// came notes that a key is in the answer.
-func (f *firstAnswer) came(key string) {
+// arrived records that the answer has a key. f may be nil.
+func (f *firstAnswer) arrived(key string) {
 	if f != nil {
 		delete(f.missing, key)
 	}
 }
 
-// endFirst ends the first answer, and returns the keys of the members that were not in it.
+// endFirst ends the first answer, and returns the keys of the members that were missing from it.
 func (s *Set) endFirst() map[string]struct{} {
 	if s.first == nil {
 		return nil
@@ -74,7 +74,7 @@ func (s *Set) AwaitsAll() bool {
 	return s.first != nil && len(s.first.removed) == 0
 }
 
-// Awaits reports whether a name is not a member and may still come in the rest of the first
+// Awaits reports whether a key is not a member and may still come in the rest of the first
 // answer.
 func (s *Set) Awaits(key string) bool {
 	s.mu.Lock()

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What another server gave stays until the first answer of this one is complete.
+// Members from another server stay until the first answer of the new server is complete.
 func TestFirstAnswerOfAnotherServer(t *testing.T) {
 	type update struct {
 		full, incomplete, complete bool

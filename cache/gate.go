@@ -2,13 +2,13 @@ package cache
 
 import "sync"
 
-// gate keeps the updates of one scope and the readers of its topics apart. A reader never
-// waits in it: one that comes while an update is stored is woken after that. So an update
-// of any length holds up nothing but the readers of its own scope, and none of the few
+// gate separates the updates of one scope from the readers of its topics. A reader never
+// blocks in it: if an update is being stored, the reader is woken when that is done. So an update
+// of any length delays only the readers of its own scope, and blocks none of the few
 // goroutines that serve the clients of all scopes.
 type gate struct {
-	// storing is held by an update for as long as it takes: updates of a scope come one
-	// after another.
+	// storing is held by an update from its beginning to its end. It serializes the updates of
+	// a scope.
 	storing sync.Mutex
 	// topics is held for writing while an update changes topics, and for reading by
 	// readers.
@@ -20,8 +20,8 @@ type gate struct {
 	waiting []Waker // to be woken then
 }
 
-// enter lets a reader in, until leave. If an update is being stored, it has w, which may be
-// nil, woken once after that instead, and returns false.
+// enter lets a reader in, until leave. If an update is being stored, enter returns false, and w is
+// woken once when the update is stored. w may be nil.
 func (g *gate) enter(w Waker) bool {
 	for !g.topics.TryRLock() {
 		if w == nil {
@@ -33,15 +33,15 @@ func (g *gate) enter(w Waker) bool {
 			g.mu.Unlock()
 			return false
 		}
-		g.mu.Unlock() // it has been opened meanwhile
+		g.mu.Unlock() // the gate has been opened in the meantime
 	}
 	return true
 }
 
-// leave ends a reader's stay.
+// leave ends what enter began.
 func (g *gate) leave() { g.topics.RUnlock() }
 
-// close keeps readers out, and waits for those that are in. The caller holds storing.
+// close keeps new readers out, and waits until the others have left. The caller holds storing.
 func (g *gate) close() {
 	g.mu.Lock()
 	g.closed = true
@@ -49,7 +49,7 @@ func (g *gate) close() {
 	g.topics.Lock()
 }
 
-// open lets readers in again.
+// open lets readers in again, and wakes those that wait.
 func (g *gate) open() {
 	g.topics.Unlock()
 	g.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stuck is a watcher that holds an update up while it is being stored.
+// stuck is a watcher that delays an update while it is being stored.
 type stuck struct {
 	Watch
 	in, out chan struct{}
@@ -22,8 +22,8 @@ func (s *stuck) Changed() Waker {
 	return nil
 }
 
-// storeStuck has an update of a scope stored that does not come to its end before release is
-// called, which waits for that.
+// storeStuck begins to store an update of a scope that does not finish before release is called.
+// release waits for that.
 func storeStuck(c *Cache, scope Scope) (release func()) {
 	s := newStuck()
 	k := Key{Scope: scope, TypeURL: testType, Name: "held up"}
@@ -46,7 +46,7 @@ type wakes struct{ n atomic.Int64 }
 
 func (w *wakes) Wake() { w.n.Add(1) }
 
-// What belongs to a scope waits for an update that is being stored there, and nothing else.
+// An update that is being stored delays only readers of its own scope.
 func TestAnUpdateHoldsUpNothingOfOtherScopes(t *testing.T) {
 	for _, other := range []Scope{
 		{Authority: "b"},
@@ -79,7 +79,7 @@ func TestAnUpdateHoldsUpNothingOfOtherScopes(t *testing.T) {
 	}
 }
 
-// A reader of several scopes neither waits for one of them nor keeps the others meanwhile.
+// A reader of several scopes does not wait for one of them, and does not keep the others locked until it can have all.
 func TestAReaderHoldsAllScopesOrNone(t *testing.T) {
 	c := New(newFeeds(), Options{IdleEntries: 10})
 	defer c.Close()
@@ -106,7 +106,7 @@ func TestAReaderHoldsAllScopesOrNone(t *testing.T) {
 	reader.EndRead()
 }
 
-// What is found out on the way is held one by one, and awaited once.
+// ReadLocks lock scopes one by one, and wait for each of them once.
 func TestHoldsAwaitAScopeOnce(t *testing.T) {
 	c := New(newFeeds(), Options{IdleEntries: 10})
 	defer c.Close()
@@ -132,8 +132,8 @@ func TestHoldsAwaitAScopeOnce(t *testing.T) {
 	h.EndRead()
 }
 
-// However long an update is, who comes to its set or leaves it waits for a part of it only.
-// And it is seen as a whole.
+// However long an update is, a watcher that comes or leaves waits only for a part of it. Readers
+// still see the update as a whole.
 func TestALongUpdateLetsWatchersComeAndGo(t *testing.T) {
 	const attempts = 50
 	for range attempts {
@@ -188,8 +188,8 @@ func comeAndGo(t *testing.T) (between bool) {
 	return between
 }
 
-// A reader of two scopes never sees what was stored in the second without what had been
-// stored in the first before, nor a part of an update, whatever is written meanwhile.
+// A reader of two scopes that sees an update of the second also sees all earlier updates of the
+// first, and never sees a part of an update, under concurrent updates of both.
 func TestHoldsAreOfOneMoment(t *testing.T) {
 	const rounds, readers = 2000, 4
 	c := New(newFeeds(), Options{IdleEntries: 10})

@@ -6,8 +6,8 @@ import (
 )
 
 // idle has the topics that nobody watches, in the order in which they became idle. It drops them
-// when their linger time has passed, or when there are too many. All linger equally long, so one
-// timer, for the first, is enough.
+// when their linger time has passed, or when there are too many. All topics linger equally long, so
+// one timer, for the oldest, is enough.
 type idle struct {
 	giveUp func(*topic, time.Time) // called without a lock
 
@@ -19,7 +19,7 @@ type idle struct {
 	copies lru[*topic, time.Time]
 	// empty are the idle topics that had no resource when they became idle.
 	empty lru[*topic, time.Time]
-	// groups are all topics, by what ends together.
+	// groups has all topics, in the groups that end together.
 	groups idleGroups
 	timer  *time.Timer // runs while there are topics
 	closed bool
@@ -30,7 +30,7 @@ type idle struct {
 const maxIdleCopies = 100
 
 // maxIdleEmpty bounds the idle topics without a resource. Clients can make up any number of
-// them, and to request one again costs little.
+// them, and requesting one again costs little.
 const maxIdleEmpty = 256
 
 func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
@@ -41,15 +41,15 @@ func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
 	}
 }
 
-// add adds a topic that has been idle since then. empty: it has no resource.
+// add adds a topic that has been idle since the given time. empty: the topic has no resource.
 func (i *idle) add(tp *topic, since time.Time, empty bool) {
 	i.mu.Lock()
-	if i.closed || tp.group == nil { // it has ended meanwhile
+	if i.closed || tp.group == nil { // the topic has ended in the meantime
 		i.mu.Unlock()
 		return
 	}
 	if later, ok := i.topics.peek(tp); ok && later.After(since) {
-		// A later watcher has come and left, and was quicker to get here.
+		// A later watcher has come and left, and its call of add was faster.
 		i.mu.Unlock()
 		return
 	}
@@ -76,15 +76,15 @@ func (i *idle) dropExcess() {
 	i.giveUpGroups()
 }
 
-// tooMany removes and returns a topic that has to end because there are too many, nil if there
-// are not.
+// tooMany removes and returns a topic that has to end because there are too many topics, nil if
+// there are not.
 func (i *idle) tooMany() (old *topic, since time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for i.empty.len() > maxIdleEmpty {
 		tp, at, _ := i.empty.removeOldest()
 		if tp.entry != nil && !tp.entry.isEmpty() {
-			continue // something has come since
+			continue // it has a resource now
 		}
 		i.forget(tp)
 		return tp, at

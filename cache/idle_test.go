@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Clients can make up any number of names and globs. Of those in which there is nothing a few
-// linger, the newest, and they take no room from those in which there is something.
+// Clients can make up any number of names and globs. Of the topics without a resource only the newest
+// few linger, and they do not displace topics with resources.
 func TestFewTopicsLingerInWhichThereIsNothing(t *testing.T) {
 	const many = 1000
 	c := New(nothingFed{}, Options{Linger: time.Hour, IdleEntries: 10 * many})

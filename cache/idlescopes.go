@@ -7,12 +7,12 @@ import (
 )
 
 // Idle scopes. Each costs a stream upstream, however few topics it has. Clients can make up any
-// number of them, by authorities under a pattern, partitions, or dynamic parameters. So their
-// number has its own bound. Beyond it, the cache drops all topics of the scope that has been idle
-// the longest.
+// number of scopes, with authorities under a pattern, partitions, or dynamic parameters. So the
+// number of idle scopes has its own bound. Beyond it, the cache drops all topics of the scope that
+// has been idle the longest.
 
-// idleGroup identifies topics that keep streams upstream open together: those of a scope, or a
-// single topic with an alternative, which names other authorities.
+// idleGroup identifies topics that together keep streams upstream open: the topics of a scope, or
+// a single topic with an alternative, which names other authorities.
 type idleGroup struct {
 	Scope
 	alternative string // the topic's name
@@ -29,12 +29,13 @@ func (k Key) idleGroup() idleGroup {
 // groupTopics are the topics of an idleGroup. Guarded by idle.mu.
 type groupTopics struct {
 	group  idleGroup
-	topics int                 // all there are
-	idle   map[*topic]struct{} // those that linger
+	topics int                 // number of topics, watched ones included
+	idle   map[*topic]struct{} // the topics that linger
 	room   Room                // of idle
 }
 
-// idleGroups are all groups, and in order those of which all topics linger. Guarded by idle.mu.
+// idleGroups has all groups, and in order of their age those in which every topic lingers. Guarded by
+// idle.mu.
 type idleGroups struct {
 	all   map[idleGroup]*groupTopics
 	room  Room // of all
@@ -97,8 +98,7 @@ func (g *idleGroups) check(of *groupTopics) {
 	}
 }
 
-// lingers notes that nobody watches a topic any more. busy notes that somebody does. The caller
-// holds mu.
+// lingers records that nobody watches a topic any more. The caller holds mu.
 func (g *idleGroups) lingers(tp *topic) {
 	of := tp.group
 	if of.idle == nil {
@@ -109,6 +109,7 @@ func (g *idleGroups) lingers(tp *topic) {
 	g.steps++
 }
 
+// busy records that a topic is watched again. The caller holds mu.
 func (g *idleGroups) busy(tp *topic) {
 	if of := tp.group; of != nil {
 		of.idle = Without(of.idle, &of.room, tp)
@@ -118,7 +119,7 @@ func (g *idleGroups) busy(tp *topic) {
 }
 
 // tooManyGroups removes and returns the topics of a group that has to end because there are too
-// many, none if there are not.
+// many idle groups, nil if there are not.
 func (i *idle) tooManyGroups() map[*topic]struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,9 +155,9 @@ func (i *idle) giveUpAll(topics map[*topic]struct{}) {
 	}
 }
 
-// giveUpOldest drops the group that has been idle the longest of those whose scope matches. If
-// there is none, it takes one with an alternative, whose scope may match. It returns false if
-// there is neither.
+// giveUpOldest drops the oldest idle group whose scope matches. If there is none, it drops the oldest
+// idle group with an alternative, because one of its other authorities may match. It returns false
+// if there is neither.
 func (i *idle) giveUpOldest(match func(Scope) bool) bool {
 	i.mu.Lock()
 	groups := i.groups.idle.keys()
@@ -174,7 +175,7 @@ func (i *idle) giveUpOldest(match func(Scope) bool) bool {
 	return false
 }
 
-// giveUpGroup drops a group, unless somebody watches one of its topics by now.
+// giveUpGroup drops a group, unless one of its topics is watched again.
 func (i *idle) giveUpGroup(g *groupTopics) bool {
 	i.mu.Lock()
 	if _, idle := i.groups.idle.peek(g); !idle {
@@ -187,7 +188,7 @@ func (i *idle) giveUpGroup(g *groupTopics) bool {
 	return true
 }
 
-// idles returns the time since which nobody has watched the topic, false if somebody does.
+// idles returns the time since when nobody has watched the topic. ok is false if it is watched.
 func (t *topic) idles() (since time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ func watchAll(c *Cache, keys ...Key) (leave func()) {
 	}
 }
 
-// What is given up is given up at once, and not after it has lingered.
+// Excess scopes are given up at once, and not after their linger time.
 func TestFewScopesLingerAndTheOldestGoFirst(t *testing.T) {
 	lingeringScopes(t, 2, func(t *testing.T, c *Cache, f *feeds) {
 		for _, scope := range []string{"a", "b", "c"} {
@@ -75,7 +75,7 @@ func TestAScopeThatIsUsedIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// The alternatives of a name are in other authorities, which it keeps in use.
+// The alternatives of a name are in other authorities, whose scopes it keeps in use.
 func TestANameWithAnAlternativeLingersLikeAScope(t *testing.T) {
 	lingeringScopes(t, 2, func(t *testing.T, c *Cache, f *feeds) {
 		alt := func(i int) Key {
@@ -98,7 +98,7 @@ func TestANameWithAnAlternativeLingersLikeAScope(t *testing.T) {
 	})
 }
 
-// The work for scopes that come and go is that for each of them.
+// The work for scopes that come and go is proportional to their number.
 func TestScopesThatComeAndGoCostWhatTheyAre(t *testing.T) {
 	work := func(scopes int) int {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10 * scopes, IdleScopes: 100})
@@ -121,7 +121,7 @@ func TestScopesThatComeAndGoCostWhatTheyAre(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes at once, what is counted is what there is.
+// The counts are right when topics come and go concurrently.
 func TestScopesAreCountedRightUnderConcurrency(t *testing.T) {
 	const limit = 3
 	c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10, IdleScopes: limit})
@@ -152,8 +152,8 @@ func TestScopesAreCountedRightUnderConcurrency(t *testing.T) {
 	}
 }
 
-// When there is no stream to be had for a scope, the scope goes that has been idle the
-// longest, of those that would free one, and none that somebody uses.
+// If no stream can be opened for a scope, the scope is given up that has been idle the longest among
+// those that would free a stream. No scope in use is given up.
 func TestTheOldestIdleScopeThatMatchesIsGivenUp(t *testing.T) {
 	lingeringScopes(t, 100, func(t *testing.T, c *Cache, f *feeds) {
 		leave := watchAll(c, inScope("used", "x"))

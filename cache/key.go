@@ -11,25 +11,25 @@ import (
 type Scope struct {
 	// Authority is the authority's name, as in the configuration.
 	Authority string
-	// Partition tells apart the nodes that see different resources under the
+	// Partition distinguishes the nodes that see different resources under the
 	// same old-style names. Empty for xdstp names.
 	Partition string
-	// OldStyle is set in scopes of old-style names. xdstp names never share a scope, and so a
-	// stream, with them: the relay requests xdstp names with its own Node.
+	// OldStyle is set in scopes of old-style names. xdstp names never share a scope with them, and
+	// so no stream either: the relay requests xdstp names with its own Node.
 	OldStyle bool
 	// Derived is set in scopes whose topics are computed from others: [Resolved], [Passed],
-	// or the name of a view. It is empty for what an authority sends.
+	// or the name of a view. It is empty in scopes that have what an authority sends.
 	Derived string
-	// New is set in scopes that have what is rolled out, for the clients that get it before it is
-	// accepted. What is accepted, or not rolled out, is in the scope without it.
+	// New is set in scopes that have the new state of a rollout, for the clients that get it
+	// first. The accepted state, and all that is not rolled out, is in the scope without New.
 	New bool
-	// Params tells apart requests with different dynamic parameters, and so for different
+	// Params distinguishes requests with different dynamic parameters, which select different
 	// variants under the same names (TP2). [Params.String] makes it. It is empty for none.
 	Params string
 }
 
-// String prints the scope for logs: `authority` or `authority/partition`, and what
-// else there is of it in brackets.
+// String prints the scope for logs: `authority` or `authority/partition`, followed by the other
+// fields in brackets.
 func (s Scope) String() string {
 	name := s.Authority
 	if s.Partition != "" {
@@ -47,25 +47,25 @@ func (s Scope) String() string {
 	return name
 }
 
-// Accepted returns the scope of what is accepted, and not derived.
+// Accepted returns the scope with the same names that has the accepted state and is not derived.
 func (s Scope) Accepted() Scope {
 	s.Derived, s.New = "", false
 	return s
 }
 
-// Resolved is the Scope.Derived of names with redirects followed and directives obeyed, for
-// clients. Names there may have directives. TP1: "Server redirects", "Alternatives".
+// Resolved is the Scope.Derived of topics for which the relay follows redirects and evaluates
+// directives. Their names may have directives. TP1: "Server redirects", "Alternatives".
 const Resolved = "resolved"
 
-// Passed is as Resolved, but for clients that follow redirects themselves: directives are obeyed,
-// and redirects are passed on.
+// Passed is like Resolved, but for clients that follow redirects themselves: the relay evaluates
+// directives and passes redirects on.
 const Passed = "passed"
 
 // Key names one topic.
 type Key struct {
 	Scope   Scope
 	TypeURL string
-	// Name is a canonical xdstp name or glob, an old-style name as it is, or
+	// Name is a canonical xdstp name or glob, an unchanged old-style name, or
 	// Wildcard.
 	Name string
 }
@@ -73,8 +73,8 @@ type Key struct {
 // IsSet reports whether the topic is a Set and not an Entry: a wildcard or a glob collection.
 func (k Key) IsSet() bool { return k.Name == Wildcard || !k.Scope.OldStyle && isGlob(k.Name) }
 
-// copies reports whether the topic has copies of a set's resources: a glob with an alternative.
-// Clients cannot make up others.
+// copies reports whether the topic has copies of a set's resources, and clients can make up such
+// topics: globs with directives.
 func (k Key) copies() bool {
 	return k.Scope.Derived != "" && k.IsSet() && strings.Contains(k.Name, "#")
 }

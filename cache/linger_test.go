@@ -79,7 +79,7 @@ func TestLingeringTopicIsKeptFresh(t *testing.T) {
 	})
 }
 
-func TestInterestDuringLingerStartsTheLingerTimeAnew(t *testing.T) {
+func TestInterestDuringLingerRestartsTheLingerTime(t *testing.T) {
 	lingering(t, 10, func(t *testing.T, c *Cache, f *feeds) {
 		w, k := &counter{}, testKey("foo")
 		for range 5 {
@@ -91,7 +91,7 @@ func TestInterestDuringLingerStartsTheLingerTimeAnew(t *testing.T) {
 		<-time.After(1)
 		f.expect(t, "after the linger time", k, 1, 1)
 		c.Watch(k, w)
-		f.expect(t, "watched anew", k, 2, 1)
+		f.expect(t, "watched again", k, 2, 1)
 		if got := entryOf(c.Watch(k, &counter{})).State().Status; got != Requested {
 			t.Errorf("the state of an entry that was given up is %v", got)
 		}
@@ -161,8 +161,8 @@ func TestEachTopicLingersForItsOwnTime(t *testing.T) {
 	})
 }
 
-// Choosing what to give up and giving it up are two steps. Between them somebody
-// may come.
+// Choosing a topic to give up and giving it up are two steps. A watcher may come between
+// them.
 func TestTopicThatIsWatchedAgainIsNotGivenUp(t *testing.T) {
 	lingering(t, 10, func(t *testing.T, c *Cache, f *feeds) {
 		w, k := &counter{}, testKey("foo")
@@ -179,8 +179,8 @@ func TestTopicThatIsWatchedAgainIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// Leaving and noting that it was the last to leave are two steps. Between them
-// somebody else may come and leave again, and be noted first.
+// The last watcher's leaving and the recording of it are two steps. Between them another
+// watcher may come and leave, and be recorded first.
 func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 	lingering(t, 10, func(t *testing.T, c *Cache, f *feeds) {
 		k, slow, quick := testKey("foo"), &counter{}, &counter{}
@@ -198,8 +198,8 @@ func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 	})
 }
 
-// A model of interest and linger: what is watched or has been idle for less than
-// the linger time is fed, unless too many were idle.
+// A model of interest and linger: a topic is fed while it is watched, or has been idle for less
+// than the linger time, unless too many were idle.
 func TestWhatIsFedFollowsInterest(t *testing.T) {
 	type step struct {
 		name  string
@@ -258,8 +258,8 @@ func TestWhatIsFedFollowsInterest(t *testing.T) {
 	})
 }
 
-// Copies of sets are made again without asking anybody, and clients can have any number
-// of them made: they linger, but not many.
+// Making a copy of a set again needs no request upstream, and clients can cause any number of
+// copies: only few of them linger.
 func TestFewCopiesOfSetsLinger(t *testing.T) {
 	lingering(t, 1000, func(t *testing.T, c *Cache, f *feeds) {
 		glob := func(i int) Key {

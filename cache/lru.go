@@ -6,11 +6,11 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// lru has things in the order in which they were last added. It has no limit: its owner removes
+// lru has keys in the order in which they were last added. It has no limit: its owner removes
 // the oldest.
 type lru[K comparable, V any] struct {
-	of  *simplelru.LRU[K, V]
-	had Room
+	of   *simplelru.LRU[K, V]
+	room Room
 }
 
 func newLRU[K comparable, V any]() lru[K, V] {
@@ -29,7 +29,7 @@ func (l *lru[K, V]) peek(k K) (V, bool) { return l.of.Peek(k) }
 
 func (l *lru[K, V]) oldest() (K, V, bool) { return l.of.GetOldest() }
 
-// keys returns all, the oldest first.
+// keys returns all keys, the oldest first.
 func (l *lru[K, V]) keys() []K { return l.of.Keys() }
 
 func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
@@ -40,9 +40,9 @@ func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
 }
 
 func (l *lru[K, V]) remove(k K) {
-	l.had = max(l.had, Room(l.len()))
+	l.room = max(l.room, Room(l.len()))
 	l.of.Remove(k)
-	if !l.had.sparse(l.len()) {
+	if !l.room.sparse(l.len()) {
 		return
 	}
 	small := newLRU[K, V]()
@@ -50,6 +50,6 @@ func (l *lru[K, V]) remove(k K) {
 		v, _ := l.peek(k)
 		small.add(k, v)
 	}
-	small.had = Room(l.len())
+	small.room = Room(l.len())
 	*l = small
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// What a member of a large set costs here besides the resource as it came, also after
-// changes in no order, which leave free records. (upstream/session/ counts all that the relay
-// holds.)
+// The memory that a member of a large set needs in addition to the resource's bytes, also after
+// changes in random order, which leave free records. (upstream/session/ counts all of the relay's
+// memory.)
 func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const members = 20_000
 	// 32 of a Resource, 16 of its record and 6 of the index; and of the records up to as

@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// notes are what changes of a set other than its content: heartbeats and errors. They have their own
-// order, and are few: a member without TTL and error has none.
+// notes are the changes of a set that do not change its content: heartbeats and errors. They have
+// their own order. They are few: a member without TTL and error has none.
 type notes struct {
 	byKey map[string]*note
 	order list.List // of *note, oldest first
-	// states are those of the names with an error, and ofMembers is how many of these are members.
+	// states counts the names with an error by their state, and ofMembers how many of them are members.
 	states    StateCounts
 	ofMembers int
 }
 
-// note is the news of one name.
+// note has the newest heartbeat and error of one name.
 type note struct {
 	key       string // as in Set.members
-	seq       uint64 // of the newest news
+	seq       uint64 // of the newest of the following
 	heartbeat uint64 // of the last heartbeat
-	ttlChange uint64 // of the last time that a TTL came or went
+	ttlChange uint64 // of the last time that the member got or lost a TTL
 	arrival   uint64 // of the last unchanged arrival, for watchers from which the member is withheld
-	// err says why the newest state could not be fetched, and failed is its seq. The name may
-	// be no member.
+	// err says why the newest state could not be fetched, and failed is its seq. The name need
+	// not be a member.
 	err     *Error
 	failed  uint64
 	member  bool          // with err: the name is a member
@@ -38,7 +38,7 @@ func (n *notes) renew(key string, seq uint64) *note {
 		if n.byKey == nil {
 			n.byKey = map[string]*note{}
 		}
-		o = &note{key: strings.Clone(key)} // it may be a part of a resource
+		o = &note{key: strings.Clone(key)} // key may share a resource's bytes
 		o.element = n.order.PushBack(o)
 		n.byKey[key] = o
 	}
@@ -56,15 +56,15 @@ func (n *notes) remove(o *note) {
 	}
 }
 
-// setError sets why the newest state of a name could not be fetched. member: the name is a member, and stays one until
-// the note is removed.
+// setError records why the newest state of a name could not be fetched. member: the name is a member, and stays one
+// until the note is removed.
 func (n *notes) setError(o *note, err *Error, member bool) {
 	n.countError(o, -1)
 	o.err, o.member = err, member
 	n.countError(o, 1)
 }
 
-// countError counts a note with an error (by is 1), or counts it no more (-1).
+// countError adds a note with an error to the counts (by is 1), or subtracts it (-1).
 func (n *notes) countError(o *note, by int) {
 	if o.err == nil {
 		return
@@ -75,7 +75,7 @@ func (n *notes) countError(o *note, by int) {
 	}
 }
 
-// after yields the notes that are newer than seq, in order.
+// after iterates over the notes that are newer than seq, in order.
 func (n *notes) after(seq uint64) iter.Seq[*note] {
 	return func(yield func(*note) bool) {
 		first := n.order.Back()

@@ -2,20 +2,21 @@ package cache
 
 import "sync/atomic"
 
-// OriginVersion is a control plane's version of the resources of one type: version_info, and
+// OriginVersion is a control plane's version of the resources of one type: version_info in SotW,
 // system_version_info in delta. All resources with one version share one OriginVersion. So a
-// newer version of the same content is a change in one place, and a comparison of pointers says
+// newer version of the same content is a change in one place, and comparing pointers shows
 // whether all resources of a client have one version.
 //
-// The source sets the version. Clients see it once an update with it is stored, together with
-// the resources of that update.
+// The source sets the version. Clients see a new version once an update with it is stored, together
+// with the resources of that update.
 type OriginVersion struct {
 	server any
 	latest string // guarded by the source
-	// Beside is for who passes updates on between the source and the cache, which ignores it.
+	// Beside belongs to code that passes updates on between the source and the cache. The cache
+	// ignores it.
 	Beside any
 
-	// known is what clients see, nil before the first update with it.
+	// known is the version that clients see, nil before the first update with it.
 	known atomic.Pointer[knownVersion]
 	left  atomic.Uint32
 }
@@ -25,14 +26,14 @@ type knownVersion struct {
 	order   uint64 // of the update that brought the version
 }
 
-// NewOriginVersion returns a version of a server, which is any comparable value: equal
-// versions of different servers are different. An empty version is none.
+// NewOriginVersion returns a version of a server. server is any comparable value: the same version
+// string of another server is another version. An empty string is no version.
 func NewOriginVersion(server any, version string) *OriginVersion {
 	return &OriginVersion{server: server, latest: version}
 }
 
-// Set replaces the version for all that share it, from the next update on. Only the source may
-// call it.
+// Set replaces the version of all resources that share it, from the next update on. Only the source
+// may call it.
 func (v *OriginVersion) Set(version string) { v.latest = version }
 
 // Latest returns the version that the source has set last. Only the source may
@@ -44,7 +45,7 @@ func (v *OriginVersion) Latest() string {
 	return v.latest
 }
 
-// Fork returns a copy, which from now on changes by itself. Only the source may call it.
+// Fork returns an independent copy. Only the source may call it.
 func (v *OriginVersion) Fork() *OriginVersion {
 	if v == nil {
 		return nil
@@ -52,8 +53,8 @@ func (v *OriginVersion) Fork() *OriginVersion {
 	return NewOriginVersion(v.server, v.latest)
 }
 
-// Snapshot returns what clients see as the version now, which does not change any more. It is nil if
-// there is none.
+// Snapshot returns the version that clients see now, as an OriginVersion that does not change. It is
+// nil if there is none.
 func (v *OriginVersion) Snapshot() *OriginVersion {
 	version := v.String()
 	if version == "" {
@@ -62,8 +63,8 @@ func (v *OriginVersion) Snapshot() *OriginVersion {
 	return NewOriginVersion(v.server, version)
 }
 
-// String returns the version, empty for none. Within a snapshot lock, this and the methods that
-// follow belong to the state that the reader sees: see Cache.
+// String returns the version that clients see, empty for none. Within a snapshot lock, the results of
+// String and the methods below belong to the state that the reader sees: see Cache.
 func (v *OriginVersion) String() string {
 	if v == nil {
 		return ""
@@ -83,7 +84,7 @@ func (v *OriginVersion) Same(o *OriginVersion) bool {
 // SameServer reports whether both are versions of one server.
 func (v *OriginVersion) SameServer(o *OriginVersion) bool { return v.server == o.server }
 
-// NewerThan reports whether v came with a later update than o.
+// NewerThan reports whether the version of v came with a later update than that of o.
 func (v *OriginVersion) NewerThan(o *OriginVersion) bool { return v.order() > o.order() }
 
 func (v *OriginVersion) order() uint64 {
@@ -93,6 +94,6 @@ func (v *OriginVersion) order() uint64 {
 	return 0
 }
 
-// Left counts the entries that have changed from this version to another. As long as it is the
-// same, all that had the version still have it.
+// Left counts the entries that have changed from this version to another. While the count stays the
+// same, every entry that had the version still has it.
 func (v *OriginVersion) Left() uint32 { return v.left.Load() }

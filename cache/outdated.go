@@ -2,12 +2,12 @@ package cache
 
 import "slices"
 
-// Topics whose source is replaced. What they have is of the source before: their watchers already have it, and
-// keeps it. A client whose subscription moves to such a topic, from another, keeps what it has: as with a topic that
-// has no answer.
+// Topics whose source is replaced. Their state is that of the previous source: their watchers already have it, and
+// keep it. A client whose subscription moves from another topic to such a topic keeps the resources that it has, as it
+// would if the topic had no answer.
 
-// Outdate notes that all topics of a scope have what an earlier source has said. That is over for a topic once an
-// answer comes for it, and for all of them with Renew.
+// Outdate marks all topics of a scope as outdated: their state is from a previous source. The mark ends for a topic
+// when an answer comes for it, and for all of them with Renew.
 func (c *Cache) Outdate(scope Scope) {
 	of := c.topics(scope)
 	if of == nil {
@@ -27,7 +27,7 @@ func (c *Cache) Outdate(scope Scope) {
 	})
 }
 
-// Renew notes that what the topics of a scope have is to be taken as it is, whether the source has said so or not.
+// Renew ends the mark of Outdate for all topics of a scope, also for those that the new source has not answered.
 func (c *Cache) Renew(scope Scope) {
 	of := c.topics(scope)
 	if of == nil || !of.outdated.Swap(false) {
@@ -75,7 +75,7 @@ func (c *Cache) Outdated(scope Scope) bool {
 	return of != nil && of.outdated.Load()
 }
 
-// Outdated reports whether the topic has what an earlier source has said.
+// Outdated reports whether the topic's state is from a previous source: see Cache.Outdate.
 func (t *topic) Outdated() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

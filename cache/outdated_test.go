@@ -16,7 +16,7 @@ func (w *renewedWatcher) Changed() Waker {
 	return nil
 }
 
-// What ends that topics are outdated, and that their watchers are notified of that, also if nothing has changed.
+// When topics stop being outdated, and that their watchers are then notified even if nothing has changed.
 func TestOutdatedTopics(t *testing.T) {
 	scope := Scope{Authority: "a"}
 	answer := func(r *Resource, err *Error) func(*Cache) {

@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// Params are the dynamic parameters with which a client asks for resources: they
-// choose between the variants of one name. xDS: TP2, discovery.proto's
-// ResourceLocator.
+// Params are the dynamic parameters of a client's request: they choose between the
+// variants of one name. xDS: TP2, discovery.proto's ResourceLocator.
 type Params map[string]string
 
-// String returns the parameters in the form of Scope.Params: sorted, with what is
-// neither letter nor digit escaped, and empty if there are none.
+// String returns the parameters in the form of Scope.Params: sorted, with all characters
+// escaped that are neither letters nor digits. It is empty if there are none.
 func (p Params) String() string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(p)) {
@@ -27,7 +26,7 @@ func (p Params) String() string {
 	return b.String()
 }
 
-// ParseParams is String's inverse. It takes nothing else.
+// ParseParams parses what [Params.String] returns.
 func ParseParams(s string) Params {
 	if s == "" {
 		return nil

@@ -2,10 +2,10 @@ package cache
 
 import "google.golang.org/grpc/codes"
 
-// Prefetching: to watch an entry before a client requests it, so that the client need not wait for the
-// control plane. Until a client requests it, nobody has seen the entry, and silence of the control plane
-// is not yet an answer to a client: some say only by silence that a resource does not exist. So the time
-// of an answer begins anew with the first client.
+// Prefetching: watching an entry before a client requests it, so that the client need not wait for the
+// control plane. Some control planes report only by silence that a resource does not exist. Silence from
+// before a client requests the resource is no answer to that client. So the timeout of an answer starts
+// again when the first client watches the entry.
 
 // PrefetchWatch is the [Watch] of a [Prefetcher], which embeds it.
 type PrefetchWatch struct{ Watch }
@@ -21,15 +21,15 @@ type Prefetcher interface {
 	prefetches()
 }
 
-// Adopter is a [Source] that asks for a topic on behalf of a client, as long as no client does so.
+// Adopter is a [Source] that is notified when a client requests a topic that was only prefetched.
 type Adopter interface {
-	// Adopt is called when the first client requests a topic that was only prefetched, and that has no
-	// resource: the time of an answer begins. It is called after Start, must not block and must not call
-	// the cache.
+	// Adopt is called when the first client requests a topic that was only prefetched and has no
+	// answer: the timeout of the answer starts again. It is called after Start, must not block and must
+	// not call the cache.
 	Adopt(Key)
 }
 
-// Adopt calls [Adopter.Adopt] of a source that is one.
+// Adopt calls [Adopter.Adopt] if the source is an Adopter.
 func Adopt(s Source, k Key) {
 	if a, ok := s.(Adopter); ok {
 		a.Adopt(k)
@@ -50,7 +50,7 @@ func (t *topic) isPrefetched() bool {
 	return t.prefetched
 }
 
-// notePrefetch notes that w is about to watch. It reports whether w is the first client of a topic that
+// notePrefetch records that w is about to watch. It reports whether w is the first client of a topic that
 // was only prefetched. The caller holds mu.
 func (t *topic) notePrefetch(w Watcher) (adopted bool) {
 	if _, is := w.(Prefetcher); is {
@@ -67,16 +67,16 @@ func (t *topic) notePrefetch(w Watcher) (adopted bool) {
 	return true
 }
 
-// adopt has the time of an answer begin anew for the first client of an entry that was only prefetched.
-// Other topics than those of sources have their answers from them.
+// adopt starts the timeout of an answer again, for the first client of an entry that was only prefetched.
+// Only leaf topics have one: the answers of other topics follow from theirs.
 func (c *Cache) adopt(tp *topic) {
 	if tp.key.Scope == tp.key.Scope.Accepted() && tp.entry.forgetSilence() {
 		Adopt(c.source, tp.key)
 	}
 }
 
-// forgetSilence forgets that the control plane has not answered, and reports whether the entry has no
-// answer.
+// forgetSilence removes an error that says that the control plane has not answered. It reports whether
+// the entry has no answer.
 func (e *Entry) forgetSilence() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

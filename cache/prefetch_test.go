@@ -80,7 +80,7 @@ func TestTheFirstClientAdoptsWhatWasPrefetched(t *testing.T) {
 	}
 }
 
-// What clients have watched is not prefetched until nobody watches it.
+// An entry that a client has watched does not count as prefetched until nobody watches it.
 func TestWhatClientsWatchIsNotPrefetched(t *testing.T) {
 	f := &adoptingFeeds{newFeeds(), map[Key]int{}}
 	c := New(f, Options{Linger: testLinger})
@@ -88,7 +88,7 @@ func TestWhatClientsWatchIsNotPrefetched(t *testing.T) {
 	k, p, client := testKey("foo"), &prefetcher{}, &counter{}
 	c.Watch(k, client)
 	if _, alone := c.Prefetch(k, p); alone {
-		t.Error("alone beside a client")
+		t.Error("alone although a client watches")
 	}
 	c.Unwatch(client)
 	c.Watch(k, &counter{})

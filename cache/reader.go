@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// Reader watches topics of any scopes for somebody who reads what they are at one moment,
-// as a client's stream does. It belongs to one goroutine at a time, and must not be copied once it
+// Reader watches topics of any scopes for an owner that reads all of their states at one moment, such
+// as a client's stream. It belongs to one goroutine at a time, and must not be copied once it
 // watches something. See [Cache] for the snapshot lock.
 type Reader struct {
 	cache *Cache
-	// scopes are those with topics that are watched, and how many. There are few.
+	// scopes are the scopes with watched topics, and the number of these topics. There are few.
 	scopes []readScope
 	one    [1]readScope // room for scopes
 }
@@ -20,7 +20,7 @@ type readScope struct {
 	n      int
 }
 
-// NewReader returns one that watches nothing.
+// NewReader returns a Reader that watches nothing.
 func (c *Cache) NewReader() Reader { return Reader{cache: c} }
 
 // Watch is [Cache.Watch].
@@ -51,22 +51,22 @@ func (r *Reader) Unwatch(w Watching) {
 	r.add(scope, -1)
 }
 
-// WatchEntry begins another watch of an entry that the reader watches already, at least until
-// WatchEntry returns. w has a WatchGroup, and may have what is not for new watchers
-// (Resource.DoNotCache).
+// WatchEntry begins another watch of an entry that the reader already watches. The first watch must
+// not end before WatchEntry returns. w has a WatchGroup, and may receive a resource that is not for
+// new watchers (Resource.DoNotCache).
 func (r *Reader) WatchEntry(e *Entry, w *Watch) {
 	e.add(w, nil)
 	r.add(e.table.of, 1)
 }
 
-// Include adds the scope of an entry to what BeginRead locks, until Exclude. Somebody else
-// watches the entry for the reader.
+// Include adds the scope of an entry to the scopes that BeginRead locks, until Exclude. Another owner
+// watches the entry on behalf of the reader.
 func (r *Reader) Include(e *Entry) { r.add(e.table.of, 1) }
 
-// Exclude ends what Include began. The entry is still watched.
+// Exclude undoes Include. The entry must still be watched.
 func (r *Reader) Exclude(e *Entry) { r.add(e.table.of, -1) }
 
-// Cache returns what is read.
+// Cache returns the cache that the reader reads.
 func (r *Reader) Cache() *Cache { return r.cache }
 
 func (r *Reader) add(scope *scopeTopics, n int) {
@@ -104,7 +104,7 @@ func (r *Reader) TryBeginRead(w Waker) bool {
 	return true
 }
 
-// BeginRead is TryBeginRead, but waits.
+// BeginRead is like TryBeginRead, but waits until no update is being stored.
 func (r *Reader) BeginRead() {
 	for !r.TryBeginRead(nil) {
 		if w := make(readyChan, 1); !r.TryBeginRead(w) {
@@ -115,24 +115,24 @@ func (r *Reader) BeginRead() {
 	}
 }
 
-// EndRead ends the snapshot lock. In between, the caller may watch and unwatch topics only in
-// scopes in which it keeps watching others.
+// EndRead ends the snapshot lock. While the lock is held, the caller may watch and unwatch topics
+// only in scopes in which it keeps watching others.
 func (r *Reader) EndRead() {
 	for _, of := range r.scopes {
 		of.topics.gate.leave()
 	}
 }
 
-// wait implements Waker for who waits.
+// readyChan is the Waker of BeginRead.
 type readyChan chan struct{}
 
 func (w readyChan) Wake() { w <- struct{}{} }
 
-// ReadLocks are snapshot locks on scopes that their owner finds on the way, one by one. The
+// ReadLocks are snapshot locks on scopes that their owner adds one by one, as it finds them. The
 // zero value has none. They belong to one goroutine.
 type ReadLocks struct {
 	held map[*scopeTopics]struct{}
-	// awaited are scopes that were being stored to.
+	// awaited are scopes for which TryBeginRead returned false.
 	awaited map[*scopeTopics]*awaited
 }
 
@@ -147,9 +147,9 @@ func (a *awaited) Wake() {
 	a.w.Wake()
 }
 
-// TryBeginRead adds the scope of a watched topic to the lock: until EndRead, no update of it is
-// stored. It does not wait. If an update is being stored, it returns false, and later wakes w,
-// once for all calls in the meantime. Scopes that are locked already stay locked.
+// TryBeginRead locks the scope of a watched topic: until EndRead, no update of the scope is stored. It
+// does not wait. If an update is being stored, it returns false, and later wakes w, once for all calls
+// until then. Scopes that are locked already stay locked.
 func (h *ReadLocks) TryBeginRead(of Watching, w Waker) bool {
 	scope := of.watch().topic.table.of
 	if _, is := h.held[scope]; is {

@@ -1,8 +1,8 @@
 package cache
 
-// Topics while the configuration changes.
+// Reloading the configuration.
 
-// Configure changes the settings. Tombstones hold for sets that begin later.
+// Configure changes the settings. A new Options.Tombstones applies only to sets that begin later.
 func (c *Cache) Configure(o Options) {
 	c.mu.Lock()
 	c.tombstones = o.Tombstones
@@ -17,21 +17,21 @@ func (c *Cache) tombstonesNow() Tombstones {
 	return c.tombstones
 }
 
-// configure changes the settings, and drops what there is too much of by them.
+// configure changes the settings, and drops the topics that exceed the new limits.
 func (i *idle) configure(o Options) {
 	i.mu.Lock()
 	i.linger, i.limit = o.Linger, max(o.IdleEntries, 1)
 	i.groups.setLimit(o.IdleScopes)
 	if i.timer != nil {
-		i.timer.Reset(0) // of the linger time before
+		i.timer.Reset(0) // it was set for the previous linger time
 	}
 	i.mu.Unlock()
 	i.dropExcess()
 }
 
-// EachTopic calls f with the key of each topic of a scope. While it does, no topic of the scope begins
-// or ends, and f must do no more than a [Source] may. Between the calls topics may begin and end: f is
-// called for none that has ended, and perhaps not for those that have begun.
+// EachTopic calls f with the key of each topic of a scope. During a call of f, no topic of the scope begins
+// or ends, and f must do no more than a [Source] may. Between the calls, topics may begin and end: f is
+// not called for topics that have ended, and perhaps not for topics that have begun.
 func (c *Cache) EachTopic(scope Scope, f func(Key)) {
 	if of := c.topics(scope); of != nil {
 		of.each(func(k Key, _ *Entry, _ *Set) { f(k) })
@@ -44,14 +44,14 @@ func (of *scopeTopics) each(f func(Key, *Entry, *Set)) {
 	defer of.mu.RUnlock()
 	n := 0
 	breathe := func() {
-		if n++; n%atOnce == 0 { // others have a turn
+		if n++; n%atOnce == 0 { // lets others take the lock
 			of.mu.RUnlock()
 			of.mu.RLock()
 		}
 	}
 	for typeURL, t := range of.tables {
 		for name, e := range t.entries {
-			if t.entries[name] == e { // the map may have a successor
+			if t.entries[name] == e { // it may have ended, and the map been replaced
 				f(e.key, e, nil)
 			}
 			breathe()
@@ -65,7 +65,7 @@ func (of *scopeTopics) each(f func(Key, *Entry, *Set)) {
 	}
 }
 
-// Scopes returns all scopes of which there is a topic.
+// Scopes returns all scopes that have a topic.
 func (c *Cache) Scopes() []Scope {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -1,12 +1,12 @@
 package cache
 
-// Removals are the members that an update of a set would remove, for who keeps them nevertheless
-// (Change.Held).
+// Removals are the members that an update of a set would remove. The guard decides whether the set
+// keeps them nevertheless (Change.Held).
 type Removals struct {
-	// Present says that the set had an answer before, and Len how many members it has.
+	// Present: the set had an answer before. Len is its number of members.
 	Present bool
 	Len     int
-	// Gone are the members, under their keys.
+	// Gone are the members that the update would remove.
 	Gone []Removal
 }
 
@@ -19,15 +19,15 @@ type Removal struct {
 	Answer   Answer
 }
 
-// Removals returns what an update of one set would remove from it. The caller applies the update
-// after that, and nobody else removes members of the set in between. It costs a look-up for each
-// change; and as much for each member, if a full update removes any.
+// Removals returns the members that an update of one set would remove. The caller must apply the update
+// before any other update that removes members of the set. Removals costs a look-up for each change, and
+// also one for each member if a full update removes any.
 func (c *Cache) Removals(scope Scope, typeURL string, u *SetUpdate) (out Removals) {
 	of := c.topics(scope)
 	if of == nil || u.Err != nil {
 		return out
 	}
-	of.gate.storing.Lock() // so that what is read does not change, as for plan
+	of.gate.storing.Lock() // so that the set does not change, as for plan
 	defer of.gate.storing.Unlock()
 	_, sets := of.find(&Update{TypeURL: typeURL, Sets: []SetUpdate{{Name: u.Name}}})
 	if s := sets[0]; s != nil {
@@ -36,13 +36,13 @@ func (c *Cache) Removals(scope Scope, typeURL string, u *SetUpdate) (out Removal
 	return out
 }
 
-// removedBy is called with gate.storing locked, as plan is.
+// removedBy is Removals of one set. As with plan, the caller holds gate.storing.
 func (s *Set) removedBy(u *SetUpdate) Removals {
 	out := Removals{Present: s.status == Present, Len: s.present}
 	if !out.Present {
 		return out
 	}
-	stay := 0 // of those that the set has
+	stay := 0 // number of members that are in the update and stay
 	for i := range u.Changes {
 		c := &u.Changes[i]
 		switch m := s.members.Get(c.Name); {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Requests are the client requests of which the names are being watched. A [Source] is asked for
-// them name by name, and so does not know where a request ends. With Requests it waits for the
-// end, and asks its server for all of them at once.
+// Requests tracks the client requests whose names are being watched, one name after another. The
+// cache starts a [Source] name by name, so the source does not know where a request ends. With
+// Requests, the source waits for the end, and requests all of the names from its server at once.
 //
 // Its methods may be called concurrently, and do not block.
 type Requests struct {
 	mu   sync.Mutex
 	last uint64
 	open []uint64 // ascending
-	// awaiting are those that are called at an end.
+	// awaiting are the pending calls of AtEnd.
 	awaiting []awaiting
 }
 
@@ -23,7 +23,8 @@ type awaiting struct {
 	ended   func()
 }
 
-// Begin is called before the first name of a request is watched. End takes what it returns.
+// Begin is called before the first name of a request is watched. It returns the request's number, for
+// End.
 func (r *Requests) Begin() (request uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,7 +33,7 @@ func (r *Requests) Begin() (request uint64) {
 	return r.last
 }
 
-// End is called when the last name of a request is watched.
+// End is called after the last name of a request is watched.
 func (r *Requests) End(request uint64) {
 	for _, w := range r.end(request) {
 		w.ended()
@@ -55,22 +56,23 @@ func (r *Requests) end(request uint64) (ended []awaiting) {
 	return ended
 }
 
-// Last returns the request that began last.
+// Last returns the number of the request that began last.
 func (r *Requests) Last() (request uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
-// Ended reports whether a request has ended, and all that began before it. Requests that began
-// later do not delay that.
+// Ended reports whether a request and all requests that began before it have ended. Requests that began
+// later do not matter.
 func (r *Requests) Ended(request uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended(request)
 }
 
-// AtEnd has ended called once Ended is true of a request; not if it is already. ended must not block.
+// AtEnd calls ended once, when Ended becomes true for a request. It never calls it if Ended is true
+// already. ended must not block.
 func (r *Requests) AtEnd(request uint64, ended func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,5 +81,5 @@ func (r *Requests) AtEnd(request uint64, ended func()) {
 	}
 }
 
-// ended is Ended. The caller holds mu.
+// ended is Ended for callers that hold mu.
 func (r *Requests) ended(request uint64) bool { return len(r.open) == 0 || r.open[0] > request }

@@ -2,8 +2,8 @@ package cache
 
 import "github.com/xds-relay/xds-relay/cache/resource"
 
-// What the cache holds is in a package of its own, so that cache/internal/members can be one
-// too. These are the names that everybody uses.
+// Resources are in a package of their own, so that cache/internal/members can use them. Other packages
+// use the following names.
 type (
 	// Resource is one version of one resource, encoded once: see [resource.Resource].
 	Resource = resource.Resource

@@ -6,11 +6,11 @@ import (
 	"github.com/xds-relay/xds-relay/hashtable"
 )
 
-// Resources are resources by their keys (as Key.Name is an entry's), at few bytes each: mostly
-// the key is the name in the resource. nil is empty and read-only.
+// Resources is a table of resources by their keys (such as the Key.Name of an entry). It needs few
+// bytes per resource, because the key is mostly the name in the resource. nil is empty and read-only.
 type Resources struct {
-	own   hashtable.Table[*Resource] // whose key is their name
-	other map[string]*Resource       // those of another key
+	own   hashtable.Table[*Resource] // resources whose key is their name
+	other map[string]*Resource       // resources with another key
 }
 
 // NewResources returns an empty table with room for n resources.
@@ -39,7 +39,7 @@ func (rs *Resources) Get(key string) *Resource {
 	return rs.other[key]
 }
 
-// Put stores a resource under a key, in the place of an earlier one.
+// Put stores a resource under a key, and replaces the one that was there.
 func (rs *Resources) Put(key string, r *Resource) {
 	if r.Name() == key {
 		delete(rs.other, key)
@@ -53,11 +53,11 @@ func (rs *Resources) Put(key string, r *Resource) {
 	rs.other[key] = r
 }
 
-// Grow makes room for one more resource, and if there is none, for twice as many as there are. It is called
-// before Put while very many are to come, not known how many. Fit returns the rest of the room.
+// Grow makes room for one more resource. If it has to make any, it makes room for twice as many as there are. Callers
+// that add very many resources, and do not know how many, call it before each Put, and Fit at the end.
 func (rs *Resources) Grow() { rs.own.Grow(1, (*Resource).Name) }
 
-// Fit returns the room that Grow has made and Put would not have.
+// Fit frees the room that Grow made and Put would not have made.
 func (rs *Resources) Fit() {
 	if rs != nil {
 		rs.own.Fit((*Resource).Name)
@@ -72,7 +72,7 @@ func (rs *Resources) Delete(key string) {
 	}
 }
 
-// All yields every resource with its key, in no order. The table must not change meanwhile.
+// All iterates over all resources and their keys, in no order. The table must not change during the iteration.
 func (rs *Resources) All() iter.Seq2[string, *Resource] {
 	return func(yield func(string, *Resource) bool) {
 		if rs == nil {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// liveBytes is the live heap, after what make has made is the only thing that lives of it.
+// liveBytes returns the size of the live heap while the result of make is kept.
 func liveBytes(t *testing.T, make func() any) int {
 	t.Helper()
 	heap := func() int {
@@ -27,7 +27,7 @@ func liveBytes(t *testing.T, make func() any) int {
 	return after - before
 }
 
-// What has had very many things and has a few now costs what the few do.
+// A map that has had very many keys, and now has a few, needs the memory of the few.
 func TestWhatHasShrunkGivesItsRoomBack(t *testing.T) {
 	const many, few = 100_000, 10
 	const most = 64 << 10

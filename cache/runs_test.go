@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// newcomer is a watcher that holds nothing when it comes, and is notified in runs until it
-// has everything.
+// newcomer is a watcher that begins with nothing, and reads a set in chunks until it has
+// everything.
 type newcomer struct {
 	dirty
 	complete bool
@@ -67,9 +67,9 @@ func (n *newcomer) read(t *rapid.T, s *Set, f Form, atMost int) {
 	n.complete = s.SinceInChunks(&n.SetWatch, runs, member) || n.complete
 }
 
-// Whatever happens to a set, and while newcomers are being notified of it in runs: when
-// they have read all, they have what there is, each as it is now.
-func TestNewcomersWhoAreToldInRunsHaveEverything(t *testing.T) {
+// However a set changes while newcomers read it in chunks: once they have read everything, they have
+// exactly its members, each in its current state.
+func TestNewcomersWhoReadInChunksHaveEverything(t *testing.T) {
 	inRuns := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		c, s, _ := newWatchedSet(t)
@@ -158,7 +158,7 @@ func TestNewcomersWhoAreToldInRunsHaveEverything(t *testing.T) {
 					rt.Fatalf("newcomer %d: %q is %q (%t), want %q", i, r.Name(), got, ok, r.Version())
 				}
 			}
-			if len(n.held) != len(model) && !special { // a member that is spelled anew is not reported as gone
+			if len(n.held) != len(model) && !special { // a member with a new spelling is not reported as gone
 				rt.Fatalf("newcomer %d has %d, want %d: %v", i, len(n.held), len(model), maps.Keys(n.held))
 			}
 		}

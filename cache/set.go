@@ -23,16 +23,16 @@ type Set struct {
 	members    members.Members // removed ones too: see sweep
 	notes      notes           // heartbeats and errors
 	present    int             // members that have not been removed
-	counted    StateCounts     // as the table counts the set
-	seq        uint64          // of the newest change, or of the newest note
+	counted    StateCounts     // the set's part of table.states
+	seq        uint64          // of the newest change or note
 	removals   []removal
 	sweepAt    int // the number of removals at which to sweep
 	tombstones members.Tombstones
-	sum        uint64 // over the members that are present: see digest
-	ttlSum     uint64 // over those of them that have a TTL
-	// origin is the version of the origin that this state has, nil if there is no single
-	// one. stated is its version string at the last update. inexact: several states of the
-	// set have had it.
+	sum        uint64 // over the present members: see digest
+	ttlSum     uint64 // over the present members that have a TTL
+	// origin is the origin's version of this state, nil if there is no single one. stated is
+	// its version string at the last update. inexact: several states of the set have had this
+	// version.
 	origin  *OriginVersion
 	stated  string
 	inexact bool
@@ -42,10 +42,10 @@ type Set struct {
 	// withTTL, withheld and redirects count the members that have a TTL, that are not to be
 	// cached (Resource.DoNotCache), and that are redirects.
 	withTTL, withheld, redirects int
-	// previousOf has, by key, what members were before they became redirects.
+	// previousOf has, by key, the resources of members before they became redirects.
 	previousOf map[string]previous
 
-	// times are when changes came: see noteTime.
+	// times are the times of changes: see noteTime.
 	times    []changeTime
 	replaced replaced
 
@@ -70,11 +70,11 @@ type removal struct {
 	at         time.Time
 }
 
-// minSweep is how many removals a set collects before it first looks which are still needed.
+// minSweep is how many removals a set collects before it first checks which are still needed.
 const minSweep = 128
 
-// extended is the newest result of FullWithRemoved, and the position of the watchers that it is
-// valid for.
+// extended is the newest result of FullWithRemoved, and the position of the watchers for which it
+// is valid.
 type extended struct {
 	state      uint64 // Set.seq
 	seq, ahead uint64 // of the watcher
@@ -87,11 +87,11 @@ type extended struct {
 type FullState struct {
 	// Version is a hash over the members, whatever their versions.
 	Version string
-	// Origin is the origin's version of all of the state, nil if there is no single one.
-	// Exact: as far as is known, no other state has had it.
+	// Origin is the origin's version of the whole state, nil if there is no single one.
+	// Exact: as far as is known, no other state has had this version.
 	Origin *OriginVersion
 	Exact  bool
-	// Resources is a DiscoveryResponse with nothing but the set's resources.
+	// Resources is a DiscoveryResponse with only the set's resources.
 	Resources *Body
 	// Len is the number of resources.
 	Len int
@@ -99,13 +99,13 @@ type FullState struct {
 	Hash uint64
 }
 
-// firstAnswer is the state of such an answer while it is incomplete.
+// firstAnswer is the state of an incomplete first answer: see firstanswer.go.
 type firstAnswer struct {
 	// missing are the keys of earlier members that have not come yet. They are removed when
 	// the answer is complete.
 	missing map[string]struct{}
-	// removed are the keys that the origin has removed. Clients may have them, also if the set
-	// did not.
+	// removed are the keys that the origin has removed. Clients may have these resources even if
+	// the set did not.
 	removed map[string]bool
 }
 
@@ -129,15 +129,15 @@ func newSet(of *table, k Key, t Tombstones) *Set {
 func (s *Set) Key() Key { return s.key }
 
 // Status returns the set's status, and the error if it is Failed. A set is
-// Present once its members are known, also if there are none.
+// Present once its members are known, even if there are none.
 func (s *Set) Status() (Status, *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status, s.err
 }
 
-// HasGaps reports whether the set is Present and incomplete: it is Partial, or a name is not a
-// member because of an error of that kind.
+// HasGaps reports whether the set is incomplete: it is Partial, or a name is not a member because of an
+// error for which kind returns true.
 func (s *Set) HasGaps(kind func(*Error) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Set) HasGaps(kind func(*Error) bool) bool {
 	return false
 }
 
-// Partial reports whether a name that is not a member may exist nevertheless.
+// Partial reports whether names that are not members may exist nevertheless.
 func (s *Set) Partial() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *Set) Partial() bool {
 }
 
 // Stale reports whether the members are from before the relay was started, and no control plane has
-// said since that they are still so.
+// confirmed them since.
 func (s *Set) Stale() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Set) Failed(key string) bool {
 	return n != nil && n.err != nil && !m.Present()
 }
 
-// Err returns why the newest state of a name could not be fetched, nil if it could. The name may be no member.
+// Err returns why the newest state of a name could not be fetched, nil if it could. The name need not be a member.
 func (s *Set) Err(key string) *Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *Set) Err(key string) *Error {
 	return nil
 }
 
-// Names calls yield for the name of each member. yield is as in Since.
+// Names calls yield for the name of each member. The rules for yield of Since apply.
 func (s *Set) Names(yield func(name string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A member that becomes a redirect is remembered as what it was, until it is found where
-// that leads.
+// When a member becomes a redirect, the set remembers its previous resource until the redirect's
+// target is found.
 func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 	c, s, _ := newWatchedSet(t)
 	redirect := func(to string) Change {
@@ -34,7 +34,7 @@ func TestRedirectsRememberWhatTheyWere(t *testing.T) {
 		{"and another", func() { delta(c, Change{Name: "r", Resource: two}) }, "nothing"},
 		{"a redirect", func() { delta(c, redirect("x")) }, "2"},
 		{"to elsewhere", func() { delta(c, redirect("y")) }, "2"},
-		{"that cannot be had anew", func() { delta(c, Change{Name: "r", Err: unavailable}) }, "2"},
+		{"that cannot be fetched again", func() { delta(c, Change{Name: "r", Err: unavailable}) }, "2"},
 		{"the same, after a reconnect", func() { full(c, "", redirect("y")) }, "2"},
 		{"which is found", func() { s.DropPrevious("r") }, "nothing"},
 		{"and leads elsewhere again", func() { delta(c, redirect("x")) }, "nothing"},

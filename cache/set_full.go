@@ -9,11 +9,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache/resource"
 )
 
-// Full returns the set's whole state in a form, and moves w past it. Each state is encoded once
-// per form and shared. Full calls changed for each member that is new or changed for the
-// watcher, and for each that has an error. It calls look once, with a function that returns the
-// resource that the state has under a key (as Key.Name is an entry's). Both are called as yield
-// is in Since. If except is not nil, members are left out for whose key it returns true.
+// Full returns the set's whole state in a form, and moves w's position past it. Each state is encoded
+// once per form and shared. Full calls changed for each member that is new or changed for the
+// watcher, and for each name that has an error. It calls look once, with a function that returns the
+// state's resource under a key (such as the Key.Name of an entry). For both, the rules for yield of
+// Since apply. If except is not nil, Full omits the members for whose key it returns true.
 func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +58,8 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	return full
 }
 
-// FullWithRemoved is Full, but still has the removed members that the watcher knows, as they
-// were last. The removals stay pending.
+// FullWithRemoved is like Full, but its state still has the removed members that the watcher knows, with
+// their last resources. The removals stay pending.
 func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,15 +81,15 @@ func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool,
 	}
 	full := s.extended.full
 	if except != nil || w.Spell != nil {
-		s.extended = extended{} // that is for nobody else
+		s.extended = extended{} // no other watcher can use it
 	}
 	w.between = s.between(w)
 	w.seenUpTo, w.noteSeq = s.seq, s.seq
 	return full
 }
 
-// between returns the next w.between, for when seenUpTo moves on: for each removed member that
-// the watcher knows, the position of the newest state that had it.
+// between returns the value of w.between after seenUpTo has moved to s.seq: for each removed member
+// that the watcher knows, the watcher's newest position at which the member existed.
 func (s *Set) between(w *SetWatch) []uint64 {
 	var between []uint64
 	for m := range s.members.After(w.seq) {
@@ -110,15 +110,15 @@ func (s *Set) between(w *SetWatch) []uint64 {
 	return slices.Compact(between)
 }
 
-// changes calls changed for each member that is new or changed for the watcher, and for all that
-// have an error.
+// changes calls changed for each member that is new or changed for the watcher, and for each name that
+// has an error.
 func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := range s.members.After(w.seq) {
 		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
 			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
 		}
 	}
-	// To the client, a resource without its error would mean that the error is over.
+	// Errors are repeated: to the client, a resource without its error would mean that the error is over.
 	for n := range s.notes.after(0) {
 		if s.arrivedAgain(w, n) {
 			r := s.members.Get(n.key).Resource
@@ -130,7 +130,7 @@ func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	}
 }
 
-// encodeIf returns a state of the members for which include returns true. Its version is a hash
+// encodeIf returns the state of the members for which include returns true. Its version is a hash
 // over them. spell is as in SetWatch.
 func (s *Set) encodeIf(f Form, spell func(string) string, include func(members.Member) bool) FullState {
 	var full FullState
@@ -153,8 +153,8 @@ func (s *Set) encodeIf(f Form, spell func(string) string, include func(members.M
 	return full
 }
 
-// Pending reports what w's watcher of full states has not received yet: new or changed
-// members, removals, and heartbeats. f is its form.
+// Pending reports what a watcher of full states has not received yet: new or changed
+// members, removals, and heartbeats. f is the watcher's form.
 func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +179,8 @@ func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// digest is a member's part of the hash over a set, which is the sum over all members. So the
-// hash does not depend on their order, and a change costs only the work for what changed.
+// digest is a member's part of the hash over a set. The hash is the sum over all members, so it does
+// not depend on their order, and a change costs only the work for the changed members.
 func digest(r *Resource) uint64 {
 	h := xxhash.NewWithSeed(r.Hash())
 	_, _ = h.WriteString(r.Name())

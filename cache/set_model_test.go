@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modelSet is what a set should be, and what its watchers have seen of it.
+// modelSet is the expected state of a set, and of its watchers.
 type modelSet struct {
 	c        *Cache
 	s        *Set
@@ -25,12 +25,12 @@ type modelWatcher struct {
 	have  map[string]uint64
 	taken map[string]int  // as modelSet.changed was
 	fresh bool            // nothing has been notified since all was read
-	again map[string]bool // notified since the watcher began anew; nil if it has read all since
+	again map[string]bool // read since the watcher began again; nil once it has read all
 }
 
-// set takes a change, and says whether a watcher is to be notified of it. A heartbeat,
-// and a TTL that came or went, are no changes of the content.
-func (m *modelSet) set(name string, r *Resource) (tell bool) {
+// set stores a change, and returns whether watchers have to be notified of it. A heartbeat,
+// and getting or losing a TTL, do not change the content.
+func (m *modelSet) set(name string, r *Resource) (notify bool) {
 	var hash uint64
 	var ttl time.Duration
 	there := r != nil
@@ -54,8 +54,8 @@ func (m *modelSet) set(name string, r *Resource) (tell bool) {
 	return true
 }
 
-// fail takes an error of a name.
-func (m *modelSet) fail(name string, err *Error) (tell bool) {
+// fail stores an error of a name, and returns whether watchers have to be notified of it.
+func (m *modelSet) fail(name string, err *Error) (notify bool) {
 	if m.errs[name] == *err {
 		return false
 	}
@@ -63,7 +63,7 @@ func (m *modelSet) fail(name string, err *Error) (tell bool) {
 	return true
 }
 
-func (m *modelSet) tell(t *rapid.T, changed bool) {
+func (m *modelSet) notify(t *rapid.T, changed bool) {
 	for _, w := range m.watchers {
 		if (w.notified > 0) != changed || w.notified > 1 || w.woken != w.notified {
 			t.Fatalf("notified %d times and woken %d times of a change: %v", w.notified, w.woken, changed)
@@ -129,8 +129,8 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 	w.fresh = all
 }
 
-// After any row of changes and readings, in pieces or whole, each watcher has
-// what the set has, and was notified whenever it has not.
+// After any sequence of changes and reads, in pieces or whole, each watcher has the set's
+// state, or has been notified of the difference.
 func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e", "f", "g"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -170,7 +170,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 					changes = append(changes, change)
 				}
 				delta(c, changes...)
-				m.tell(t, changed)
+				m.notify(t, changed)
 			},
 			"full": func(t *rapid.T) {
 				var changes []Change
@@ -195,7 +195,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 					}
 				}
 				full(c, rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "version"), changes...)
-				m.tell(t, changed)
+				m.notify(t, changed)
 			},
 			"sweep": func(t *rapid.T) {
 				s.sweepAt = 0 // as if many had come and gone

@@ -8,47 +8,48 @@ import (
 // Reading a set without a watch: a page at a time, so that the set is never locked for
 // long.
 
-// SetPosition is how far a page reaches. The zero value is the beginning.
+// SetPosition is where a page ends. The zero value is the beginning.
 type SetPosition struct {
 	seq, note uint64
-	notes     bool // the members are read
+	notes     bool // all members have been read
 }
 
-// SetMember is one name of a set as it is now.
+// SetMember is the current state of one name of a set.
 type SetMember struct {
-	// Key is what the set stores the name under. The string may share the resource's bytes, and
+	// Key is the key of the name in the set. The string may share the resource's bytes, and
 	// so may those of Resource.
 	Key string
-	// Resource is the member's, the last one if it is Removed, and nil if there is nothing but Err.
+	// Resource is the member's resource, or the last one if it is Removed. It is nil if there is only Err.
 	Resource *Resource
-	// Changed is the place of its last change among the changes of the set, Added that at which it came.
+	// Changed is the number of the member's last change among the changes of the set, Added the number
+	// of the change that added it.
 	Changed, Added uint64
 	Removed        bool
-	// Withheld: it is not for the watcher, who came later (Resource.DoNotCache).
+	// Withheld: the member is not for the watcher, which came later (Resource.DoNotCache).
 	Withheld bool
 	// Err says why the newest state could not be fetched.
 	Err *Error
-	// Since is when it changed last, in nanoseconds since the epoch; of a change of long ago it may be a
-	// later time.
+	// Since is the time of the last change, in nanoseconds since the epoch. For an old change it may be
+	// the time of a later one.
 	Since int64
 }
 
-// changeTime is when the changes of a set came, those after the one before and up to seq.
+// changeTime is the time of the changes of a set up to seq, and after the seq of the changeTime before it.
 type changeTime struct {
 	seq uint64
 	at  int64 // nanoseconds since the epoch
 }
 
-// maxTimes bounds the times that a set remembers. Of older changes it remembers the time of a later one.
+// maxTimes bounds the times that a set remembers. An older change gets the time of a later one.
 const maxTimes = 32
 
-// noteTime notes when changes came that have no time yet. The caller holds mu.
+// noteTime records the time of the changes that have no time yet. The caller holds mu.
 func (s *Set) noteTime() {
 	n := len(s.times)
 	if s.seq == 0 || n > 0 && s.times[n-1].seq == s.seq {
 		return
 	}
-	if n == maxTimes { // the older half is thinned out
+	if n == maxTimes { // drop every other time of the older half
 		kept := s.times[:0]
 		for i, t := range s.times {
 			if i%2 == 1 || i >= maxTimes/2 {
@@ -60,7 +61,7 @@ func (s *Set) noteTime() {
 	s.times = append(s.times, changeTime{s.seq, time.Now().UnixNano()})
 }
 
-// sinceOf returns when a change came. The caller holds mu.
+// sinceOf returns the time of a change. The caller holds mu.
 func (s *Set) sinceOf(seq uint64) int64 {
 	i := sort.Search(len(s.times), func(i int) bool { return s.times[i].seq >= seq })
 	if i == len(s.times) {
@@ -69,9 +70,9 @@ func (s *Set) sinceOf(seq uint64) int64 {
 	return s.times[i].at
 }
 
-// Page appends up to n members to page, in the order of their changes, and then those names of which
-// there is only an error. It begins after from, and returns where the next page begins. There is none
-// if nothing was appended. A member that changes between two pages comes again. w is whose view it is.
+// Page appends up to n members to page, in the order of their changes, and then the names that have only
+// an error. It begins after from, and returns where the next page begins. If it appended nothing, there
+// are no more pages. A member that changes between two pages comes again. Withheld is set for w's watcher.
 func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]SetMember, SetPosition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +105,10 @@ func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]Se
 	return page, from
 }
 
-// Seen returns up to which change of its set the watcher was given everything but removals, and the
-// change that Since continues from, which is an earlier one after Rewind. Only who watches may call it.
+// Seen returns upTo, the change of the set up to which the watcher has received everything but removals,
+// and the change after which Since continues. After Rewind, the latter is an earlier one. Only the
+// watcher may call it.
 func (w *SetWatch) Seen() (upTo, continuesFrom uint64) { return w.seenUpTo, w.seq }
 
-// Has reports whether a watcher that was given everything up to a change has a member, in whatever version.
+// Has reports whether a watcher that has received everything up to a change has the member, in any version.
 func (m *SetMember) Has(upTo uint64) bool { return !m.Withheld && m.Resource != nil && m.Added <= upTo }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A page after the other has every member, each once as long as nothing changes, and the names of which there is
-// only an error. What changes meanwhile comes again.
+// All pages together have every member, once if nothing changes, and the names that have only an error. A member that
+// changes between two pages comes again.
 func TestPagesHaveEveryMember(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	var changes []Change
@@ -53,7 +53,7 @@ func TestPagesHaveEveryMember(t *testing.T) {
 	}
 }
 
-// What a set remembers of when its members changed is bounded, exact for the newest changes, and never too early.
+// The times of changes that a set remembers are bounded, exact for the newest changes, and never too early.
 func TestTimesOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, w := newWatchedSet(t)

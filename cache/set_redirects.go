@@ -6,8 +6,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// setPrevious stores a member's resource if r, which replaces it, is a redirect. r is nil if
-// the member is removed.
+// setPrevious stores a member's resource in previousOf if r, which replaces it, is a redirect. r is
+// nil if the member is removed.
 func (s *Set) setPrevious(key string, m members.Member, r *Resource) {
 	switch {
 	case r == nil || r.Redirect() == "":
@@ -20,8 +20,8 @@ func (s *Set) setPrevious(key string, m members.Member, r *Resource) {
 	}
 }
 
-// previous returns what a member was before it became a redirect. It is empty for other
-// members.
+// previous returns a member's resource before it became a redirect. It is empty for members that
+// are not redirects.
 func (s *Set) previous(m members.Member) previous {
 	if m.Resource.Redirect() == "" {
 		return previous{}
@@ -29,15 +29,15 @@ func (s *Set) previous(m members.Member) previous {
 	return s.previousOf[s.members.Key(m)]
 }
 
-// DropPrevious forgets what was under a name before it became a redirect: the redirect's
-// target is known.
+// DropPrevious forgets a member's resource before it became a redirect. It is called when the
+// redirect's target is known.
 func (s *Set) DropPrevious(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.previousOf, key)
 }
 
-// Redirects reports whether a member is a redirect. TP1: "Server redirects".
+// Redirects reports whether any member is a redirect. TP1: "Server redirects".
 func (s *Set) Redirects() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// What a set remembers of removed members: all of them, as long as a watcher has to learn of the
-// removal; and then their names, within bounds, for clients that were away when it happened.
+// Removed members. A set keeps a removed member until all of its watchers have received the removal.
+// After that it keeps only the name, within bounds, for clients that were not connected at that time.
 
-// addRemoval notes that a member is removed.
+// addRemoval records that a member is removed.
 func (s *Set) addRemoval(key string, m members.Member) {
-	// The key may be a part of the resource, which may come back as another.
+	// The key may share the bytes of the resource, which can be replaced if the member comes back.
 	s.removals = append(s.removals, removal{key: strings.Clone(key), added: m.Added, seq: m.Seq, at: time.Now()})
 }
 
@@ -61,8 +61,8 @@ func (s *Set) forget(g removal) {
 }
 
 // RecentlyRemoved calls yield for each member that was removed recently, with its name and
-// constraints (Resource.Constraints): a client that was away may still have it. yield is as in
-// Since.
+// constraints (Resource.Constraints): a client that reconnects may still have it. The rules for
+// yield of Since apply.
 func (s *Set) RecentlyRemoved(yield func(name, constraints string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

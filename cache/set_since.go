@@ -2,15 +2,15 @@ package cache
 
 import "github.com/xds-relay/xds-relay/cache/internal/members"
 
-// How a delta client's watch reads a set: changes in their order, and whole chunks of members
-// for a new subscriber.
+// Reading a set for a delta client: changes in their order, and whole chunks of members for a new
+// subscriber.
 
-// EncodedChunk has members that follow each other in the order of their changes, encoded in
-// the delta form that all clients understand. New subscribers of a set share it.
+// EncodedChunk has consecutive members in the order of their changes, encoded in the delta form
+// that all clients understand. New subscribers of a set share it.
 type EncodedChunk = members.EncodedChunk
 
-// ChunkOptions say how a watcher receives many members at once. To such a watcher no member
-// means anything but that it exists.
+// ChunkOptions say how a watcher receives many members at once. Such a watcher needs to know only that
+// a member exists.
 type ChunkOptions struct {
 	Form Form
 	// MaxBytes bounds the size of a chunk.
@@ -20,14 +20,14 @@ type ChunkOptions struct {
 }
 
 // Since calls yield for each member that has changed since w's position, in the order of the
-// changes, and then for each with a new error or heartbeat. If yield returns false, the next
-// call begins with the same member. Since returns true if w has everything now. The set is
-// locked meanwhile: yield must be short and must not call the cache.
+// changes, and then for each name with a new error or heartbeat. If yield returns false, the next
+// call begins with the same member. Since returns true if w has received everything. The set is
+// locked during the call: yield must be short and must not call the cache.
 func (s *Set) Since(w *SetWatch, yield func(Member) bool) (all bool) {
 	return s.SinceInChunks(w, nil, yield)
 }
 
-// SinceInChunks is Since, but yields whole chunks of members where possible.
+// SinceInChunks is like Since, but passes whole chunks of members to o.Yield where possible.
 func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) bool) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 				return false
 			}
 		case m.Removed:
-			// A member that came and went since was never known.
+			// The watcher never received a member that came and went since its position.
 			if m.Added <= known && m.Seq > known && !yield(s.memberOf(m, Removed)) {
 				return false
 			}
@@ -70,8 +70,8 @@ func (s *Set) memberOf(m members.Member, news News) Member {
 	return Member{Name: m.Resource.Name(), News: news, Resource: m.Resource, Previous: s.previous(m).resource}
 }
 
-// maxChunkBytes bounds the size of a chunk for w's watcher. It is 0 if the set has something
-// that is not the same for all watchers.
+// maxChunkBytes bounds the size of a chunk for w's watcher. It is 0 if not all watchers of the set
+// receive the same.
 func (s *Set) maxChunkBytes(w *SetWatch, o *ChunkOptions) int {
 	switch {
 	case o == nil || w.seenUpTo > w.seq:
@@ -84,8 +84,8 @@ func (s *Set) maxChunkBytes(w *SetWatch, o *ChunkOptions) int {
 	return 0
 }
 
-// memberOfNote returns the news of a note for w's watcher, which has the content of the members
-// that have not changed since start. ok is false if the note is no news.
+// memberOfNote returns what a note means for w's watcher, which already had all members that have not
+// changed since start. ok is false if the note has nothing new for the watcher.
 func (s *Set) memberOfNote(w *SetWatch, n *note, start uint64) (news Member, ok bool) {
 	news = Member{Name: n.key}
 	if n.failed > w.noteSeq {
@@ -100,7 +100,7 @@ func (s *Set) memberOfNote(w *SetWatch, n *note, start uint64) (news Member, ok 
 	case n.arrival > w.noteSeq && s.isNewArrival(w, m, n, start):
 		news.News = Changed
 	case m.Seq > start || s.withheldFrom(w, m):
-		// The watcher has received all of it, or must not.
+		// The watcher has just received the whole member, or must not receive it.
 	case n.ttlChange > w.noteSeq:
 		news.News = TTLChanged
 	case n.heartbeat > w.noteSeq:
@@ -109,9 +109,9 @@ func (s *Set) memberOfNote(w *SetWatch, n *note, start uint64) (news Member, ok 
 	return news, news.News != ErrorOnly || news.Err != nil
 }
 
-// SentTo calls yield for each member that Since has given to w's watcher, without its removal,
-// and with the version that the watcher has. The version is empty if it is neither the current
-// one nor the one before a redirect. yield is as in Since.
+// SentTo calls yield for each member that w's watcher has received and whose removal it has not,
+// with the version that the watcher has. The version is empty if it is neither the current one nor
+// the one before a redirect. The rules for yield of Since apply.
 func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

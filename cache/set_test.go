@@ -111,7 +111,7 @@ func TestSetIsWhatTheUpdatesSay(t *testing.T) {
 	expectSince(t, s, &w.SetWatch)
 }
 
-// Invariant: clients never lose what they had because it could not be had anew.
+// Invariant: clients never lose a resource because it could not be fetched again.
 func TestMemberThatCouldNotBeHadStays(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "1", put("a", "1"), put("b", "1"))
@@ -130,7 +130,7 @@ func TestMemberThatCouldNotBeHadStays(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "+b")
 }
 
-// xDS: "TTL": heartbeats are reported as such, and what came as a whole needs none.
+// xDS: "TTL": heartbeats are reported as such, except for a member that the watcher has just received whole.
 func TestHeartbeatsOfMembers(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	withTTL := func(name, content string, ttl time.Duration) Change {
@@ -166,7 +166,7 @@ func TestHeartbeatsOfMembers(t *testing.T) {
 	}
 }
 
-// What the authority said of it changes nothing about a member being gone.
+// A member that is gone stays gone if the authority gives an error as the reason.
 func TestMemberThatIsGoneWithAnErrorIsGone(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "1", put("a", "1"), put("b", "1"))
@@ -177,7 +177,7 @@ func TestMemberThatIsGoneWithAnErrorIsGone(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "-b")
 }
 
-func TestWatcherIsNotToldOfWhatCameAndWent(t *testing.T) {
+func TestWatcherDoesNotReceiveMembersThatCameAndWent(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	delta(c, put("a", "1"))
 	expectSince(t, s, &w.SetWatch, "+a")
@@ -208,8 +208,7 @@ func TestCutReadingGoesOnWhereItEnded(t *testing.T) {
 	expectSince(t, s, &w.SetWatch, "+d", "+a", "+c", "+b")
 }
 
-// The place at which a watcher stands in the order may be forgotten, and all that
-// has changed since too.
+// The set may no longer have the change at a watcher's position, nor any of the changes since.
 func TestForgottenPlaceIsFoundAgain(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	sweep := func() {
@@ -314,7 +313,7 @@ func TestSetVersionIsTheOriginsOrAHash(t *testing.T) {
 	}
 }
 
-// A replica that was there before and one that has just started say the same.
+// An older replica and one that has just started report the same version.
 func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c, s, _ := newWatchedSet(t)
@@ -350,8 +349,8 @@ func TestSetVersionFollowsFromTheMembersAlone(t *testing.T) {
 	})
 }
 
-// One who does not read costs at most what it knows: members that come and go
-// after are forgotten.
+// For a watcher that does not read, the set keeps at most the members that the watcher knows: it
+// forgets members that come and go after that.
 func TestStuckWatcherDoesNotMakeTheSetGrow(t *testing.T) {
 	for known, churn := range map[int]int{10: 100_000, 3000: 10_000} {
 		c, s, w := newWatchedSet(t)

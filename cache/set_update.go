@@ -10,20 +10,19 @@ import (
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
 
-// atOnce is how many changes are looked up, or stored in a set, before the lock is released for
-// others.
+// atOnce is the number of topics or changes that are processed before the lock is released for a moment.
 const atOnce = 1024
 
 // plan is what a full update removes.
 type plan struct {
-	gone []string // the keys of members that are not in it
-	over []*note  // the notes of names that are not in it
-	// late: the set is in the update twice, so the plan has to be made in between.
+	gone []string // the keys of members that are not in the update
+	over []*note  // the notes of names that are not in the update
+	// late: the update has the set twice. The second plan is made after the first was applied.
 	late bool
 }
 
 // plan is called before apply, with gate.storing locked. Only updates change what it reads, so
-// readers may read meanwhile.
+// readers need not be kept out.
 func (s *Set) plan(u *SetUpdate) (p plan) {
 	if s.planned {
 		return plan{late: true}
@@ -66,13 +65,13 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	if u.Err != nil {
 		return s.fail(u.Err, wakers)
 	}
-	// Watchers that wait for a complete set are notified of that, too.
+	// Watchers that wait for a complete set are also notified that it is complete.
 	first, before := s.status != Present, s.sum
 	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes() || s.outdated
 	s.outdated, s.replaced.noted = false, 0
 	stored := 0
-	// Watchers that come or go meanwhile do not wait for all of a large update, and neither do the clients of
-	// other scopes, while the garbage collector has the other processors.
+	// During a large update, watchers can come and go, and clients of other scopes get processor time even if
+	// the garbage collector uses the other processors.
 	pause := func() {
 		if stored++; stored%atOnce == 0 {
 			s.mu.Unlock()
@@ -89,7 +88,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		pause()
 	}
 	for _, n := range p.over {
-		if s.notes.byKey[n.key] == n { // it was not removed with a member
+		if s.notes.byKey[n.key] == n { // not removed already, with its member
 			changed = changed || n.err != nil
 			s.notes.remove(n)
 		}
@@ -102,7 +101,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		c := &u.Changes[i]
 		failed = failed || c.Err != nil && !c.Gone
 		if m := s.members.Get(c.Name); c.Held && m.Present() {
-			s.first.came(c.Name)
+			s.first.arrived(c.Name)
 			continue
 		}
 		if c.Resource != nil || c.removes() {
@@ -134,16 +133,16 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	return wakers
 }
 
-// state sets the version of the origin that the set has after an update. first: it is the set's
-// first update. changed: it has changed the content. failed: some of it could not be fetched.
+// state sets the set's origin version after an update. first: it is the set's first update. changed:
+// the update has changed the content. failed: a part of the update could not be fetched.
 func (s *Set) state(u *SetUpdate, first, changed, failed bool) {
 	switch version := u.Origin.String(); {
 	case failed && u.Origin != nil:
 		s.origin = nil // a part of the set is older
 	case u.Origin != nil:
 		s.origin = u.Origin
-		// inexact: several states have the version, as the answer came in parts or the
-		// origin does not give every state its own.
+		// inexact: several states have the version, because the answer came in parts or the
+		// origin does not give each state a version of its own.
 		s.inexact = version == s.stated && (s.inexact || changed && !first)
 		s.stated = version
 	case changed:
@@ -151,7 +150,7 @@ func (s *Set) state(u *SetUpdate, first, changed, failed bool) {
 	}
 }
 
-// fail notes that the set could not be fetched. Its members stay.
+// fail records that the set could not be fetched. A set that is Present stays as it is.
 func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	if s.status == Present {
 		return wakers
@@ -165,15 +164,15 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 	return s.notify(wakers, false)
 }
 
-// put stores a member's new state, and reports whether clients would notice. r is nil if the
-// member is removed.
+// put stores a member's new state, and reports whether clients would notice the change. r is nil if
+// the member is removed.
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	removed := s.first.note(key, r)
 	switch {
 	case r == nil && !m.Present():
 		if m.Resource == nil {
-			// Clients may have it from another server.
+			// Clients may have received it from another server.
 			s.tombstones.Add(members.Tombstone{Key: key, Name: key, At: time.Now()})
 		}
 		s.notes.remove(n)
@@ -190,7 +189,7 @@ func (s *Set) put(key string, r *Resource) bool {
 		return true
 	default:
 		if m.Resource.Name() == r.Name() {
-			s.members.SetResource(m, r) // of another version, perhaps
+			s.members.SetResource(m, r) // the version may be another
 		}
 		return false
 	}
@@ -215,10 +214,10 @@ func (s *Set) put(key string, r *Resource) bool {
 	return true
 }
 
-// putError notes why a name's newest state could not be fetched, and reports whether clients
-// would notice.
+// putError records why a name's newest state could not be fetched, and reports whether clients
+// would notice the change.
 func (s *Set) putError(key string, err *Error) bool {
-	s.first.came(key) // an error, and not a removal
+	s.first.arrived(key) // the answer has the name, with an error
 	if n := s.notes.byKey[key]; n != nil && n.err != nil && *n.err == *err {
 		return false
 	}
@@ -230,8 +229,8 @@ func (s *Set) putError(key string, err *Error) bool {
 	return true
 }
 
-// putHeartbeat stores an unchanged member that has, or had, a TTL: a heartbeat, or a TTL that
-// comes or goes.
+// putHeartbeat stores an unchanged member that has, or had, a TTL: a heartbeat, or a member that gets or
+// loses a TTL.
 func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.Key(m), s.seq)
@@ -248,7 +247,7 @@ func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 	s.count(m, 1)
 }
 
-// noteTTL notes that a member's TTL was renewed, or that it came or went.
+// noteTTL records that a member's TTL was renewed, or that the member got or lost a TTL.
 func (s *Set) noteTTL(n *note, was, is *Resource) {
 	switch {
 	case was.RenewsTTL(is):
@@ -258,7 +257,8 @@ func (s *Set) noteTTL(n *note, was, is *Resource) {
 	}
 }
 
-// putAgain stores an unchanged member that comes for the watchers from which it was withheld.
+// putAgain stores an unchanged member that the origin has sent again, for the watchers from which it
+// was withheld.
 func (s *Set) putAgain(m members.Member, r *Resource) {
 	s.seq++
 	n := s.notes.renew(s.members.Key(m), s.seq)
@@ -271,7 +271,7 @@ func (s *Set) putAgain(m members.Member, r *Resource) {
 	s.bodies, s.extended = nil, extended{}
 }
 
-// count adds a member to the sums over those that are present (n is 1), or subtracts it (-1).
+// count adds a member to the counts and sums over present members (n is 1), or subtracts it (-1).
 func (s *Set) count(m members.Member, n int) {
 	if !m.Present() {
 		return

@@ -7,19 +7,19 @@ import (
 )
 
 // SetWatch is a watcher's registration at a set, and its position in the order of changes. A
-// [SetWatcher] embeds it in the place of a [Watch].
+// [SetWatcher] embeds it instead of a [Watch].
 type SetWatch struct {
 	Watch
 	// Guarded by topic.mu.
 	seq uint64 // of the newest change that the watcher has received
-	// seenUpTo is at least seq. If it is more, the watcher has received everything up to it
-	// but removals (see FullWithRemoved), or receives it again (see Rewind).
+	// seenUpTo is at least seq. If it is greater, the watcher has received everything up to
+	// seenUpTo except removals (see FullWithRemoved), or is receiving it again (see Rewind).
 	seenUpTo uint64
-	// between are the positions of earlier states that had members which are removed now,
-	// and which no other position shows that the watcher knows.
+	// between are further positions at which the watcher has read the set. They are kept while
+	// they alone show that the watcher knows a member that has been removed since.
 	between []uint64
-	// Several calls of Since that yield one batch of changes: batchStart is seq before the
-	// first of them, batchEnd the newest change then. inBatch: not all are yielded yet.
+	// Several calls of Since can return one batch of changes: batchStart is seq before the first
+	// call, batchEnd the newest change at that time. inBatch: the batch is not complete yet.
 	batchStart, batchEnd uint64
 	inBatch              bool
 	// noteSeq is the newest note that the watcher has received.
@@ -27,11 +27,12 @@ type SetWatch struct {
 	// Spell, if not nil, returns the watcher's spelling of a member's name: full states for
 	// it have these names. It is set before the watcher reads anything.
 	Spell func(name string) string
-	// EachArrival yields a member that is not for new watchers (Resource.DoNotCache) each time
-	// that it comes, because the watcher has watchers of its own. It is set as Spell is.
+	// EachArrival: Since calls yield each time that a member arrives that is not for new watchers
+	// (Resource.DoNotCache), because the watcher has watchers of its own. It is set before the
+	// watcher reads anything.
 	EachArrival bool
 	// began is the newest change when the watch began. Members that are not to be cached are
-	// withheld from the watcher if they came before. It is 0 once none is withheld.
+	// withheld from the watcher if they came before that. It is 0 once none is withheld.
 	began uint64
 }
 
@@ -49,11 +50,11 @@ func (w *SetWatch) begin(seq uint64) { w.began = seq }
 // knew reports whether a watcher of full states has received a removed member, and not yet its
 // removal.
 func (w *SetWatch) knew(m members.Member) bool {
-	had := func(position uint64) bool { return m.Added <= position && m.Seq > position }
-	return had(w.seq) || had(w.seenUpTo) || slices.ContainsFunc(w.between, had)
+	knewAt := func(position uint64) bool { return m.Added <= position && m.Seq > position }
+	return knewAt(w.seq) || knewAt(w.seenUpTo) || slices.ContainsFunc(w.between, knewAt)
 }
 
-// begin notes a new watcher, and reports whether members are withheld from it.
+// begin records where a new watcher begins, and reports whether members are withheld from it.
 func (s *Set) begin(w SetWatcher) (withheld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +75,8 @@ const (
 	Removed
 	// TTLRenewed: a heartbeat renewed the TTL. xDS: "TTL".
 	TTLRenewed
-	// TTLChanged: the member now has a TTL, or has none any more. Clients that understand
-	// TTLs receive the whole resource again.
+	// TTLChanged: the member got or lost a TTL. Clients that understand TTLs receive the whole
+	// resource again.
 	TTLChanged
 )
 
@@ -85,7 +86,7 @@ type Member struct {
 	Name string
 	News News
 	// Resource is the member's resource, or the last one if it is Removed. It is nil if there
-	// is nothing but Err.
+	// is only Err.
 	Resource *Resource
 	// Err says why the newest state could not be fetched, if that is new.
 	Err *Error
@@ -93,7 +94,7 @@ type Member struct {
 	Previous *Resource
 }
 
-// Rewind makes Since yield every member and every error to w's watcher again, and every removal
+// Rewind makes Since start again for w's watcher: with every member, every error, and every removal
 // of a member that the watcher knows.
 func (s *Set) Rewind(w *SetWatch) {
 	s.mu.Lock()

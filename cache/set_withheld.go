@@ -2,18 +2,18 @@ package cache
 
 import "github.com/xds-relay/xds-relay/cache/internal/members"
 
-// Members that are not to be cached (Resource.DoNotCache): a watcher that comes later does not
-// receive them until they come again. discovery.proto: cache_control.
+// Members that must not be cached (Resource.DoNotCache): a watcher that comes later does not
+// receive them until the origin sends them again. discovery.proto: cache_control.
 
-// Withholds reports whether a member is withheld from w's watcher: the watcher came later, and
-// the member is not to be cached (Resource.DoNotCache). It is withheld until it comes again.
+// Withholds reports whether any member is withheld from w's watcher: it must not be cached
+// (Resource.DoNotCache), came before the watcher, and has not come again since.
 func (s *Set) Withholds(w *SetWatch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.withholds(w)
 }
 
-// withholds is Withholds, with the set locked.
+// withholds is Withholds for callers that hold mu.
 func (s *Set) withholds(w *SetWatch) bool {
 	if s.withheld == 0 || w.began == 0 {
 		return false
@@ -29,7 +29,7 @@ func (s *Set) withholds(w *SetWatch) bool {
 	return false
 }
 
-// MemberFor is Member for w's watcher: nil also if the member is withheld from it.
+// MemberFor is like Member, but also returns nil if the member is withheld from w's watcher.
 func (s *Set) MemberFor(w *SetWatch, key string) *Resource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,10 +39,10 @@ func (s *Set) MemberFor(w *SetWatch, key string) *Resource {
 	return nil
 }
 
-// withheldFrom reports whether a member is withheld from w's watcher, which came after it.
+// withheldFrom reports whether a member is withheld from w's watcher.
 func (s *Set) withheldFrom(w *SetWatch, m members.Member) bool { return s.withheldAt(w, m, s.seq) }
 
-// withheldAt is withheldFrom at the time when seq was the newest change.
+// withheldAt is like withheldFrom, at the time when seq was the newest change.
 func (s *Set) withheldAt(w *SetWatch, m members.Member, seq uint64) bool {
 	if !m.Resource.DoNotCache() || m.Seq > w.began {
 		return false
@@ -51,8 +51,8 @@ func (s *Set) withheldAt(w *SetWatch, m members.Member, seq uint64) bool {
 	return n == nil || n.arrival <= w.began || n.arrival > seq
 }
 
-// isNewArrival reports whether the arrival of an unchanged member is news to w's watcher: the
-// member was withheld from it, or it wants every arrival.
+// isNewArrival reports whether the arrival of an unchanged member is new for w's watcher: the
+// member was withheld from it, or the watcher wants every arrival.
 func (s *Set) isNewArrival(w *SetWatch, m members.Member, n *note, begin uint64) bool {
 	if m.Seq <= begin && w.EachArrival {
 		return true

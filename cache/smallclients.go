@@ -1,12 +1,11 @@
 package cache
 
-// manyWatchers is the number of watchers from which on an entry counts as that of small clients:
-// it is not one client's alone.
+// manyWatchers is the number of clients that make an entry count as watched by small clients.
 const manyWatchers = 16
 
-// HasSmallClient reports whether a small client watches the entry under k: one whose names of the
-// type are at most so many bytes together. Where room is limited, a client with very many names
-// must not displace those of small clients.
+// HasSmallClient reports whether a small client watches the entry under k: a client whose names of the
+// type have, together, no more than most bytes. Where room is limited, a client with very many names
+// must not displace the names of small clients.
 func (c *Cache) HasSmallClient(k Key, most int64) (small bool) {
 	c.read(k, func(t *table) {
 		if e := t.entries[k.Name]; e != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestModestIsWhoAsksForFewBytesOfNames(t *testing.T) {
+func TestSmallClientsRequestFewBytesOfNames(t *testing.T) {
 	c := New(newFeeds(), Options{})
 	defer c.Close()
 	join := func(a *WatchGroup, name string) *Watch {

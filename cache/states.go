@@ -8,35 +8,36 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// How many resources the cache has in which state, in the words of gRPC's xDS clients. They are counted when a state
-// changes, so that nobody has to look at all resources.
+// The number of cached resources in each state, with the states of gRPC's xDS clients. The numbers are updated when a
+// state changes, so reading them does not visit all resources.
 
-// CacheState is the state of a resource. gRFC A78: "grpc.xds.cache_state"; gRFC A88 adds those of errors.
+// CacheState is the state of a resource. gRFC A78: "grpc.xds.cache_state"; gRFC A88 adds the states for errors.
 type CacheState uint8
 
 // The states of resources.
 const (
-	// StateRequested: nothing has been received. The relay, or a control plane that cannot be reached, may be why.
+	// StateRequested: nothing has been received. This includes resources that the relay refuses to request, and
+	// control planes that cannot be reached.
 	StateRequested CacheState = iota
-	// StateDoesNotExist: the authority says that it does not exist.
+	// StateDoesNotExist: the authority reported that the resource does not exist.
 	StateDoesNotExist
-	// StateACKed: it has been received, and can be stored.
+	// StateACKed: the resource has been received and stored.
 	StateACKed
-	// StateNACKed: it has been received, and cannot be stored.
+	// StateNACKed: the resource has been received, but cannot be stored.
 	StateNACKed
-	// StateNACKedButCached: the last good one is served, and what came then cannot be stored.
+	// StateNACKedButCached: a newer resource cannot be stored, and the last good one is served.
 	StateNACKedButCached
 	// StateTimeout: the control plane has not answered in time.
 	StateTimeout
-	// StateReceivedError: the authority has sent an error for it.
+	// StateReceivedError: the authority has sent an error for the resource.
 	StateReceivedError
-	// StateReceivedErrorButCached: the last good one is served, and an error came then.
+	// StateReceivedErrorButCached: the authority has sent an error, and the last good resource is served.
 	StateReceivedErrorButCached
-	// CacheStates is how many there are.
+	// CacheStates is the number of states.
 	CacheStates
 )
 
-// String returns the state as gRPC's metrics have it.
+// String returns the state as in gRPC's metrics.
 func (s CacheState) String() string {
 	return [CacheStates]string{
 		"requested", "does_not_exist", "acked", "nacked", "nacked_but_cached", "timeout", "received_error", "received_error_but_cached",
@@ -49,7 +50,7 @@ type StateCounts [CacheStates]int64
 // stateCounts are the StateCounts of the topics of one type in one scope.
 type stateCounts [CacheStates]atomic.Int64
 
-// replace counts something that was counted as was, and is now.
+// replace subtracts the counts was, and adds the counts is.
 func (c *stateCounts) replace(was, is *StateCounts) {
 	for i := range c {
 		if d := is[i] - was[i]; d != 0 {
@@ -93,7 +94,7 @@ func (s *State) cacheState() CacheState {
 	return StateRequested
 }
 
-// recount counts an entry whose state was and is now. The caller holds mu.
+// recount updates the counts after an entry's state has changed. The caller holds mu.
 func (e *Entry) recount(was, is *State) {
 	if a, b := was.cacheState(), is.cacheState(); a != b && !e.ended {
 		e.table.states[a].Add(-1)
@@ -101,7 +102,8 @@ func (e *Entry) recount(was, is *State) {
 	}
 }
 
-// recount counts the set's members. Without an answer, the set is itself a resource. The caller holds mu.
+// recount updates the counts of the set's members. A set without an answer counts as one resource. The caller holds
+// mu.
 func (s *Set) recount() {
 	if s.ended {
 		return
@@ -122,7 +124,7 @@ func (s *Set) recount() {
 	}
 }
 
-// endCounting counts an entry or a set no more that has ended.
+// endCounting subtracts an entry or a set that has ended from the counts.
 func (t *topic) endCounting(e *Entry, s *Set) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,8 +136,8 @@ func (t *topic) endCounting(e *Entry, s *Set) {
 	t.table.states.replace(&s.counted, &StateCounts{})
 }
 
-// EachStates calls f with the numbers of each type in each scope. It costs nothing for each resource, and f must not
-// call the cache.
+// EachStates calls f with the counts of each type in each scope. Its cost does not depend on the number of resources.
+// f must not call the cache.
 func (c *Cache) EachStates(f func(scope Scope, typeURL string, counts *StateCounts)) {
 	c.mu.RLock()
 	scopes := slices.Collect(maps.Values(c.scopes))

@@ -32,7 +32,7 @@ func TestStatesAreThoseOfGRPC(t *testing.T) {
 	}
 }
 
-// However resources come, fail and go, and names begin and end: the numbers are those of all resources, one by one.
+// The counts equal the states of all resources, counted one by one, however resources and topics come, fail and go.
 func TestStatesAreThoseOfAllResources(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 2})
@@ -90,7 +90,7 @@ func TestStatesAreThoseOfAllResources(t *testing.T) {
 	})
 }
 
-// statesOneByOne looks at all resources.
+// statesOneByOne counts the states of all resources.
 func statesOneByOne(c *Cache, scope Scope) (n StateCounts) {
 	var keys []Key
 	c.EachTopic(scope, func(k Key) { keys = append(keys, k) })
@@ -122,7 +122,7 @@ func statesOneByOne(c *Cache, scope Scope) (n StateCounts) {
 	return n
 }
 
-// What a scrape costs does not depend on the number of resources.
+// The cost of a scrape does not depend on the number of resources.
 func BenchmarkStates(b *testing.B) {
 	for _, n := range []int{1000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -23,7 +23,7 @@ func applyGlob(c *Cache, u SetUpdate) {
 
 func deltaGlob(c *Cache, changes ...Change) { applyGlob(c, SetUpdate{Changes: changes}) }
 
-// goneFrom returns the names that the set remembers as gone.
+// goneFrom returns the removed names that the set remembers.
 func goneFrom(s *Set) []string {
 	var names []string
 	s.RecentlyRemoved(func(name, _ string) { names = append(names, name) })
@@ -74,7 +74,7 @@ func TestTombstonesAreBounded(t *testing.T) {
 	})
 }
 
-// Memory is given back in the course of updates, also if nobody asks.
+// Updates free the memory of expired tombstones, even if nobody reads them.
 func TestTombstonesExpireWithoutBeingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 1, Tombstones: Tombstones{TTL: time.Minute, Limit: 1000}})
@@ -93,7 +93,7 @@ func TestTombstonesExpireWithoutBeingRead(t *testing.T) {
 	})
 }
 
-// The glob outlives its watchers for the linger time, and remembers meanwhile.
+// The glob outlives its watchers for the linger time, and remembers removals during that time.
 func TestTombstonesOutliveTheWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(newFeeds(), Options{Linger: 5 * time.Minute, IdleEntries: 10, Tombstones: Tombstones{TTL: 10 * time.Minute, Limit: 10}})
@@ -117,7 +117,7 @@ func TestTombstonesOutliveTheWatchers(t *testing.T) {
 	})
 }
 
-// Wildcards remember none: clients say what they hold of those.
+// Wildcards have none: clients report what they hold of a wildcard when they reconnect.
 func TestWildcardsHaveNoTombstones(t *testing.T) {
 	c := New(newFeeds(), Options{Linger: time.Hour, Tombstones: Tombstones{TTL: time.Hour, Limit: 10}})
 	defer c.Close()
@@ -127,8 +127,8 @@ func TestWildcardsHaveNoTombstones(t *testing.T) {
 	expectGone(t, "of a wildcard", s)
 }
 
-// Whatever comes and goes, and is swept: what is remembered as gone went, and is not
-// there, and the newest that went is remembered.
+// However members come, go and are swept: every remembered name was removed and is not a member, and
+// the newest removal is remembered.
 func TestTombstonesAreOfWhatIsGone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New(newFeeds(), Options{Linger: time.Hour, Tombstones: Tombstones{TTL: time.Hour, Limit: 3}})
@@ -186,7 +186,7 @@ func TestTombstonesAreOfWhatIsGone(t *testing.T) {
 	})
 }
 
-// What a watcher holds of a set that it leaves.
+// What a watcher has received from a set, when it leaves the set.
 func TestHeldIsWhatWasSent(t *testing.T) {
 	c, s, w := newWatchedSet(t)
 	full(c, "", put("a", "x"), put("b", "x"), put("c", "x"), put("d", "x"))
@@ -216,7 +216,7 @@ func TestHeldIsWhatWasSent(t *testing.T) {
 	}
 	s.Rewind(&w.SetWatch)
 	if got, want := held(), "[a b d new]"; got != want {
-		t.Errorf("having asked for all anew %s, want %s", got, want)
+		t.Errorf("after requesting all again %s, want %s", got, want)
 	}
 }
 

@@ -11,12 +11,12 @@ import (
 // Watcher is notified of changes of the one topic that it watches. It embeds a [Watch].
 type Watcher interface {
 	// Changed is called with the topic locked: it must not block and must not call the
-	// cache. It returns whom to wake once the whole update is stored, nil for nobody.
+	// cache. It returns the Waker to wake once the whole update is stored, or nil.
 	Changed() Waker
 	watch() *Watch
 }
 
-// Waker is woken after the whole of an update is stored, so that it sees all of it at once.
+// Waker is woken after an update is stored, so that it sees the whole update at once.
 type Waker interface {
 	// Wake must not block.
 	Wake()
@@ -25,27 +25,25 @@ type Waker interface {
 // Watch is a watcher's registration at its topic. Watchers embed it. The zero value watches
 // nothing.
 //
-// Where there are very many watchers of entries, as there are of the names of many
-// clients, one can be a Watch and nothing else: one that has a WatchGroup, for
-// [Cache.WatchInGroup].
+// A Watch with a WatchGroup can also watch an entry without a Watcher: see
+// [Cache.WatchInGroup]. This saves memory where many clients watch many names.
 type Watch struct {
 	topic *topic
 	// Group, if not nil, is notified of changes. It is set before WatchInGroup.
 	Group *WatchGroup
-	// Note and Own are for the owner. The cache ignores them.
+	// Note and Own belong to the watcher. The cache ignores them.
 	Note  uint64
 	index uint32 // in topic.watchers or topic.groupWatches; guarded by topic.mu
 	Own   [4]byte
 }
 
-// WatchGroup is what many a Watch belongs to: it is notified of the changes of all that they
-// watch.
+// WatchGroup is notified of the changes of all entries that its Watches watch.
 type WatchGroup struct {
-	// Changed is as Watcher.Changed, for one of them.
+	// Changed is called like Watcher.Changed, for the entry of one Watch.
 	Changed func(*Watch) Waker
 	// Owner is the owner of the group, for Changed.
 	Owner any
-	// IgnoreHeartbeats: a heartbeat is no change for them. It is set before WatchInGroup.
+	// IgnoreHeartbeats: heartbeats do not notify the group. It is set before WatchInGroup.
 	IgnoreHeartbeats bool
 	// Clients is the number of clients that the group is for; 0 is one.
 	Clients atomic.Int64
@@ -58,7 +56,7 @@ type Watching interface{ watch() *Watch }
 
 func (w *Watch) watch() *Watch { return w }
 
-// Entry returns the entry that is watched, nil if there is none. Only the goroutine that watches
+// Entry returns the watched entry, nil if there is none. Only the goroutine that watches
 // and unwatches may call it.
 func (w *Watch) Entry() *Entry {
 	if w.topic == nil {
@@ -67,50 +65,51 @@ func (w *Watch) Entry() *Entry {
 	return w.topic.entry
 }
 
-// Change is the change that the watcher is notified of, nil if it is not measured. It may be called in
-// Changed only.
+// Change returns the measured change of which the watcher is being notified, nil if it is not measured.
+// Only Changed may call it.
 func (w *Watch) Change() *propagation.Change { return w.topic.table.of.change }
 
-// topic is what entries and sets have in common: the watchers, and the time since which there
-// are none.
+// topic is the common part of entries and sets: the watchers, and the time since when there are
+// none.
 type topic struct {
 	table *table
 	key   Key
-	entry *Entry // that this is part of; nil in a set
+	entry *Entry // the entry that this is a part of; nil in a set
 	// group has the topics that end together when too many linger; nil once this one has
 	// ended. Guarded by idle.mu.
 	group *groupTopics
 
 	mu sync.Mutex
-	// watchers and groupWatches are those without and with a WatchGroup, in no order.
+	// watchers are the watchers without a WatchGroup, groupWatches those with one; both in no
+	// order.
 	watchers         []Watcher
 	groupWatches     []*Watch
-	ignoreHeartbeats uint32 // of groupWatches
-	// idleSince is the time since which nobody has watched; zero while
-	// somebody does.
+	ignoreHeartbeats uint32 // number of groupWatches whose group ignores heartbeats
+	// idleSince is the time since when the topic has no watcher; zero while it has one.
 	idleSince time.Time
 	outdated  bool // see Cache.Outdate
-	ended     bool // the cache does not have it any more
-	// prefetched: all who watch are Prefetchers, and so were the last who watched, if nobody does.
+	ended     bool // the cache has dropped the topic
+	// prefetched: all watchers are Prefetchers. If there are none, the last ones were.
 	prefetched bool
 }
 
-// add begins a watch, that of w unless place has a WatchGroup. adopted says that it is the first client's
-// of a topic that was only prefetched. Callers hold scopeTopics.mu, so that the topic cannot end.
-func (t *topic) add(place *Watch, w Watcher) (wasIdle, adopted bool) {
+// add begins a watch: the watch of w, or of reg's WatchGroup if it has one. adopted: it is the first
+// client's watch of a topic that was only prefetched. Callers hold scopeTopics.mu, so that the topic
+// cannot end.
+func (t *topic) add(reg *Watch, w Watcher) (wasIdle, adopted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	adopted = t.notePrefetch(w)
-	place.topic = t
-	if place.Group != nil {
-		place.index = uint32(len(t.groupWatches))
-		t.groupWatches = append(t.groupWatches, place)
-		if place.Group.IgnoreHeartbeats {
+	reg.topic = t
+	if reg.Group != nil {
+		reg.index = uint32(len(t.groupWatches))
+		t.groupWatches = append(t.groupWatches, reg)
+		if reg.Group.IgnoreHeartbeats {
 			t.ignoreHeartbeats++
 		}
-		place.Group.nameBytes.Add(int64(len(t.key.Name)))
+		reg.Group.nameBytes.Add(int64(len(t.key.Name)))
 	} else {
-		place.index = uint32(len(t.watchers))
+		reg.index = uint32(len(t.watchers))
 		t.watchers = append(t.watchers, w)
 	}
 	wasIdle = !t.idleSince.IsZero()
@@ -119,19 +118,19 @@ func (t *topic) add(place *Watch, w Watcher) (wasIdle, adopted bool) {
 }
 
 // remove ends a watch, and reports whether it was the last.
-func (t *topic) remove(place *Watch, now time.Time) (last bool) {
+func (t *topic) remove(reg *Watch, now time.Time) (last bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if place.Group != nil {
-		t.groupWatches = without(t.groupWatches, place.index)
-		if place.Group.IgnoreHeartbeats {
+	if reg.Group != nil {
+		t.groupWatches = without(t.groupWatches, reg.index)
+		if reg.Group.IgnoreHeartbeats {
 			t.ignoreHeartbeats--
 		}
-		place.Group.nameBytes.Add(-int64(len(t.key.Name)))
+		reg.Group.nameBytes.Add(-int64(len(t.key.Name)))
 	} else {
-		t.watchers = without(t.watchers, place.index)
+		t.watchers = without(t.watchers, reg.index)
 	}
-	place.topic = nil
+	reg.topic = nil
 	if len(t.watchers)+len(t.groupWatches) > 0 {
 		return false
 	}
@@ -151,8 +150,8 @@ func without[W Watching](list []W, index uint32) []W {
 	return fitted(list[:end])
 }
 
-// notify marks every watcher and appends to wakers those to be woken. A heartbeat marks only
-// those for whom it is a change. The caller holds mu.
+// notify calls Changed of every watcher, and appends the results to wakers. A heartbeat (beat)
+// does not notify groups that ignore heartbeats. The caller holds mu.
 func (t *topic) notify(wakers []Waker, beat bool) []Waker {
 	if of := t.table.of; beat && of.change != nil {
 		change := of.change

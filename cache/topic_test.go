@@ -19,8 +19,8 @@ func (w *countingWatcher) Changed() Waker {
 	return nil
 }
 
-// Those who watch an entry are notified of each change, in whichever way they watch, and
-// nobody else is, whoever came and went before. Each finds its entry by its place.
+// Exactly the current watchers of an entry are notified of each change, with or without a
+// WatchGroup. Each watch refers to its entry.
 func TestWatchersAreNotified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
@@ -83,8 +83,8 @@ func TestWatchersAreNotified(t *testing.T) {
 	})
 }
 
-// Of a heartbeat all are notified for whom it is a change, whoever came and went before; of any
-// other change everybody is.
+// Heartbeats notify exactly the current watchers that do not ignore heartbeats. Other changes notify
+// all current watchers.
 func TestHeartbeatsNotifyThoseWhoKnowThem(t *testing.T) {
 	c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
 	defer c.Close()

@@ -6,21 +6,21 @@ import (
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
-// Answer says which answer of a source an update is of: see the package guard.
+// Answer says to which answer of a source an update belongs: see the package guard.
 type Answer uint8
 
 // The answers of a source.
 const (
-	NoAnswer    Answer = iota // it has said nothing just now, as when a TTL has ended; or that was guarded already
-	LaterAnswer               // one after the first ones
-	FirstAnswer               // one of the first ones of a new stream, or of another server
+	NoAnswer    Answer = iota // not an answer, for example the end of a TTL; or an answer that was guarded already
+	LaterAnswer               // an answer after the first ones
+	FirstAnswer               // one of the first answers of a new stream, or of another server
 )
 
 // Change is the new state of one name.
 type Change struct {
 	// Name is the key of an entry (Key.Name), or of a set's member.
 	Name string
-	// Resource is nil if it does not exist, or could not be fetched.
+	// Resource is nil if the resource does not exist, or could not be fetched.
 	Resource *Resource
 	// Err, if set, says that the resource could not be fetched: Resource is nil, and the last
 	// good one stays. With Gone, the resource does not exist, and Err is the authority's
@@ -30,19 +30,20 @@ type Change struct {
 	// Partial: Resource is made of others, and some of them could not be fetched. What is
 	// missing in it may exist nevertheless.
 	Partial bool
-	// Stale: Resource is from before the relay was started, and no control plane has said since
-	// that it is still so.
+	// Stale: Resource is from before the relay was started, and no control plane has confirmed it
+	// since.
 	Stale bool
-	// Held, of a set's member: the source does not have it any more, and the set keeps it. If the
-	// set does not have it, Resource is what it was.
+	// Held, for a member of a set: the source no longer has the member, but the set keeps it. If the
+	// set does not have it, Resource is its last resource.
 	Held bool
-	// Member, of an entry with a Resource: the source's answer for the set of the name's directory is not complete.
-	// If the set has a member of that name, it becomes the same Resource.
+	// Member, for an entry with a Resource: the source's answer for the set of the name's directory is
+	// incomplete. If the set has a member of that name, the member gets the same Resource.
 	Member bool
-	// Receipt is for who keeps the change back between the source and the cache, which ignores it.
+	// Receipt belongs to code that delays the change between the source and the cache. The cache
+	// ignores it.
 	Receipt *propagation.Receipt
-	// Answer says which answer of the source the change of an entry is of. Of a set's member it is
-	// only set if the set's does not hold for it.
+	// Answer says to which answer of the source the change of an entry belongs. For a member of a set,
+	// it is only set if it differs from the Answer of the set.
 	Answer Answer
 	// Origin is the origin's version of this state, nil if there is none. An entry with an
 	// error then keeps its version.
@@ -62,17 +63,17 @@ type SetUpdate struct {
 	// Incomplete, of a Full update: more of the origin's first answer may follow. The set
 	// keeps its missing members until an update is Complete, or is Full and not Incomplete.
 	Incomplete, Complete bool
-	// Stale is as in Change, of all members. It is valid until the set's next update.
+	// Stale is as in Change, for all members. It is valid until the set's next update.
 	Stale bool
-	// Answer says which answer of the source the update is of.
+	// Answer says to which answer of the source the update belongs.
 	Answer Answer
-	// Of, if the set is a union, is how many members that part of it had of which members are
-	// removed; 0 if that is not known.
+	// Of, for a union, is the number of members of the list that lost members in this update, before
+	// it lost them; 0 if that is not known.
 	Of int
 	// Origin is the origin's version of the set after these changes. If it is nil, the
 	// version stays as long as the members do.
 	Origin *OriginVersion
-	// Err, if set, says that the set could not be fetched. The rest is ignored then.
+	// Err, if set, says that the set could not be fetched. The other fields are then ignored.
 	Err *Error
 }
 
@@ -82,18 +83,18 @@ type Update struct {
 	TypeURL string
 	// Changes are for the entries. Names without an entry are ignored.
 	Changes []Change
-	// Sets are for the sets. Those that nobody watches or watched are ignored.
+	// Sets are for the sets. Sets that the cache does not have are ignored.
 	Sets []SetUpdate
 	// Origin is the newest version of the origin. Most of the source's resources have it,
-	// also those that are not in this update.
+	// also resources that are not in this update.
 	Origin *OriginVersion
 	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
-	// sources that pass updates on, which may be late. The cache ignores it.
+	// sources that pass updates on, possibly late. The cache ignores it.
 	ExpiresAt map[string]time.Time
-	// Receipt is that of the response with the update, nil if the update is not because of one just now.
+	// Receipt is the receipt of the response that has just brought the update, nil if no response did.
 	Receipt *propagation.Receipt
 	// Server is the address of the control plane that sent the update, empty if none did. It is
-	// for who keeps resources for longer than the relay runs. The cache ignores it.
+	// for the store. The cache ignores it.
 	Server string
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/xds-relay/xds-relay/costs"
 )
 
-// What clients and control planes may have any number of: with twice as many of it there
-// is twice the work, and not four times.
+// Things of which clients and control planes can have any number: twice as many must cost twice
+// the work, and not four times.
 
 type workWatcher struct{ SetWatch }
 
@@ -41,7 +41,7 @@ func TestWorkOfIdleTopics(t *testing.T) {
 	})
 }
 
-// Members of a wildcard that are sent as a whole, again and again with others.
+// Full states of a wildcard, repeatedly with other members.
 func TestWorkOfFullStates(t *testing.T) {
 	costs.Linear(t, 8000, func(t *testing.T, n int) {
 		c := New(newFeeds(), Options{Linger: time.Hour, IdleEntries: 10})
@@ -63,7 +63,7 @@ func TestWorkOfFullStates(t *testing.T) {
 	})
 }
 
-// Times to live, which are renewed again and again.
+// Times to live that are renewed repeatedly.
 func TestWorkOfExpiries(t *testing.T) {
 	costs.Linear(t, 1000, func(t *testing.T, n int) {
 		var e Expiries[int]

@@ -12,8 +12,8 @@ import (
 
 // TP1: "Alternatives". gRFC A71: "Fallback".
 
-// decide chooses. lost: the alternative is to replace the primary; answered: the primary has
-// an answer that is expected to last. It returns when to decide again, zero for never.
+// decide updates wantsAlt. lost: the alternative has to replace the primary. answered: the primary
+// has an answer that is expected to last. decide returns when it has to be called again, zero for never.
 func (c *choice) decide(lost, answered bool, hysteresis time.Duration, now time.Time) (again time.Time) {
 	switch {
 	case lost:
@@ -49,7 +49,7 @@ func (e *evaluation) choice(u urn.URL) *choice {
 	return c
 }
 
-// forgetChoices removes all choices except those of these URLs.
+// forgetChoices removes all choices except those of the URLs in but.
 func (f *lookup) forgetChoices(but map[string]bool) {
 	if f.choices == nil {
 		return
@@ -66,7 +66,7 @@ func (f *lookup) forgetChoices(but map[string]bool) {
 	}
 }
 
-// evaluateAgainAt schedules an evaluation for that time at the latest, zero for never.
+// evaluateAgainAt schedules an evaluation at the latest for a time; zero schedules none.
 func (e *evaluation) evaluateAgainAt(at time.Time) {
 	if !at.IsZero() && (e.nextAt.IsZero() || at.Before(e.nextAt)) {
 		e.nextAt = at
@@ -74,7 +74,7 @@ func (e *evaluation) evaluateAgainAt(at time.Time) {
 }
 
 // reachability returns whether a leaf topic is unreachable or withinGrace (see result), and
-// when time alone may change that, zero for never.
+// when the passing of time may change that, zero for never.
 func (r *Resolver) reachability(key cache.Key, status cache.Status, err *cache.Error, now time.Time) (unreachable, withinGrace bool, again time.Time) {
 	if status == cache.Failed && !err.Unanswered {
 		switch err.Code {

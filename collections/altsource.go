@@ -24,8 +24,8 @@ type altSource struct {
 	pendingQuery
 	current sourceState
 	dueAt   time.Time
-	// changed are the keys with another winner that are not passed on yet, with renewed as
-	// in sink.
+	// changed are the keys with a new winner that are not passed on yet. The values are
+	// renewed, as in sink.
 	changed map[string]bool
 }
 
@@ -49,7 +49,7 @@ func (c *altSource) stateChanged() { c.schedule(c) }
 
 func (c *altSource) due() time.Time { return c.dueAt }
 
-// step chooses.
+// step chooses the primary or the alternative, and passes on the changes.
 func (c *altSource) step(now time.Time) {
 	first := c.primary.source.state()
 	policy := c.names.Policy(c.url.Key().Authority)
@@ -98,15 +98,15 @@ func (c *altSource) step(now time.Time) {
 	}
 }
 
-// applyChoice makes the members of the chosen collection count. They replace those of the
-// other without a gap.
+// applyChoice makes the members of the chosen collection count. They replace the members of
+// the other one without a gap.
 func (c *altSource) applyChoice() {
 	first, second := 0, notCounted
 	if c.choice.usesAlt {
 		first, second = notCounted, 0
 	}
 	if c.primary.rank != first {
-		c.took(cache.FirstAnswer) // of another authority
+		c.noteAnswer(cache.FirstAnswer) // of another authority
 		c.primary.rank = first
 		if c.alternative != nil {
 			c.alternative.rank = second

@@ -4,8 +4,9 @@ import (
 	"container/heap"
 )
 
-// Members compete for a name. A control plane decides how many: all entries of a list may
-// lead to one name. So the cost of one change does not grow with their number.
+// Several members can have one name, and only one of them is used. A control plane decides how
+// many compete: all entries of a list may lead to one name. So the cost of one change must not grow
+// with their number.
 
 // candidateOf returns the candidate of an input, the zero candidate if it has none.
 func (c *candidates) candidateOf(p *input) candidate {
@@ -46,7 +47,7 @@ func (c *candidates) set(p *input, is candidate) {
 
 func (c *candidates) empty() bool { return c.several == nil && c.one.from == nil }
 
-// leader returns the candidate that wins.
+// leader returns the candidate that wins, the zero value if there is none.
 func (c *candidates) leader() rankedCandidate {
 	first := c.one
 	if c.several != nil {
@@ -69,13 +70,13 @@ func (c *candidates) reorder() {
 const mostCompared = 16
 
 // next returns the first candidate after the winner that has a different content and is
-// not leaving, nothing if none is near.
+// not leaving. It returns the zero value if it finds none among the first mostCompared.
 func (c *candidates) next(won rankedCandidate) (next rankedCandidate) {
 	if c.several == nil || won.from == nil {
 		return rankedCandidate{}
 	}
 	list := c.several.list
-	// In a heap, the children of those already seen come next.
+	// In a heap, the next element is a child of one that was visited already.
 	var front []int
 	add := func(i int) {
 		if i < len(list) {
@@ -98,7 +99,7 @@ func (c *candidates) next(won rankedCandidate) (next rankedCandidate) {
 		front = front[:len(front)-1]
 		o := &list[at]
 		if o.resource == nil || o.from.rank < 0 || o.from.rank >= leaving {
-			break // as all after it
+			break // the same holds for all after it
 		}
 		if o.from != won.from && o.resource.Hash() != won.resource.Hash() {
 			return *o

@@ -5,8 +5,8 @@ import (
 )
 
 // Clashes: two members with one name and different contents, of which only the first is
-// used. A round updates one source after the other, so the Resolver looks for clashes when
-// the round is over.
+// used. During a round, the sources are updated one after another, so the Resolver looks for
+// clashes at the end of the round.
 
 // reportClashes logs each new clash once.
 func (r *Resolver) reportClashes() {

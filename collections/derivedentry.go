@@ -11,7 +11,7 @@ type derivedEntry struct {
 	lookup *lookup
 	home   string // the origin of a resource found under the entry's own name
 
-	result  cache.State     // as the lookup found it
+	result  cache.State     // the last result of the lookup that was written
 	renamed *cache.Resource // result.Resource under the entry's name
 	origin  string          // of renamed
 	aliasOf string          // of renamed
@@ -58,7 +58,7 @@ func (n *derivedEntry) appendTo(u *cache.Update) {
 	c := cache.Change{Name: n.topic.Name, Err: is.Err, Stale: is.Stale}
 	switch is.Status {
 	case cache.Requested:
-		return // clients keep what they have until the result is known
+		return // clients keep their resource until the result is known
 	case cache.Present:
 		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Heartbeats == n.result.Heartbeats
 		if is.Resource != n.result.Resource || is.origin != n.origin || is.aliasOf != n.aliasOf {

@@ -15,10 +15,10 @@ type derivedSet struct {
 	applied bool
 	// partial: some members are unavailable, see cache.SetUpdate.
 	partial bool
-	// stale: some members are, see cache.SetUpdate.
+	// stale: some members are stale, see cache.SetUpdate.
 	stale bool
-	// changedKeys are the members to write, with whether more than the error has changed.
-	// withheld are removals, while an outstanding answer may have the member.
+	// changedKeys are the members to write. The value is true if more than the error has changed.
+	// withheld are removals that wait for outstanding answers, which may have the member.
 	changedKeys, withheld map[string]bool
 }
 
@@ -117,7 +117,7 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 }
 
 // change appends the change of a member. A member that is unavailable or unknown stays in
-// the cache as it was, also if that was another entry of a list, or of another collection.
+// the cache unchanged, even if the cached one came from another entry or another collection.
 func (n *derivedSet) change(changes []cache.Change, key string, content bool) []cache.Change {
 	if n.gone(key) {
 		return append(changes, cache.Change{Name: key, Gone: true})

@@ -42,7 +42,7 @@ func newGlobSource(s *setContext, to *input, leaf cache.Key) *globSource {
 // Changed implements cache.Watcher.
 func (g *globSource) Changed() cache.Waker { return g.enqueue(g, &g.queued) }
 
-// process schedules the reading of what has changed.
+// process schedules the reading of the changes.
 func (g *globSource) process(*Resolver) {
 	g.queued.Store(false)
 	if g.set != nil {
@@ -52,8 +52,8 @@ func (g *globSource) process(*Resolver) {
 
 func (g *globSource) due() time.Time { return earlier(g.dueAt, g.redirectMembers.due()) }
 
-// batch is the number of members to read at once. During that time the cache can store
-// nothing in the set.
+// batch is the maximal number of members to read at once. While they are read, the cache cannot
+// store changes in the set.
 const batch = 4096
 
 // step reads a batch of changes.
@@ -79,7 +79,7 @@ func (g *globSource) step(now time.Time) {
 	}
 }
 
-// updateState updates the state.
+// updateState updates the source's state, and reports a change to the input.
 func (g *globSource) updateState(now time.Time) {
 	is := g.current
 	status, err := g.set.Status()
@@ -120,7 +120,7 @@ func (g *globSource) keys(yield func(string)) {
 	}
 }
 
-// update takes a change of a member.
+// update processes a change of a member.
 func (g *globSource) update(m *cache.Member, now time.Time) {
 	key, spelled := g.memberKey(m.Name)
 	old := g.redirects[key]
@@ -148,7 +148,7 @@ func (g *globSource) update(m *cache.Member, now time.Time) {
 	}
 }
 
-// resource returns a member's resource as it is passed on.
+// resource returns a member's resource in the form in which the source passes it on.
 func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 	switch {
 	case m.Resource == nil:
@@ -174,7 +174,8 @@ func (g *globSource) dropRedirect(key string) {
 	}
 }
 
-// refresh requests anew what must not be served from the cache, as a new subscriber does.
+// refresh watches the set like a new subscriber, so that members that must not be served from the
+// cache are requested again.
 func (g *globSource) refresh() {
 	for _, r := range g.redirects {
 		r.refresh()
@@ -207,12 +208,12 @@ type redirectMember struct {
 // redirectMembers is the common state of a glob's redirects.
 type redirectMembers struct {
 	unknown  int                    // how many are unknown
-	expiring cache.Expiries[string] // keys of values before a redirect that have a TTL
+	expiring cache.Expiries[string] // keys whose value before the redirect has a TTL
 }
 
-// followRedirect begins to look up the target of a member. Until it is known the member
-// keeps its value before the redirect: the one in this source or, if the member is new
-// here, that of the leaf set.
+// followRedirect begins to look up the target of a member. Until the target is known, the member
+// keeps its value before the redirect: the value in this source or, if the source does not have
+// the member yet, the value in the leaf set.
 func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) {
 	g.dropRedirect(key)
 	if m.Previous != nil && g.to.candidateOf(key).resource == nil {
@@ -227,7 +228,7 @@ func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) 
 		r.unknown = true
 		g.unknown++
 	case shown.TTL() > 0:
-		// The TTL began earlier, so this is late rather than early.
+		// The TTL began earlier, so the value expires late rather than early.
 		g.expiring.Set(key, now.Add(shown.TTL()))
 	}
 	u, err := urn.ParseURL(r.url)
@@ -241,7 +242,7 @@ func (g *globSource) followRedirect(key string, m *cache.Member, now time.Time) 
 	}, target{typeURL: g.typeURL, params: g.params, side: g.side, url: u, path: []string{canonical(m.Name)}}, err)
 }
 
-// markKnown records that the state of the set does not wait for a redirect any more.
+// markKnown records that the state of the set no longer waits for a redirect.
 func (g *globSource) markKnown(r *redirectMember) {
 	if r.unknown {
 		r.unknown = false
@@ -249,11 +250,11 @@ func (g *globSource) markKnown(r *redirectMember) {
 	}
 }
 
-// expire removes values before a redirect whose TTL has ended. xDS: "TTL".
+// expire removes the values before redirects whose TTL has ended. xDS: "TTL".
 func (g *globSource) expire(now time.Time) {
 	for _, key := range g.expiring.Due(now) {
 		r := g.redirects[key]
-		r.onFound() // the set forgets the value, too
+		r.onFound() // the set also forgets the value
 		r.last = candidate{}
 		g.to.withdraw(key)
 	}
@@ -265,7 +266,7 @@ func (k *redirectMembers) due() time.Time {
 	return at
 }
 
-// earlier returns the earlier of two times, of which zero is never.
+// earlier returns the earlier of two times; zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -6,7 +6,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What the cache, watchers and reachability report to the Resolver's goroutine.
+// The events that the cache, watchers and reachability report to the Resolver's goroutine.
 
 // event is something that the goroutine has to process.
 type event interface{ process(r *Resolver) }
@@ -20,18 +20,18 @@ func (r *Resolver) Refresh(k cache.Key) { r.inbox.Put(note{key: k, refresh: true
 // Stop implements cache.Source.
 func (r *Resolver) Stop(k cache.Key) { r.inbox.Put(note{key: k, stop: true}) }
 
-// ReachabilityChanged repeats the choices between alternatives. It does not block, and
-// may be called with any lock held.
+// ReachabilityChanged makes the Resolver repeat its choices between alternatives. It does not
+// block, and may be called with any lock held.
 func (r *Resolver) ReachabilityChanged() {
 	r.reach.Store(true)
 	r.inbox.Wake()
 }
 
-// inInbox says whether a leaf topic that has changed is in the inbox.
+// inInbox says whether a changed leaf topic is in the inbox.
 type inInbox struct{ atomic.Bool }
 
-// enqueue adds a topic to the inbox, unless it is in there: it is the Changed of all
-// watchers.
+// enqueue adds a topic to the inbox, unless it is there already. All watchers call it in their
+// Changed.
 func (r *Resolver) enqueue(topic event, queued *inInbox) cache.Waker {
 	if !queued.Swap(true) {
 		r.inbox.Add(topic)
@@ -39,7 +39,7 @@ func (r *Resolver) enqueue(topic event, queued *inInbox) cache.Waker {
 	return r.inbox
 }
 
-// updateStored is the Resolver as the cache.Waker of parked work.
+// updateStored is the Resolver as a cache.Waker, for parked work.
 type updateStored Resolver
 
 // Wake implements cache.Waker.

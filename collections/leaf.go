@@ -4,7 +4,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// leaf returns the leaf of a key, and whether it is new.
+// leaf returns the leaf of a key, and whether it was created now.
 func (r *Resolver) leaf(k cache.Key) (_ *leaf, isNew bool) {
 	if l := r.leaves[k]; l != nil {
 		return l, false
@@ -39,8 +39,8 @@ func (l *leaf) state() cache.State {
 	return st
 }
 
-// refresh requests a resource anew that must not be served from the cache. Until the
-// answer comes, new subscribers wait; clients that have the old one keep it.
+// refresh requests the resource again if it must not be served from the cache. Until the
+// answer comes, new subscribers wait; clients that have the old resource keep it.
 func (l *leaf) refresh() {
 	if r := l.entry.State().Resource; r == nil || !r.DoNotCache() || r == l.withheld {
 		return
@@ -64,18 +64,18 @@ func (r *result) list() *list {
 	return l.parsed
 }
 
-// inline returns a named inline entry of the list collection, not a redirect, as a
-// resource.
+// inline returns, as a resource, a named inline entry of the list collection that is not a
+// redirect.
 func (l *leaf) inline(e *listEntry) *cache.Resource {
 	if e.resourceMade == nil {
 		name := entryName(l.key.Name, e.name)
 		r := e.resource(name)
-		e.resourceMade = r.Renamed(name, r.Version()) // inside too
+		e.resourceMade = r.Renamed(name, r.Version()) // also the name inside
 	}
 	return e.resourceMade
 }
 
-// inlineRedirect returns a named inline entry that is a redirect as a resource.
+// inlineRedirect returns, as a resource, a named inline entry that is a redirect.
 func (l *leaf) inlineRedirect(e *listEntry) *cache.Resource {
 	if e.resourceMade == nil {
 		e.resourceMade = e.redirect(entryName(l.key.Name, e.name))

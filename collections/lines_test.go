@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Authorities can make redirects that lead back to themselves, in any number.
+// Authorities can make any number of redirect loops.
 func TestLinesAboutLoopsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -37,7 +37,7 @@ func TestLinesAboutLoopsAreFew(t *testing.T) {
 	})
 }
 
-// Nor do they decide how much is logged of members that two of them have.
+// Authorities cannot cause any number of log lines about members with one name.
 func TestLinesAboutMembersOfOneNameAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &setPlayer{t: t, views: map[string]View{}, keys: map[string]cache.Key{}}

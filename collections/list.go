@@ -27,7 +27,8 @@ type list struct {
 	entries   []listEntry
 	// named are the indexes of inline entries, by their names.
 	named map[string]int
-	// err: the rest is unreadable, and entries has those before.
+	// err, if not nil, says that the rest of the list is unreadable. entries has the entries before
+	// it.
 	err *cache.Error
 }
 
@@ -36,14 +37,15 @@ type listEntry struct {
 	// inline: it is an inline entry. One that is a redirect has a locator and no value.
 	inline  bool
 	locator urn.URL
-	// name of an inline entry, empty for an anonymous one; and its version, perhaps empty.
+	// name and version are those of an inline entry. name is empty for an anonymous one; version may
+	// be empty.
 	name, version string
 	typeURL       string
 	value         []byte // shares the collection's bytes
 	raw           []byte // the whole entry
 	// resourceMade is the entry as a resource, after its first use by name.
 	resourceMade *cache.Resource
-	// err is why the entry cannot be used. It may have a name nevertheless.
+	// err, if not nil, is why the entry cannot be used. The entry may have a name nevertheless.
 	err *cache.Error
 }
 
@@ -62,14 +64,14 @@ const (
 	anyValue   = 2
 )
 
-// maxEntries bounds the entries that are read of a list collection: an entry costs more
-// here than it does to send.
+// maxEntries bounds the number of entries read from a list collection: an entry costs the relay
+// more than its sender.
 const maxEntries = 100_000
 
 // parseList parses a list collection. A bad entry is an error of that entry only.
 func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
 
-// parseListAfter is parseList after a previous version: equal entries are taken from that.
+// parseListAfter is like parseList, but reuses the equal entries of the previous version of the list.
 func parseListAfter(r *cache.Resource, before *list) *list {
 	l := &list{}
 	next := 0 // in before.entries
@@ -80,7 +82,7 @@ func parseListAfter(r *cache.Resource, before *list) *list {
 		if len(l.entries) == maxEntries {
 			return fmt.Errorf("it has more than %d entries", maxEntries)
 		}
-		const ahead = 2 // one entry may be gone
+		const ahead = 2 // finds the next equal entry even if one was removed
 		for i := next; i < min(next+ahead, len(before.entries)); i++ {
 			if e := before.entries[i]; e.err == nil && bytes.Equal(e.raw, b) {
 				next = i + 1
@@ -122,7 +124,7 @@ func (l *list) add(e listEntry, err error) {
 	l.entries = append(l.entries, e)
 }
 
-// entry returns the inline entry of that name, nil if there is none.
+// entry returns the inline entry with a name, nil if there is none.
 func (l *list) entry(name string) *listEntry {
 	if i, ok := l.named[name]; ok {
 		return &l.entries[i]
@@ -130,22 +132,22 @@ func (l *list) entry(name string) *listEntry {
 	return nil
 }
 
-// resource returns an inline entry that is no redirect as a resource of that name.
+// resource returns an inline entry that is not a redirect as a resource with a name.
 func (e *listEntry) resource(name string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
 }
 
-// redirect returns an inline entry that is a redirect as a resource of that name.
+// redirect returns an inline entry that is a redirect as a resource with a name.
 func (e *listEntry) redirect(name string) *cache.Resource {
 	locator, err := e.locator.Proto()
 	if err != nil {
-		locator = &corev3.ResourceLocator{} // it was read from one
+		locator = &corev3.ResourceLocator{} // unreachable: e.locator was parsed from one
 	}
 	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: xdstype.Locator, Value: marshal(locator), Redirect: e.locator.String()})
 }
 
-// sharing returns the entry with the bytes of another collection, so that those of the
-// previous one can be freed.
+// sharing returns the entry with raw, the equal bytes of a newer version of the collection, so that
+// the bytes of the previous version can be freed.
 func (e listEntry) sharing(raw []byte) listEntry {
 	if at := bytes.Index(raw, e.value); at >= 0 && e.value != nil {
 		e.value = raw[at : at+len(e.value)]
@@ -184,7 +186,7 @@ func parseListEntry(b []byte) (e listEntry, err error) {
 	return e, err
 }
 
-// parseInline parses an InlineEntry. It goes on after an error, to find the name.
+// parseInline parses an InlineEntry. It sets the name, if it finds one, even if it returns an error.
 func (e *listEntry) parseInline(b []byte) error {
 	var resource []byte
 	err := eachBytes(b, func(num protowire.Number, b []byte) (err error) {
@@ -264,7 +266,8 @@ func utf8String(b []byte) (string, error) {
 	return string(b), nil
 }
 
-// marshal encodes a message that was decoded, or has only valid text: it cannot fail.
+// marshal encodes a message. It cannot fail, because the message was decoded, or has only valid
+// strings.
 func marshal(m proto.Message) []byte {
 	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	return b

@@ -23,7 +23,7 @@ const (
 	collectionType = clusterType + "Collection"
 )
 
-// collection is a list collection of those entries, each an encoded CollectionEntry.
+// collection returns a list collection of the entries, each an encoded CollectionEntry.
 func collection(name string, entries ...[]byte) *cache.Resource {
 	var value []byte
 	for _, e := range entries {
@@ -187,7 +187,7 @@ rest: InvalidArgument: list collection xdstp://a/envoy.config.cluster.v3.Cluster
 	}
 }
 
-// What the list says is what the messages say.
+// The parsed list has the content of the protobuf messages.
 func TestListCollectionIsWhatItsMessageSays(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-zA-Z0-9_./~:-]{1,4}`), 0, 6, rapid.ID[string]).Draw(rt, "names")
@@ -223,8 +223,8 @@ func TestListCollectionIsWhatItsMessageSays(t *testing.T) {
 	})
 }
 
-// A collection that comes after another is what it would be by itself, and what is
-// the same in both is taken apart, and made a resource, once.
+// A collection that is parsed after another one is the same as if it were parsed alone, and entries that
+// both have are parsed, and made into resources, once.
 func TestListCollectionAfterAnother(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(label string) (entries [][]byte) {
@@ -270,7 +270,7 @@ func TestListCollectionAfterAnother(t *testing.T) {
 	for _, after := range [][][]byte{{x, y, z}, {z}, {y, z}, {inlineEntry(t, "x", "2", cluster(t, "x")), y, z}, {x, y, inlineEntry(t, "new", "1", cluster(t, "new")), z}} {
 		l := parseListAfter(collection("c", after...), before)
 		if got := l.entry("z").resourceMade; got != made && len(after) > 1 {
-			t.Errorf("of %d entries the last one, which is the same, is made anew", len(after))
+			t.Errorf("of %d entries the last one, which is the same, is made again", len(after))
 		}
 	}
 }

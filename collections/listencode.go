@@ -11,8 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Encoding of list entries. Where a set is itself requested as a list collection, its
-// members are encoded entries and not looked up.
+// Encoding of list entries. If a set is itself requested as a list collection, its members
+// are encoded entries, and are not looked up.
 
 // entryType is the type of the entries of list collections.
 const entryType = xdstype.Prefix + "xds.core.v3.CollectionEntry"
@@ -31,7 +31,7 @@ func locatorOf(u urn.URL) *cache.Resource {
 	return newEntry(u.String(), &corev3.CollectionEntry{ResourceSpecifier: &corev3.CollectionEntry_Locator{Locator: locator}})
 }
 
-// encode returns an inline entry as the member of that name.
+// encode returns an inline entry, encoded, as the member with a name.
 func (e *listEntry) encode(name string) *cache.Resource {
 	inline := &corev3.CollectionEntry_InlineEntry{Name: e.name, Version: e.version, Resource: &anypb.Any{TypeUrl: e.typeURL, Value: e.value}}
 	if (e.locator != urn.URL{}) { // it is a redirect

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TP1: "List collections". The source of a list collection: members are looked up, and
+// TP1: "List collections". The source of a list collection: its members are looked up, and
 // collections in it are expanded.
 
 // listSource gives the members of a list collection.
@@ -31,9 +31,10 @@ type listSource struct {
 	byID      map[string]*input   // inputs of current, by entry id
 	lastGood  map[string]string   // ids by entry name, see keepLastGood
 	leaving   map[*input]struct{} // of previous lists
-	lastFrom  cache.Answer        // which answer the newest list is of
+	lastFrom  cache.Answer        // the answer to which the newest list belongs
 	lastState sourceState
-	// expansion is the one in progress; queued: next is to be expanded after it.
+	// expansion is the one in progress, nil if there is none. queued: next has to be expanded
+	// after it.
 	expansion *expansion
 	queued    bool
 }
@@ -51,8 +52,8 @@ func newListSource(s *setContext, to *input, u urn.URL, path []string) *listSour
 	return l
 }
 
-// changed takes a new result of the collection's lookup. A failure leaves the members as
-// they are.
+// changed processes a new result of the collection's lookup. A failure does not change the
+// members.
 func (l *listSource) changed() {
 	is := &l.lookup.result
 	switch is.Status {
@@ -105,7 +106,7 @@ func (l *listSource) stateChanged() {
 	case from.Status == cache.Failed && !is.known():
 		is = sourceState{status: cache.Failed, err: from.Err}
 	}
-	// Without an answer an alternative stays in use.
+	// While there is no answer, an alternative stays in use.
 	is.unreachable, is.withinGrace = from.unreachable, from.withinGrace || from.Status == cache.Requested
 	if l.union.unknown == 0 {
 		l.removeLeaving()
@@ -134,13 +135,13 @@ func (l *listSource) close() {
 	l.union.close()
 }
 
-// badEntry reports an entry that cannot be used. The other entries stay.
+// badEntry reports an entry that cannot be used.
 func (l *listSource) badEntry(err *cache.Error) { l.reportBadEntry(l.url.String(), err) }
 
 // member is an entry of the list as a source of members.
 type member struct {
 	id       string // equal for entries with the same source
-	label    string
+	label    string // its name in logs
 	open     func(*input) source
 	resource *cache.Resource // of an entry with known content
 	err      *cache.Error
@@ -170,7 +171,7 @@ func (l *listSource) locatorEntry(u urn.URL) member {
 		path := append(slices.Clone(l.path), l.url.Key().Name)
 		if origin := l.lookup.result.origin; origin != l.url.Key().Name {
 			path = append(path, origin)
-			x.id += " via " + origin // on another path other names are loops
+			x.id += " via " + origin // on another path, other names are loops
 		}
 		x.open = func(p *input) source { return l.newCollectionSource(p, u, path) }
 	case l.asEntries:
@@ -181,8 +182,9 @@ func (l *listSource) locatorEntry(u urn.URL) member {
 	return x
 }
 
-// inlineEntry returns an inline entry as a member. Its name is the name inside the resource,
-// by which clients know it; else the entry's name in the collection; else its index there.
+// inlineEntry returns an inline entry as a member. The member's name is the name inside the
+// resource, by which clients know it. Without one, it is made of the collection's name and the
+// entry's name, or the entry's index.
 func (l *listSource) inlineEntry(of *list, i int) member {
 	e, collection := &of.entries[i], l.url.Key().Name
 	name := fmt.Sprintf("%s#%d", collection, i)
@@ -226,30 +228,30 @@ func (l *listSource) inlineEntry(of *list, i int) member {
 	return x
 }
 
-// fix gives the member a known content.
+// fix gives the member a known key and content.
 func (x *member) fix(key string, r *cache.Resource) {
 	x.resource = r
 	x.open = func(p *input) source { return newFixedSource(p, key, r) }
 }
 
-// expansion is a transition from one version of a list to the next, in progress. Entries in
-// both keep their sources. A list may be long, so a transition may take several rounds.
+// expansion is a transition, in progress, from one version of a list to the next. Entries in
+// both versions keep their sources. A list may be long, so a transition may take several rounds.
 type expansion struct {
-	nextEntry   int               // index of the next entry
-	unmatched   map[string]*input // inputs of the previous list, so far not found in the new one
-	lastGood    map[string]string
+	nextEntry   int                      // index of the next entry
+	unmatched   map[string]*input        // inputs of the previous list, so far not found in the new one
+	lastGood    map[string]string        // listSource.lastGood of the previous list
 	previous    *list                    // the previous list
 	ranks       []ranked                 // final ranks of inputs
-	copies      map[string]int           // number of equal inline entries, if several
+	copies      map[string]int           // number of further equal inline entries, by id
 	namedInside map[string]*memberLookup // see lookupsNamedInside, nil until needed
 }
 
 type ranked struct {
-	part *input
-	rank int
+	input *input
+	rank  int
 }
 
-// step implements step: it continues an expansion.
+// step implements step: it begins or continues an expansion.
 func (l *listSource) step(time.Time) {
 	if l.expansion == nil {
 		l.queued = false
@@ -282,9 +284,8 @@ func (l *listSource) beginExpansion() {
 	l.continueExpansion()
 }
 
-// continueExpansion adds entries as far as the budget allows. New entries rank after those
-// of the previous list until the expansion is complete, so nothing replaces anything for a
-// moment only.
+// continueExpansion adds entries as far as the budget allows. Until the expansion is complete, new
+// entries rank after those of the previous list, so no entry replaces another only for a moment.
 func (l *listSource) continueExpansion() {
 	x := l.expansion
 	for ; x.nextEntry < len(l.current.entries); x.nextEntry++ {
@@ -375,15 +376,15 @@ func (l *listSource) place(x *expansion, id string, p *input, rank int) {
 // when the new ones are known.
 func (l *listSource) completeExpansion(x *expansion) {
 	for _, r := range x.ranks {
-		r.part.rank = r.rank
+		r.input.rank = r.rank
 	}
-	if l.current.err != nil { // the entries after that are unknown
+	if l.current.err != nil { // the rest of the list is unreadable: keep the previous entries
 		maps.Copy(l.byID, x.unmatched)
 		clear(x.unmatched)
 	}
 	for _, p := range x.unmatched {
 		l.spend()
-		l.took(l.lastFrom)
+		l.noteAnswer(l.lastFrom)
 		if !p.known {
 			l.remove(p)
 			continue
@@ -397,10 +398,10 @@ func (l *listSource) completeExpansion(x *expansion) {
 	l.union.decideAgain(false)
 }
 
-// removeLeaving removes the entries that are not in the list any more.
+// removeLeaving removes the entries that are no longer in the list.
 func (l *listSource) removeLeaving() {
 	for p := range l.leaving {
-		l.took(l.lastFrom)
+		l.noteAnswer(l.lastFrom)
 		l.spend()
 		l.remove(p)
 	}
@@ -412,11 +413,11 @@ func (l *listSource) remove(p *input) {
 	l.union.remove(p)
 }
 
-// lookupsNamedInside returns the known lookups among these inputs that take their name from the
-// resource inside, by the name of the entry.
-func lookupsNamedInside(parts []*input) map[string]*memberLookup {
+// lookupsNamedInside returns, by the name of the entry, those of the inputs' lookups that are known
+// and take the member's name from the resource.
+func lookupsNamedInside(inputs []*input) map[string]*memberLookup {
 	all := map[string]*memberLookup{}
-	for _, p := range parts {
+	for _, p := range inputs {
 		if m, ok := p.source.(*locatorSource); ok && m.namedInside && m.known {
 			all[m.entry()] = &m.memberLookup
 		}
@@ -424,7 +425,7 @@ func lookupsNamedInside(parts []*input) map[string]*memberLookup {
 	return all
 }
 
-// idBefore returns the id that the inline entry of that name had in the previous list, empty
+// idBefore returns the id that the inline entry with a name had in the previous list, empty
 // if there was none.
 func (l *listSource) idBefore(x *expansion, name string) (id string) {
 	id, ok := x.lastGood[name]

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// newLookup begins a lookup, which is evaluated when its turn comes. set is the set to
+// newLookup begins a lookup, which is evaluated when its turn comes. of is the set to
 // which it belongs, nil for an entry.
 func (r *Resolver) newLookup(start target, of *setContext, changed func()) *lookup {
 	f := &lookup{resolver: r, start: start, set: of, changed: changed}
@@ -30,7 +30,7 @@ func (f *lookup) close() {
 	}
 }
 
-// refresh requests resources anew that must not be served from the cache.
+// refresh requests again the resources that must not be served from the cache.
 func (f *lookup) refresh() {
 	for _, l := range f.leaves {
 		l.refresh()
@@ -62,7 +62,7 @@ func (f *lookup) evaluate(now time.Time) {
 	}
 }
 
-// setTimer schedules an evaluation for that time, or with the zero time none.
+// setTimer schedules an evaluation for a time. The zero time cancels it.
 func (f *lookup) setTimer(at time.Time) {
 	if at.IsZero() {
 		f.resolver.timers.End(f)
@@ -71,8 +71,8 @@ func (f *lookup) setTimer(at time.Time) {
 	}
 }
 
-// lookUpURL evaluates a URL. The result must be of a type. path are the names on the
-// way to it.
+// lookUpURL evaluates a URL. The result must have the given type. path are the names on the
+// way to the URL.
 func (e *evaluation) lookUpURL(u urn.URL, typeURL string, path []string) result {
 	alt, ok := u.Alt()
 	if !ok {
@@ -99,7 +99,7 @@ func (e *evaluation) lookUpName(name urn.Key, typeURL string, path []string) res
 	}
 	key, err := e.resolver.names.Key(typeURL, name.Name)
 	if err != nil {
-		// The configuration gives the name no source, so its alternative is used.
+		// The configuration has no source for the name, so its alternative is used.
 		state := stateOfError(err)
 		state.Err = e.withPath(state.Err, path, name.Name)
 		return result{State: state, origin: name.Name, unreachable: true}
@@ -135,8 +135,8 @@ func (e *evaluation) lookUpLeaf(key cache.Key, path []string) result {
 	return e.followRedirect(key.Name, &is, to, key.TypeURL, path)
 }
 
-// use returns the leaf of a key. The lookup watches it until an evaluation does not use
-// it.
+// use returns the leaf of a key. The lookup watches the leaf until an evaluation no longer
+// uses it.
 func (e *evaluation) use(key cache.Key) *leaf {
 	l, isNew := e.resolver.leaf(key)
 	if slices.Contains(e.used, l) {
@@ -160,7 +160,7 @@ func (e *evaluation) followRedirect(from string, is *result, to urn.URL, typeURL
 		return e.tooDeep(path)
 	}
 	found := e.lookUpURL(to, typeURL, path)
-	found.aliasOf = is.aliasOf // the target is no name of the client's
+	found.aliasOf = is.aliasOf // the client does not know the target's name
 	found.unreachable, found.withinGrace = found.unreachable || is.unreachable, found.withinGrace || is.withinGrace
 	if found.Status == cache.Present && found.Err == nil {
 		found.Err = is.Err // the origin failed to send a newer redirect
@@ -224,7 +224,7 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, path []string) resul
 	} else {
 		second = e.lookUpURL(alt, typeURL, path)
 	}
-	// If both are out of date clients keep what they have.
+	// If both are out of date, clients keep the one that they have.
 	stale := second.unreachable && first.Status == cache.Present && !c.usesAlt
 	switch c.usesAlt = second.Status == cache.Present && !stale; {
 	case c.usesAlt:

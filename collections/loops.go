@@ -10,9 +10,9 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Loops of redirects. A lookup that meets one fails, and its clients get an error. The
-// operator gets one log line per loop, however many names lead into it. Authorities can
-// make up any number of loops, so these lines are rate limited.
+// Loops of redirects. A lookup that runs into a loop fails, and its clients get an error. The
+// relay logs one line per loop, however many names lead into it. Authorities can make up any
+// number of loops, so these lines are rate limited.
 
 // loopError returns the result of a path that leads back to its first name.
 func (e *evaluation) loopError(names []string) result {
@@ -21,8 +21,8 @@ func (e *evaluation) loopError(names []string) result {
 	return failure(codes.FailedPrecondition, "redirects in a loop: %s", joinPath(append(names, names[0])))
 }
 
-// canonicalLoop describes a loop in the same words whichever name an evaluation met
-// first.
+// canonicalLoop describes a loop. The text does not depend on the name at which an evaluation
+// entered the loop.
 func canonicalLoop(names []string) string {
 	first := slices.Index(names, slices.Min(names))
 	return joinPath(append(append(names[first:len(names):len(names)], names[:first]...), names[first]))
@@ -30,7 +30,8 @@ func canonicalLoop(names []string) string {
 
 func joinPath(names []string) string { return strings.Join(names, " -> ") }
 
-// recordLoops replaces the loops that a lookup had met by those that it meets now.
+// recordLoops replaces the loops of a lookup's previous evaluation with those of the newest one, and
+// logs loops that no other lookup had found.
 func (r *Resolver) recordLoops(before, now []string) {
 	for _, l := range now {
 		if r.loops[l]++; r.loops[l] == 1 {
@@ -47,13 +48,13 @@ func (r *Resolver) recordLoops(before, now []string) {
 	}
 }
 
-// Loops across relays. No relay sees all of a loop of redirects between authorities of
-// several relays: each relay waits for the next. But each passes its errors on, and an
-// error carries the path of redirects on which it was met. So the relays find the loop
-// when the path returns to a name. All of them must arrive at the same message, or they
-// would send each other new errors forever.
+// Loops across relays. No relay sees the whole loop if redirects lead through authorities of
+// several relays: each relay waits for the next. But each relay passes errors on, and adds the
+// path of redirects that led to the error. So the relays find the loop when the path returns to
+// a name. All of them must arrive at the same message, or they would send each other new errors
+// forever.
 
-// withPath returns the error of a name with the path on which it was met.
+// withPath returns the error of a name with the path on which the lookup found it.
 func (e *evaluation) withPath(err *cache.Error, path []string, name string) *cache.Error {
 	way := slices.DeleteFunc(append(slices.Clone(path), name), func(n string) bool { return strings.HasPrefix(n, altMark) })
 	if len(way) < 2 || strings.HasPrefix(err.Message, acrossRelaysPrefix) {
@@ -86,8 +87,8 @@ func cutPath(message string) (way []string, why string, ok bool) {
 	return strings.Split(names, " -> "), why, ok
 }
 
-// loopAcrossRelays returns the error of names of which each redirects to the next, and
-// the last to the first. The message is the same at each relay.
+// loopAcrossRelays returns the error for names that each redirect to the next, and the last to
+// the first. The message is the same at each relay.
 func (e *evaluation) loopAcrossRelays(names []string) *cache.Error {
 	loop := canonicalLoop(names)
 	e.loops = append(e.loops, loop)

@@ -21,19 +21,19 @@ type memberLookup struct {
 	spelled    string // its name as clients see it
 	home       string // see named
 	last       candidate
-	from       result // the result of which last was made
-	known      bool
+	from       result // the result from which last was made
+	known      bool   // the lookup has had a result
 	onChange   func() // called when known, incomplete or stale has changed
-	incomplete bool   // it is unavailable, and its name unknown
-	stale      bool   // what it has is
-	onFound    func() // called once when it is found or does not exist; may be nil
-	// namedInside: it takes its name from the resource, if that has one inside. ownName is
-	// its name otherwise, while it has the name of a member that it replaces.
+	incomplete bool   // the member is unavailable, and its name unknown
+	stale      bool   // its resource is stale
+	onFound    func() // called once when the member is found or does not exist; may be nil
+	// namedInside: the member takes its name from the resource, if that has a name inside.
+	// ownName is its other name, while it has the name of a member that it replaces.
 	namedInside bool
 	ownName     string
 }
 
-// start begins the lookup. bad, if not nil, is why there is nothing to look up.
+// start begins the lookup. If bad is not nil, the member fails with it, and there is no lookup.
 func (m *memberLookup) start(s *setContext, to *input, name string, knows func(), at target, bad error) {
 	m.setContext, m.to, m.onChange = s, to, knows
 	m.key, m.spelled = s.memberKey(name)
@@ -50,7 +50,7 @@ func (m *memberLookup) start(s *setContext, to *input, name string, knows func()
 	}
 }
 
-// update takes the result of the lookup. On a failure the last good resource stays.
+// update processes a result of the lookup. After a failure, the last good resource stays.
 func (m *memberLookup) update(is *result) {
 	if is.Status == cache.Requested {
 		return
@@ -67,7 +67,7 @@ func (m *memberLookup) update(is *result) {
 	}
 	switch is.Status {
 	case cache.Absent:
-		m.took(is.Answer)
+		m.noteAnswer(is.Answer)
 	case cache.Present:
 		m.rename(cmp.Or(inner, m.ownName))
 		m.ownName = ""
@@ -82,10 +82,10 @@ func (m *memberLookup) update(is *result) {
 	}
 	m.last = next
 	m.to.set(m.key, next, beat)
-	lacks := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
+	incomplete := m.namedInside && next.resource == nil && next.err != nil && next.err.Inconclusive()
 	stale := is.Status == cache.Present && is.Stale
-	if changed := lacks != m.incomplete || stale != m.stale; !m.known || changed {
-		m.known, m.incomplete, m.stale = true, lacks, stale
+	if changed := incomplete != m.incomplete || stale != m.stale; !m.known || changed {
+		m.known, m.incomplete, m.stale = true, incomplete, stale
 		m.onChange()
 	}
 	if m.onFound != nil && is.Status != cache.Failed {
@@ -95,7 +95,7 @@ func (m *memberLookup) update(is *result) {
 }
 
 // innerName returns the name inside the resource of an inline entry, empty if there is none.
-// The error says that the authority may not send a resource of that name.
+// An error means that the authority may not send a resource with that name.
 func (m *memberLookup) innerName(is *result) (string, error) {
 	_, name, ok := strings.Cut(is.origin, entryName("", ""))
 	if !ok || is.leaf == nil {
@@ -110,7 +110,7 @@ func (m *memberLookup) innerName(is *result) (string, error) {
 	return inner, m.checkAuthority(of.authority, inner)
 }
 
-// rename gives the member another name, unless that is empty.
+// rename gives the member another name, unless the name is empty.
 func (m *memberLookup) rename(name string) {
 	if name == "" {
 		return
@@ -123,7 +123,7 @@ func (m *memberLookup) rename(name string) {
 	m.key, m.spelled, m.home = key, spelled, ""
 }
 
-// takePlaceOf gives the member the name of the one that it replaces, until it is found.
+// takePlaceOf gives the member the name of the member that it replaces, until its resource is found.
 func (m *memberLookup) takePlaceOf(key, spelled, home string) {
 	if key != m.key {
 		m.ownName = m.spelled
@@ -156,7 +156,7 @@ func (m *memberLookup) close() {
 // redirect.
 type locatorSource struct{ memberLookup }
 
-// newLocatorSource returns the source of the member at u with that name; namedInside as in
+// newLocatorSource returns the source of the member at u with a name. byInner is namedInside of
 // memberLookup.
 func newLocatorSource(s *setContext, to *input, u urn.URL, name string, byInner bool) *locatorSource {
 	m := &locatorSource{}
@@ -180,7 +180,7 @@ func stateOf(known bool) sourceState {
 	return sourceState{}
 }
 
-// fixedSource is a member with known content, nil if it has none.
+// fixedSource is a member with known content, which is nil if it has no resource.
 type fixedSource struct {
 	to       *input
 	key      string

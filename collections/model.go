@@ -13,10 +13,10 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// The objects of a Resolver, and how they point to each other. doc.go explains them; the
-// other files have what they do.
+// The objects of a Resolver, and how they refer to each other. doc.go explains them; the
+// other files have their methods.
 
-// Topics is where the Resolver watches leaf topics and writes derived ones: a
+// Topics is the cache in which the Resolver watches leaf topics and writes derived ones: a
 // *cache.Cache.
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
@@ -28,7 +28,7 @@ type Topics interface {
 // Names maps names to topics and policies. It must be safe for concurrent use.
 type Names interface {
 	// Key returns the key of the leaf topic of a canonical name or glob that a client
-	// requests as typeURL. Clients are sent the error.
+	// requests as typeURL. The relay sends the error to clients.
 	Key(typeURL, name string) (cache.Key, error)
 	// Policy returns when alternatives replace an authority's resources.
 	Policy(authority string) Policy
@@ -36,24 +36,23 @@ type Names interface {
 	Unreachable(cache.Scope) (since time.Time, down bool)
 }
 
-// Policy is when an alternative replaces an authority's resource. Otherwise the resource,
-// the primary, is used.
+// Policy says when an alternative replaces an authority's resource, the primary.
 type Policy struct {
-	// Unreachable: use alternatives once the authority was unreachable for Grace, also if
-	// the primary is cached. Otherwise use them only if it is not.
+	// Unreachable: use alternatives once the authority has been unreachable for Grace, even if
+	// the primary is cached. If false, use them only if the primary is not cached.
 	Unreachable bool
 	Grace       time.Duration
 	// Hysteresis is the time for which the primary must be available again before it is
 	// used again.
 	Hysteresis time.Duration
-	// NotFound: use alternatives also if the primary does not exist.
+	// NotFound: also use alternatives if the primary does not exist.
 	NotFound bool
 }
 
 // View is a configured view.
 type View struct {
-	// Collections are URLs of globs and list collections. Of two members with one name
-	// that of the first wins.
+	// Collections are URLs of globs and list collections. Of two members with one name, the
+	// member of the first collection wins.
 	Collections []urn.URL
 	// Rename gives members names under the requested glob.
 	Rename bool
@@ -72,28 +71,28 @@ type Resolver struct {
 	stats     struct{ loops atomic.Uint64 }
 
 	// inbox has the calls and the changed leaf topics that the goroutine has not processed
-	// yet. Two flags are part of it: who sets one wakes the goroutine.
+	// yet. The two flags belong to it: code that sets one also wakes the goroutine.
 	inbox *inbox.Inbox[event]
 	reach atomic.Bool // reachability has changed
-	freed atomic.Bool // an update is stored for which parked work waits
+	freed atomic.Bool // an update for which parked work waited has been stored
 
 	// The fields below belong to the goroutine.
 	derived      map[cache.Key]derived
 	leaves       map[cache.Key]*leaf
 	dirtyLookups map[*lookup]struct{} // that need an evaluation
 	changed      map[derived]struct{} // that have something to write
-	// choosing are the lookups that depend on reachability, mostly by an alternative;
-	// timers those that need an evaluation at some time.
+	// choosing are the lookups that depend on reachability, mostly because of an alternative.
+	// timers has the lookups that need an evaluation at some time.
 	choosing  map[*lookup]struct{}
 	timers    cache.Expiries[*lookup]
-	loops     map[string]int // how many lookups have met each, see recordLoops
+	loops     map[string]int // the number of lookups that run into each loop, see recordLoops
 	loopLines loglines.Lines
 	sets      *sets
 	budget    workBudget
 	holds     cache.ReadLocks
 	parked    parked
-	// queues are those with work, in the order of their turns; entryQueues those of
-	// entries, by authority.
+	// queues are the queues with work, in the order of their turns. entryQueues are the queues
+	// of entries, by authority.
 	queues      []*workQueue
 	entryQueues map[string]*workQueue
 	// rooms shrink the maps that clients fill.
@@ -120,15 +119,15 @@ type leaf struct {
 type lookup struct {
 	resolver *Resolver
 	start    target
-	changed  func() // called when the result has changed, by the goroutine, with updates held
+	changed  func() // called by the goroutine when the result has changed, with updates held off
 
 	result  result
 	leaves  []*leaf            // used by the last evaluation, each once
 	choices map[string]*choice // between alternatives, by URL
 	set     *setContext        // the set to which it belongs, nil for an entry
 	inQueue bool               // it is in its queue, perhaps no longer needed
-	loops   []string           // met by the last evaluation, see recordLoops
-	// needsReachability: it depends on reachability also without a choice.
+	loops   []string           // found by the last evaluation, see recordLoops
+	// needsReachability: the lookup depends on reachability even without a choice.
 	needsReachability bool
 }
 
@@ -143,12 +142,12 @@ type target struct {
 	// passRedirects: a redirect in place of the requested resource is the result.
 	// Redirects of a list collection that has the resource are followed.
 	passRedirects bool
-	// path are the names on the way to here. Meeting one of them again is a loop.
+	// path are the names that led here. If one of them comes again, there is a loop.
 	path []string
 }
 
-// side says of which authority the topics are read that have what is rolled out, for the clients that
-// get it first: see cache.Scope.New.
+// side says whether a lookup reads the new state of a rollout instead of the accepted one, and of which
+// authority: see cache.Scope.New.
 type side struct {
 	isNew     bool
 	authority string
@@ -161,19 +160,19 @@ func (s side) has(scope cache.Scope) bool { return s.isNew && scope.Authority ==
 
 // result is the outcome of a lookup at one moment.
 type result struct {
-	// State is the state of the resource at its origin. Requested: unknown, or unknown
-	// again; then clients keep the previous result. Err is the failure, if there is one.
+	// State is the state of the resource at its origin. Requested means unknown, or unknown
+	// again: clients then keep the previous result. Err is the failure, if there is one.
 	cache.State
 	// origin is the name of the topic that has the resource, with the entry's name if
 	// the resource is inline in a collection.
 	origin string
 	// leaf is the topic itself, nil if there is none.
 	leaf *leaf
-	// aliasOf is the own name of the resource that has it, or the collection or redirect in which
-	// it was found, if the name that the client asks for is an alias of that.
+	// aliasOf is set if the name that the client requested is an alias: it is the own name of the
+	// resource, list collection or redirect that has the alias.
 	aliasOf string
 	// unreachable: the resource is unavailable or out of date because an authority is
-	// unreachable. withinGrace: the authority is unreachable for less than its grace.
+	// unreachable. withinGrace: the authority has been unreachable for less than its grace.
 	unreachable, withinGrace bool
 }
 
@@ -191,10 +190,10 @@ type evaluation struct {
 	*lookup
 	now  time.Time
 	used []*leaf
-	// chosen are the URLs with an alternative that it has met.
+	// chosen are the URLs with an alternative that the evaluation has used.
 	chosen map[string]bool
 	loops  []string
-	// nextAt is when time alone may change the result, zero for never.
+	// nextAt is when the passing of time may change the result, zero for never.
 	nextAt time.Time
 }
 
@@ -203,21 +202,21 @@ type sets struct {
 	views map[string]View
 	// maxEntries is maxEntriesOfSet, except in tests.
 	maxEntries int
-	// steps are those in a queue, with whether they still have to run.
+	// steps are the steps in a queue. The value is false if the step was cancelled.
 	steps map[step]bool
 	// active are all steps that may become due or depend on reachability; timers are
 	// their times.
 	active    map[step]struct{}
 	timers    cache.Expiries[step]
-	clashKeys map[clashKey]struct{} // of this round
+	clashKeys map[clashKey]struct{} // possible clashes of this round
 
-	logs setLogs // of all sets that are no views
+	logs setLogs // of all sets that are not views
 
 	clashes, failures atomic.Uint64
 }
 
-// setLogs rate limit the log lines of a view, or of all sets that are no views. Authors of
-// list collections can make up any number of bad entries, and clients any number of globs
+// setLogs limits the rate of the log lines about one view, or about all sets that are not views.
+// Authors of list collections can make up any number of bad entries, and clients any number of globs
 // with alternatives.
 type setLogs struct{ entries, collections, clashes loglines.Lines }
 
@@ -227,7 +226,7 @@ type clashKey struct {
 	key   string
 }
 
-// clash is the inputs of two members.
+// clash has the inputs of the two members.
 type clash struct{ winner, loser *input }
 
 // setContext is the common data of all sources of a derived set.
@@ -243,16 +242,16 @@ type setContext struct {
 	passRedirects bool
 	// asEntries: members are entries of a list collection, and not looked up.
 	asEntries bool
-	// collections is the number of expanded collections, unanswered the number of pending
-	// queries: the answer to one may have any name.
+	// collections is the number of expanded collections. unanswered is the number of pending
+	// queries, whose answers may have members of any name.
 	collections, unanswered int
 	// entries is the number of list entries in use; outstanding the number of scheduled
 	// steps and lookups.
 	entries, outstanding int
-	// hasWithheld: the set has withheld changes, to write when it is not busy.
+	// hasWithheld: the set has withheld changes, which are written when it is not busy.
 	hasWithheld bool
-	// answer says which answer of a control plane the removals are of that are still to be
-	// written: see took. of is how many members the list had of which they are, 0 for none.
+	// answer is the answer of a control plane to which the removals belong that are not written
+	// yet: see noteAnswer. of is the number of members that their list had, 0 for none.
 	answer  cache.Answer
 	of      int
 	derived derived
@@ -272,23 +271,24 @@ type step interface {
 
 // source gives members to a union: a glob, a list collection, a URL with an alternative, or a
 // single member. It may have 100,000 members, so it is never evaluated as a whole: it passes
-// each member, and later each change, to its [input]. The constructor gets the input; on it
+// each member, and later each change, to the [input] that its constructor gets. On the input,
 // the source sets its candidates, and reports changes of its state.
 type source interface {
 	// state returns the state of the source as a whole.
 	state() sourceState
-	// keys yields the keys of all its candidates. It may yield others, and a key more than
-	// once.
+	// keys calls yield for the keys of all its candidates. It may do so more than once for a
+	// key, and for other keys.
 	keys(yield func(key string))
-	// refresh requests anew what must not be served to new subscribers from the cache.
+	// refresh requests again the resources that must not be served to new subscribers from the
+	// cache.
 	refresh()
 	close()
 }
 
 // sourceState is the state of a source as a whole.
 type sourceState struct {
-	// status is Requested until every member is known or has failed. Once it is Present
-	// or Absent it stays so: later failures leave the members as they are.
+	// status is Requested until every member is known or has failed. Once it is Present or
+	// Absent, later failures change neither the status nor the members.
 	status cache.Status
 	err    *cache.Error // when Failed
 	// partial: some members were unavailable when it became Present or Absent, and still
@@ -302,7 +302,7 @@ type sourceState struct {
 
 func (o sourceState) known() bool { return o.status == cache.Present || o.status == cache.Absent }
 
-// candidate is what a source has for a key. The zero candidate is none.
+// candidate is the resource or error that a source has for a key. The zero candidate is none.
 type candidate struct {
 	// resource is the last good one, nil if there was none.
 	resource *cache.Resource
@@ -318,13 +318,13 @@ var pendingCandidate = candidate{err: &cache.Error{Code: codes.Unavailable, Mess
 // sink is notified by a union: a source that owns one, or a derived topic.
 type sink interface {
 	// winnerChanged reports that a key has another winner. renewed: the winner is new, was
-	// renewed (xDS: "TTL"), or was requested anew.
+	// renewed (xDS: "TTL"), or was requested again.
 	winnerChanged(key string, was, is candidate, renewed bool)
 	// stateChanged reports that the state may have changed.
 	stateChanged()
 }
 
-// union merges the members of several sources. Of two members with one name that of the
+// union merges the members of several sources. Of two members with one name, the member of the
 // first source wins; when it goes, the other replaces it without a gap. The cost of a
 // change does not depend on the number of members.
 type union struct {
@@ -334,10 +334,10 @@ type union struct {
 	members map[string]*candidates
 	// contested are the keys for which several inputs have a candidate.
 	contested  map[string]struct{}
-	clashes    map[string]clash // that were logged, by key
-	unknown    int              // inputs with an unknown state
-	incomplete int              // inputs of which a part is unavailable
-	stale      int              // inputs of which something is stale
+	clashes    map[string]clash // logged clashes, by key
+	unknown    int              // number of inputs with an unknown state
+	incomplete int              // number of inputs of which a part is unavailable
+	stale      int              // number of inputs of which a part is stale
 	// onFilled, if not nil, is called when an input gets its first member, or loses its
 	// last.
 	onFilled func()
@@ -347,13 +347,13 @@ type union struct {
 type input struct {
 	union      *union
 	label      string // its name in logs
-	rank       int    // the lower wins; notCounted if its members are not used
+	rank       int    // the lowest wins; notCounted if its members are not used
 	source     source
 	known      bool         // its state is not Requested
 	failure    *cache.Error // of its state, if that is Failed
 	incomplete bool         // a part of it is unavailable, perhaps temporarily
-	stale      bool         // something of it is stale
-	available  int          // candidates with a resource
+	stale      bool         // a part of it is stale
+	available  int          // number of candidates with a resource
 	index      int          // in union.inputs
 }
 
@@ -370,8 +370,8 @@ type derived interface {
 	// appendTo appends the changes since its last call to the update of the topic's
 	// scope and type.
 	appendTo(*cache.Update)
-	// refresh requests anew what must not be served to new subscribers from the cache
-	// (Resource.DoNotCache).
+	// refresh requests again the resources that must not be served to new subscribers from the
+	// cache (Resource.DoNotCache).
 	refresh()
 	close()
 }
@@ -387,14 +387,14 @@ type workQueue struct {
 	steps     []step
 	lookups   []*lookup
 	active    bool   // it is in Resolver.queues
-	authority string // whose entries it has, empty for a set
+	authority string // of its entries, empty for a set
 }
 
-// workBudget is what may still be processed: in this round, and of the queue whose turn
-// it is.
+// workBudget is the number of items that may still be processed: in this round, and of the
+// queue whose turn it is.
 type workBudget struct {
 	round, queue int
-	sinceRelease int // processed since updates were last allowed
+	sinceRelease int // items processed since updates were last allowed
 }
 
 // candidates are the candidates of a union's inputs for one key.
@@ -430,5 +430,5 @@ type note struct {
 }
 
 // pendingQuery is a collection without an answer so far, or an alternative of which not all
-// members are known. It also ends when nobody needs the answer any more.
+// members are known. It also ends when the answer is no longer needed.
 type pendingQuery struct{ set *setContext }

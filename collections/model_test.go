@@ -17,10 +17,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Whatever redirects, alternatives and lists there are, over authorities that come
-// and go: when all is quiet, each derived topic says what a plain recursion over
-// TP1's rules comes to, and no leaf topic is requested that the recursion does not
-// come by.
+// For any redirects, alternatives and lists, over authorities that become reachable and
+// unreachable: when nothing more happens, each derived topic has the result of a plain recursion
+// over TP1's rules, and no leaf topic is requested that the recursion does not visit.
 func TestDerivedEntriesAreWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const few, many = 50, 100
@@ -33,8 +32,8 @@ func TestDerivedEntriesAreWhatTheRulesSay(t *testing.T) {
 	})
 }
 
-// While a collection has not answered, its alternative is used if it was used before.
-// The recursion knows of no past: it allows that the entry of the alternative is
+// While a collection has no answer, its alternative is used if it was used before. The
+// recursion does not know the past: it allows both that the entry of the alternative is
 // followed, and that it is not.
 func TestModelAllowsBothCollectionsUntilTheFirstAnswers(t *testing.T) {
 	for _, past := range [][]string{nil, {"down c", "up c"}} {
@@ -54,7 +53,7 @@ func TestModelAllowsBothCollectionsUntilTheFirstAnswers(t *testing.T) {
 	}
 }
 
-// step is what happens, in the words of transcripts.
+// drawStep draws a step, in the syntax of transcripts.
 func drawStep(t *rapid.T) string {
 	cluster := rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1", "c/2"})
 	list := rapid.SampledFrom([]string{"a:l", "b:l", "c:l"})
@@ -170,7 +169,7 @@ func playModel(t *testing.T, steps []string) (wrong []string) {
 	return nil
 }
 
-// canWant says whether a client can come to request a derived topic of that name.
+// canWant reports whether a client can request a derived topic with a name.
 func canWant(name string) bool {
 	u, err := urn.ParseURL(long(name))
 	if err != nil {
@@ -189,7 +188,7 @@ type model struct {
 	optional int             // what is met only perhaps has to be known
 }
 
-// outcome is what a name comes to.
+// outcome is the result for a name.
 type outcome struct {
 	status  cache.Status
 	content string // of a resource, with its version and where it was found
@@ -202,7 +201,7 @@ type outcome struct {
 
 func fails(code codes.Code) []outcome { return []outcome{{status: cache.Failed, code: code}} }
 
-// check compares what a derived topic says with what it could say.
+// check compares the state of a derived topic with the possible outcomes.
 func (m *model) check(w *wanted) error {
 	name := w.entry.Key().Name
 	u, err := urn.ParseURL(name)
@@ -248,8 +247,8 @@ func (m *model) check(w *wanted) error {
 	return fmt.Errorf("%s, want %s", w.says(), strings.Join(want, " or "))
 }
 
-// url evaluates a URL. There is more than one outcome where what is out of date may
-// stay as it is.
+// url evaluates a URL. There is more than one outcome where a state that is out of date may
+// stay.
 func (m *model) url(u urn.URL, typ string, path []string) (all []outcome) {
 	alt, ok := u.Alt()
 	if !ok {
@@ -304,7 +303,7 @@ func (m *model) url(u urn.URL, typ string, path []string) (all []outcome) {
 	return all
 }
 
-// one evaluates a URL whatever alternative it has.
+// one evaluates a URL without its alternative.
 func (m *model) one(u urn.URL, typ string, path []string) (all []outcome) {
 	entry, ok := u.Entry()
 	if !ok {
@@ -401,7 +400,7 @@ func (m *model) redirect(from outcome, to urn.URL, name, typ string, path []stri
 	return all
 }
 
-// leafState is what a leaf topic holds.
+// leafState returns the state of a leaf topic.
 func (m *model) leafState(k cache.Key) cache.State {
 	m.met[k.Name] = m.met[k.Name] || m.optional == 0
 	if !m.requested[k] {

@@ -36,8 +36,8 @@ func isCollection(u urn.URL) bool {
 	return u.Key().Glob || !entry && strings.HasSuffix(u.Key().Type, "Collection")
 }
 
-// checkAuthority returns an error if an authority may not send a resource of that name: one
-// of another authority, unless the same servers serve both.
+// checkAuthority returns an error if an authority may not send a resource with a name: the name is of
+// another authority, and the same servers do not serve both.
 func (r *Resolver) checkAuthority(authority, name string) error {
 	of, ok := urn.AuthorityOf(name)
 	if !ok || of == authority || r.speaksFor != nil && r.speaksFor(authority, of) {
@@ -57,9 +57,9 @@ func (s *setContext) memberKey(name string) (key, spelled string) {
 	return key, name
 }
 
-// named returns the resource of a result under a name. If its origin is not the name's
-// own, the version gets a hash of the origin: two origins may use one version for
-// different contents.
+// named returns the resource of a result under a name. If the result's origin is neither name nor
+// home, named appends a hash of the origin to the version, because two origins may use one
+// version for different contents.
 func named(name, home string, is *result) *cache.Resource {
 	r := is.Resource
 	version := r.Version()

@@ -19,8 +19,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Authorities without streams: what they say of each leaf topic is written to the
-// cache as soon as it is requested. To be used in a bubble of testing/synctest.
+// Authorities without streams: their answer for a leaf topic is written to the cache as soon as
+// the topic is requested. To be used in a bubble of testing/synctest.
 
 // Names in tests are short: a/x is the cluster x of the authority a, a:x a list
 // collection of clusters there. Of two directives, alt comes last, to the end.
@@ -49,7 +49,7 @@ func long(short string) string {
 	return u.String()
 }
 
-// short is the inverse of long; what is no name stays as it is.
+// short is the inverse of long. Text that is not a name stays unchanged.
 func short(name string) string {
 	u, err := urn.ParseURL(name)
 	if err != nil {
@@ -88,7 +88,7 @@ func derivedKey(name string) cache.Key {
 	return cache.Key{Scope: cache.Scope{Authority: u.Key().Authority, Derived: cache.Resolved}, TypeURL: xdstype.Prefix + typ, Name: name}
 }
 
-// clusterNamed is a cluster with something in it.
+// clusterNamed returns an encoded cluster with a name and a content.
 func clusterNamed(t testing.TB, name, content string) []byte {
 	return mustMarshal(t, &clusterv3.Cluster{Name: name, AltStatName: content})
 }
@@ -122,7 +122,7 @@ type origins struct {
 	unread    []cache.Key          // to be sent what there is of them
 	downs     map[string]time.Time // authorities that cannot be reached
 	policies  map[string]Policy
-	renewed   map[string]int // how often each was requested anew
+	renewed   map[string]int // how often each was requested again
 	stepped   bool           // see newStepped
 }
 
@@ -142,8 +142,8 @@ func newOrigins(t *testing.T, opts Options) *origins {
 	return o
 }
 
-// newStepped is newOrigins with a resolver that does nothing but in settle and wait:
-// what is done between two of these is one to it.
+// newStepped is newOrigins with a resolver that works only in settle and wait: it sees everything
+// that happens between two of these calls at once.
 func newStepped(t *testing.T, opts Options) *origins {
 	o := newOrigins(t, opts)
 	o.resolver.Close()
@@ -154,8 +154,8 @@ func newStepped(t *testing.T, opts Options) *origins {
 	return o
 }
 
-// rounds has a stepped resolver do all that there is to do, and says in what time
-// there is something again.
+// rounds makes a stepped resolver do all of its work, and returns the time until it has to
+// work again.
 func (o *origins) rounds() (next time.Duration, timed bool) {
 	for {
 		next, timed = o.resolver.runOnce(time.Now())
@@ -275,7 +275,7 @@ func (o *origins) Unreachable(s cache.Scope) (time.Time, bool) {
 	return since, down
 }
 
-// say is what an authority says of a name from now on.
+// say sets an authority's answer for a name.
 func (o *origins) say(c cache.Change) {
 	o.mu.Lock()
 	o.says[c.Name] = c
@@ -283,7 +283,7 @@ func (o *origins) say(c cache.Change) {
 	o.mu.Unlock()
 }
 
-// reach has an authority become reachable or not. What was never answered fails.
+// reach makes an authority reachable or unreachable. Topics that never had an answer fail.
 func (o *origins) reach(authority string, down bool) {
 	o.mu.Lock()
 	if down {
@@ -301,7 +301,7 @@ func (o *origins) reach(authority string, down bool) {
 	o.resolver.ReachabilityChanged()
 }
 
-// settle waits until there is nothing more to do.
+// settle waits until the resolver has no more work.
 func (o *origins) settle() {
 	for {
 		time.Sleep(time.Microsecond) // so that what is due by now is done
@@ -338,7 +338,7 @@ func (o *origins) settle() {
 	}
 }
 
-// answered says whether a leaf topic, which is watched, has been answered.
+// answered reports whether a watched leaf topic has an answer.
 func (o *origins) answered(k cache.Key) bool {
 	w := &wanted{}
 	e, _ := o.cache.Watch(k, w)
@@ -365,7 +365,7 @@ func (o *origins) want(name string) *wanted {
 	return w
 }
 
-// says is what a derived topic says, in a line.
+// says returns the state of a derived topic, in one line.
 func (w *wanted) says() string {
 	is := w.entry.State()
 	s := is.Status.String()

@@ -12,7 +12,7 @@ type entrySub struct{ cache.Watch }
 
 func (*entrySub) Changed() cache.Waker { return nil }
 
-// stuckWatcher holds up the update that it is sent.
+// stuckWatcher blocks the update of which it is notified.
 type stuckWatcher struct {
 	cache.SetWatch
 	in, out chan struct{}
@@ -24,7 +24,7 @@ func (s *stuckWatcher) Changed() cache.Waker {
 	return nil
 }
 
-// resolved watches what a name comes to.
+// resolved watches the derived topic of a name.
 func (w *workWorld) resolved(name string) *cache.Entry {
 	k := keyOf(long(name))
 	k.Scope.Derived = cache.Resolved
@@ -32,8 +32,8 @@ func (w *workWorld) resolved(name string) *cache.Entry {
 	return e
 }
 
-// While an update of one authority is being stored, what other authorities say is evaluated;
-// what depends on the one is evaluated after that, with all of the update.
+// While an update of one authority is being stored, changes of other authorities are evaluated.
+// Topics that depend on the first authority are evaluated after that, with the whole update.
 func TestEvaluationsOfOneAuthorityWaitForNoOther(t *testing.T) {
 	w := newWorkWorld(t, "b/*")
 	for _, name := range []string{"a/x", "b/y"} {

@@ -11,20 +11,20 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// plain evaluates what a set comes to, as a recursion over TP1's rules: from what the
-// leaf topics hold at one moment, and what it came to at the moment before, which counts
-// for what cannot be had any more.
+// plain evaluates a set, as a recursion over TP1's rules: from the states of the leaf topics
+// at one moment, and from its own result at the moment before, which it uses for resources
+// that are no longer available.
 type plain struct {
 	*origins
 	was, is *memory
 	wrong   string // a topic that should be requested and is not
-	// Of two that are both out of date either may be what clients have: others says of
-	// which choices it is to be the other than what was, open which there are.
+	// If primary and alternative are both out of date, clients may have either. open are these
+	// choices; others are those among them for which the evaluation takes the other one than before.
 	others map[string]bool
 	open   []string
 }
 
-// chosen says whether an alternative is used, which is wanted.
+// chosen returns whether a wanted alternative is used.
 func (p *plain) chosen(choice string, first cache.Status, other cache.Status, down bool) bool {
 	used := other == cache.Present
 	if used && down && first == cache.Present {
@@ -37,8 +37,8 @@ func (p *plain) chosen(choice string, first cache.Status, other cache.Status, do
 	return used
 }
 
-// memory is what an evaluation leaves for the next one. Everything in it is called by
-// the way on which it was come upon, so that what was not come upon is forgotten.
+// memory is the state that one evaluation passes to the next. Its keys are the paths on which
+// the evaluation found something, so that it forgets everything that it did not find again.
 type memory struct {
 	sent     bool
 	used     map[string]bool       // alternatives
@@ -56,7 +56,7 @@ func newMemory() *memory {
 	return &memory{used: map[string]bool{}, contents: map[string]string{}, lists: map[string]plainLists{}}
 }
 
-// plainResult is what a single name comes to.
+// plainResult is the result for a single name.
 type plainResult struct {
 	status  cache.Status
 	down    bool // because an authority cannot be reached, or it is out of date
@@ -65,7 +65,7 @@ type plainResult struct {
 	list    *list
 }
 
-// plainSet is what a collection comes to.
+// plainSet is the result for a collection.
 type plainSet struct {
 	status  cache.Status
 	down    bool
@@ -84,7 +84,7 @@ func (s *plainSet) add(name, content string) {
 	}
 }
 
-// addFound adds what was found.
+// addFound adds a member. lost: it is no longer available.
 func (s *plainSet) addFound(name, content string, lost bool) {
 	s.add(name, content)
 	if lost {
@@ -92,8 +92,8 @@ func (s *plainSet) addFound(name, content string, lost bool) {
 	}
 }
 
-// keep has what cannot be had stay as it was, whatever it was: of what the client had a
-// moment before, or has been sent since.
+// keep keeps unavailable members as the client has them: as they were at the moment before, or have
+// been sent since.
 func (p *plain) keep(s plainSet, has map[string]string) {
 	for _, name := range s.lost {
 		s.add(name, cmp.Or(has[name], p.was.all[name]))
@@ -248,8 +248,8 @@ func (p *plain) listed(name string, rename func(string) string, passed []string,
 	return all
 }
 
-// member is the content of a member that is found at a URL: what it was, here or before it
-// became a redirect, if that cannot be had, and empty if it does not exist.
+// member returns the content of a member at a URL. If the member is unavailable, it is the previous
+// content, here or before it became a redirect. It is empty if the member does not exist.
 func (p *plain) member(url string, passed []string, way, before string) (content string, lost bool) {
 	u, err := urn.ParseURL(url)
 	if err != nil {
@@ -328,8 +328,8 @@ func (p *plain) name(key urn.Key, typ string, passed []string, way string) plain
 	return found
 }
 
-// isDown says that a topic was never answered, or is out of date, because its authority
-// cannot be reached.
+// isDown reports whether a topic has no answer, or is out of date, because its authority
+// is unreachable.
 func (p *plain) isDown(k cache.Key, status cache.Status, err *cache.Error) bool {
 	_, unreachable := p.downs[k.Scope.Authority]
 	return status == cache.Failed && err.Code == codes.Unavailable || unreachable && p.policies[k.Scope.Authority].Unreachable

@@ -3,10 +3,10 @@ package collections
 import "github.com/xds-relay/xds-relay/cache"
 
 // Scheduling. Control planes decide how much work there is: how many entries a list has,
-// and how many names depend on one resource. One goroutine does all of it. The work waits
+// and how many names depend on one resource. One goroutine does all of the work. The work waits
 // in queues, one for each set and one for the entries of each authority, and the queues
-// take turns. So no queue blocks another for long, and the relay can shut down in the
-// middle. This file puts work into the queues; work.go takes it out.
+// take turns. So no queue blocks another for long, and the relay can shut down at any
+// time. This file puts work into the queues; work.go takes it out.
 
 // activate gives a queue a turn.
 func (r *Resolver) activate(l *workQueue) {
@@ -50,7 +50,7 @@ func (r *Resolver) markDirty(f *lookup) {
 	}
 }
 
-// markClean records that the evaluation is done, or is not needed any more.
+// markClean records that the evaluation of a lookup is done, or no longer needed.
 func (r *Resolver) markClean(f *lookup) {
 	if _, there := r.dirtyLookups[f]; !there {
 		return
@@ -61,8 +61,8 @@ func (r *Resolver) markClean(f *lookup) {
 	}
 }
 
-// schedule schedules a step. Until it has run, its set withholds all removals: the member
-// may turn out to be elsewhere.
+// schedule schedules a step. Until the step has run, its set withholds all removals, because
+// another source may have the member.
 func (r *Resolver) schedule(s step) {
 	due, waits := r.sets.steps[s]
 	if due {
@@ -85,7 +85,7 @@ func (r *Resolver) unschedule(s step) {
 	}
 }
 
-// startStep schedules a step, and from then on also when it is due or reachability changes.
+// startStep schedules a step now, and again whenever it is due or reachability changes, until endStep.
 func (r *Resolver) startStep(s step) {
 	r.sets.active[s] = struct{}{}
 	r.schedule(s)
@@ -97,7 +97,7 @@ func (r *Resolver) endStep(s step) {
 	r.unschedule(s)
 }
 
-// remaining returns how much the queue may still process.
+// remaining returns how many items the current queue may still process.
 func (r *Resolver) remaining() int { return min(r.budget.queue, r.budget.round) }
 
 // spend counts one processed item.
@@ -115,8 +115,8 @@ func (r *Resolver) spend() {
 	}
 }
 
-// withoutHolds runs do, and allows updates meanwhile if the size in bytes is large. do
-// must not read topics.
+// withoutHolds runs do. If size, in bytes, is large, updates are allowed during do. do must not
+// read topics.
 func (r *Resolver) withoutHolds(size int, do func()) {
 	if size >= largeList {
 		r.holds.EndRead()
@@ -126,12 +126,12 @@ func (r *Resolver) withoutHolds(size int, do func()) {
 }
 
 const (
-	// perRound is the number of lookups, members and entries to process before the
-	// results are written, and perQueue the part of one queue in it.
+	// perRound is the number of lookups, members and entries to process before the results
+	// are written. perQueue is the number of one queue in one turn.
 	perRound = 4000
 	perQueue = 500
-	// perHold is the number to process before updates of the scopes that they read are
-	// allowed. What is evaluated after that belongs to another moment.
+	// perHold is the number to process before updates of the scopes that were read are
+	// allowed. Evaluations after that see a later state.
 	perHold = 1000
 	// largeList is the size in bytes of a list collection that is not parsed while
 	// updates are held off.
@@ -140,19 +140,19 @@ const (
 
 func (s *setContext) context() *setContext { return s }
 
-// took notes that members may go because of such an answer. The removal of a glob's member is none:
-// the leaf set was guarded.
-func (s *setContext) took(a cache.Answer) {
+// noteAnswer records an answer because of which members may be removed. It is not called when a glob
+// removes a member: the leaf set was guarded.
+func (s *setContext) noteAnswer(a cache.Answer) {
 	if a > s.answer {
 		s.answer = a
-		s.changed[s.derived] = struct{}{} // even if none goes: it is not for later removals
+		s.changed[s.derived] = struct{}{} // even if no member is removed: the answer must not apply to later removals
 	}
 }
 
 // busy reports whether work or answers are outstanding that may change any member.
 func (s *setContext) busy() bool { return s.unanswered+s.outstanding > 0 }
 
-// stepDone records that one step or lookup less is outstanding.
+// stepDone records that a step or lookup is no longer outstanding.
 func (s *setContext) stepDone() {
 	if s.outstanding--; !s.busy() && s.hasWithheld {
 		s.changed[s.derived] = struct{}{}

@@ -15,9 +15,9 @@ import (
 )
 
 // TestSetsThroughTheDeathOfAuthorities: views and globs over lists that redirect and
-// are in each other, members that redirect, loops of both, and alternatives of all of
-// them, while authorities come and go: when all is quiet, clients of them know what a
-// plain recursion gives over what is known of each name (plain_test.go).
+// contain each other, members that redirect, loops of both, and alternatives of all of
+// them, while authorities become reachable and unreachable. When nothing more happens, clients
+// have the result of a plain recursion over the known state of each name (plain_test.go).
 func TestSetsThroughTheDeathOfAuthorities(t *testing.T) {
 	checkInBubble(t, func(t *testing.T, rt *rapid.T) { newReachWorld(t, rt).run(rt) })
 }
@@ -136,9 +136,8 @@ func (w *reachWorld) step(rt *rapid.T) {
 	}
 }
 
-// up has an authority come back, which then answers all that is requested of it, one by one:
-// what cannot be had afterwards stays as it was a moment before. That it is back is such a
-// moment too.
+// up makes an authority reachable again. It then answers all requests, one by one. After each answer,
+// and before the first, resources that are unavailable must stay as they were.
 func (w *reachWorld) up(a string) {
 	w.note("up %s", a)
 	w.mu.Lock()
@@ -165,7 +164,7 @@ func (w *reachWorld) up(a string) {
 	w.globs.silent = ""
 }
 
-// drawURL draws one of these, perhaps with an alternative.
+// drawURL draws one of the URLs, perhaps with an alternative.
 func drawURL(rt *rapid.T, of []string) string {
 	url := rapid.SampledFrom(of).Draw(rt, "url")
 	if rapid.IntRange(0, 2).Draw(rt, "has alt") == 0 {
@@ -183,7 +182,7 @@ func (w *reachWorld) redirect(name, typeURL, to string) cache.Change {
 
 func (w *reachWorld) fresh() string { w.n++; return fmt.Sprint("v", w.n) }
 
-// drawMember draws what is said of a member.
+// drawMember draws the state of a member.
 func (w *reachWorld) drawMember(rt *rapid.T, name string) cache.Change {
 	switch rapid.IntRange(0, 5).Draw(rt, "kind") {
 	case 0:
@@ -256,7 +255,7 @@ func (w *reachWorld) checkAll() {
 	}
 }
 
-// check compares what a client has come to know with the plain evaluation.
+// check compares a client's state with the plain evaluation.
 func (w *reachWorld) check(c *reachClient) (wrong string) {
 	c.set.Since(&c.SetWatch, func(m cache.Member) bool {
 		switch {

@@ -122,8 +122,8 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 	return r.sets.next(now, next, timed)
 }
 
-// Reload changes the views. A view whose name is known is the same. all says that names may have other
-// meanings, so that everything is derived anew. What is derived stays as it is meanwhile.
+// Reload changes the views. A view with a known name is the same view. all: names may have other meanings, so
+// all derived topics are computed again. Until then, their state stays.
 func (r *Resolver) Reload(views map[string]View, all bool) { r.inbox.Put(reload{views, all}) }
 
 // reload is a call of Reload.
@@ -135,7 +135,7 @@ type reload struct {
 // process implements event.
 func (e reload) process(r *Resolver) {
 	views := maps.Clone(e.views)
-	for k := range r.derived { // clients are about to leave these
+	for k := range r.derived { // keep removed views that still have topics: their clients are about to leave
 		if v, ok := r.sets.views[k.Scope.Derived]; ok {
 			views[k.Scope.Derived] = v
 		}
@@ -145,7 +145,7 @@ func (e reload) process(r *Resolver) {
 		return
 	}
 	for k, old := range r.derived {
-		r.derived[k] = r.open(k) // before old is closed, so that leaf topics go on
+		r.derived[k] = r.open(k) // before old is closed, so that leaf topics stay watched
 		old.close()
 		r.changed = cache.Without(r.changed, &r.rooms.changed, old) // close may have added it
 	}
@@ -186,7 +186,7 @@ func (r *Resolver) open(k cache.Key) derived {
 	return newDerivedEntry(r, k)
 }
 
-// collect adds the changes of a derived topic to the update that they belong to.
+// collect adds the changes of a derived topic to the update to which they belong.
 func (r *Resolver) collect(n derived, updates map[updateKey]*cache.Update) {
 	k := n.key()
 	id := updateKey{k.Scope, k.TypeURL}
@@ -200,10 +200,10 @@ func newSets(views map[string]View) *sets {
 	return &sets{views: views, maxEntries: maxEntriesOfSet, steps: map[step]bool{}, active: map[step]struct{}{}, clashKeys: map[clashKey]struct{}{}}
 }
 
-// Clashes returns the number of members hidden since the start by a member of the same name
-// in an earlier collection of a view.
+// Clashes returns the number of members since the start that were hidden by a member of the same
+// name in an earlier source of the same set.
 func (r *Resolver) Clashes() uint64 { return r.sets.clashes.Load() }
 
 // Failures returns how often since the start a collection of a set was unavailable, or an
-// entry of one could not be used.
+// entry of a list collection could not be used.
 func (r *Resolver) Failures() uint64 { return r.sets.failures.Load() }

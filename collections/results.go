@@ -31,7 +31,7 @@ func stateOfError(err error) cache.State {
 	return cache.State{Status: cache.Failed, Err: why}
 }
 
-// same reports whether two results are the same to whoever uses them.
+// same reports whether two results do not differ for their users.
 func (r *result) same(is *result) bool {
 	return r.Status == is.Status && r.Resource == is.Resource && r.Heartbeats == is.Heartbeats &&
 		r.origin == is.origin && r.leaf == is.leaf && r.aliasOf == is.aliasOf && r.unreachable == is.unreachable && r.withinGrace == is.withinGrace && sameError(r.Err, is.Err)
@@ -42,8 +42,8 @@ func sameError(a, b *cache.Error) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// doesNotExist reports whether the resource does not exist, as far as that can be known: a
-// SotW server reports it by silence.
+// doesNotExist reports whether the resource does not exist, as far as the relay can know: a
+// SotW server reports that by silence.
 func doesNotExist(status cache.Status, err *cache.Error) bool {
 	return status == cache.Absent || status == cache.Failed && err.Unanswered
 }

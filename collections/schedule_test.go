@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// moment is one round, and the answers to what was requested in it.
+// moment is one round, and the answers to the requests of the round.
 func (w *workWorld) moment() {
 	w.resolver.runOnce(time.Now())
 	for _, k := range w.unread {
@@ -54,8 +54,8 @@ func TestALongListKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// What moves from one list to another is there all the time, though it takes several
-// rounds.
+// A member that moves from one list to another exists all the time, although the move takes
+// several rounds.
 func TestAMoveBetweenLongListsIsWithoutAGap(t *testing.T) {
 	const n = 2 * perRound
 	w := newWorkWorld(t, "a:l", "a:m")
@@ -90,7 +90,7 @@ func TestAMoveBetweenLongListsIsWithoutAGap(t *testing.T) {
 	}
 }
 
-// A resolver that is closed does not do first all that there is to do.
+// A resolver that is closed stops at once, and does not finish its work first.
 func TestClosingEndsWhatIsBeingDone(t *testing.T) {
 	w := newWorkWorld(t, "a:l")
 	w.says[long("a:l")] = w.listOf("a:l", 0, 10*perRound)

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// listWorld is a view of the collection at that URL, and says of a:l what is said.
+// listWorld is a view of the collection at a URL, with a given content of a:l.
 func listWorld(t *testing.T, url string) (o *origins, s *setSub, say func(entries ...string)) {
 	return listWorldLogging(t, url, io.Discard)
 }
@@ -36,7 +36,7 @@ func listWorldLogging(t *testing.T, url string, to io.Writer) (o *origins, s *se
 	return o, s, say
 }
 
-// Whoever writes a list collection does not decide how many others are requested.
+// The author of a list collection cannot cause requests for any number of collections.
 func TestNoMoreThanSoManyCollectionsAreExpanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, s, say := listWorld(t, "a:l")
@@ -64,7 +64,7 @@ func TestNoMoreThanSoManyCollectionsAreExpanded(t *testing.T) {
 	})
 }
 
-// Nor how much is logged.
+// The author of a list collection cannot cause any number of log lines.
 func TestLinesAboutTheEntriesOfAListAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -97,7 +97,7 @@ func TestLinesAboutTheEntriesOfAListAreFew(t *testing.T) {
 	})
 }
 
-// While it is not known what the alternative has, what there was stays.
+// While the members of the alternative are unknown, the members of the collection stay.
 func TestAnAlternativeTakesThePlaceOfACollectionWithoutAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, s, say := listWorld(t, "a:l#alt=b:l")

@@ -16,9 +16,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TestSetsAreWhatTheyAreMadeOf: after any changes of members, lists and globs, with
-// lists in lists, loops and redirects among them, what a client of a view has come to
-// know is what a plain recursion over all that authorities say gives.
+// TestSetsAreWhatTheyAreMadeOf: after any changes of members, lists and globs, with lists in
+// lists, loops and redirects among them, a client of a view has the result of a plain recursion
+// over the state of all authorities.
 func TestSetsAreWhatTheyAreMadeOf(t *testing.T) {
 	checkInBubble(t, func(t *testing.T, rt *rapid.T) { newSetWorld(t, rt).run(rt) })
 }
@@ -55,7 +55,7 @@ var (
 	worldGlobs   = []string{"a/g/*", "b/g/*"}
 )
 
-// worldMember is what an authority says: content, a redirect to a name, or nothing.
+// worldMember is the state of a member at its authority: content, a redirect to a name, or nothing.
 type worldMember struct{ content, to string }
 
 // worldEntry is an entry of a list: a locator of anything, or an inline entry whose
@@ -86,8 +86,8 @@ type worldClient struct {
 
 func (c *worldClient) Changed() cache.Waker { return nil }
 
-// gapWatch sees each state of a set. What is in the set before and after a change
-// must have been there all the time.
+// gapWatch sees each state of a set. A member that is in the set before and after a change
+// must be in it all the time.
 type gapWatch struct {
 	cache.SetWatch
 	set  atomic.Pointer[cache.Set]
@@ -222,7 +222,7 @@ func (w *setWorld) leave(c *worldClient) {
 	w.cache.Unwatch(c.gaps)
 }
 
-// check compares what a client has come to know with the plain evaluation.
+// check compares a client's state with the plain evaluation.
 func (w *setWorld) check(c *worldClient) {
 	c.set.Since(&c.SetWatch, func(m cache.Member) bool {
 		switch {
@@ -329,7 +329,7 @@ func (w *setWorld) saySet(rt *rapid.T, glob string) {
 	w.globs.say(u)
 }
 
-// evaluated is what a collection comes to.
+// evaluated is the result for a collection.
 type evaluated struct {
 	ok      bool // it can be had
 	exists  bool
@@ -354,7 +354,7 @@ func (w *setWorld) eval(c *worldClient) evaluated {
 	return all
 }
 
-// add adds what is not there.
+// add adds the members of another collection whose names are not there yet.
 func (e *evaluated) add(other evaluated) {
 	for name, content := range other.members {
 		if _, ok := e.members[name]; !ok {
@@ -409,7 +409,7 @@ func (w *setWorld) evalGlob(glob string, rename func(string) string) evaluated {
 	return is
 }
 
-// evalName follows what is said of a member.
+// evalName evaluates a member, and follows its redirects.
 func (w *setWorld) evalName(name string, m worldMember, rename func(string) string) evaluated {
 	for m.to != "" {
 		m = w.members[m.to]
@@ -428,7 +428,7 @@ func longOr(name string) string {
 	return long(name)
 }
 
-// foreignTo says that what a list has inline is another authority's.
+// foreignTo reports whether an inline entry of a list has a name of another authority.
 func foreignTo(list, inner string) bool {
 	return urn.IsXdstp(inner) && keyOf(inner).Scope.Authority != keyOf(list).Scope.Authority
 }

@@ -19,20 +19,20 @@ import (
 // TestSetTranscripts plays testdata/sets/*.txt: views, and globs with redirects in
 // them. A step has the lines of TestTranscripts, and
 //
-//	speaks A B                      before all else: authority A is believed in the names of B
+//	speaks A B                      before all else: authority A may send names of B
 //	view NAME [rename] = URL, ...   before all else: NAME is what clients request: *,
 //	                                a glob or a list collection
-//	set GLOB = MEMBER; ...          all that an authority says of a glob, each as in
+//	set GLOB = MEMBER; ...          all members of a glob at its authority, each as in
 //	                                leaf: `NAME VERSION "text"`, `NAME redirect ...`
-//	set GLOB += MEMBER; ...         what has changed: -NAME is gone
+//	set GLOB += MEMBER; ...         the changed members: -NAME is removed
 //	set GLOB failed CODE TEXT
 //	subscribe NAME                  a client subscribes to a view; or to a glob,
 //	                                whose redirects are followed
-//	subscribe NAME passed           the same, for a client to whom they are passed on
+//	subscribe NAME passed           the same, but redirects are passed on to the client
 //	clashes                         prints how many there were
 //	unsubscribe NAME
 //
-// What is new of a set is printed member by member, and of a list its entries.
+// The changes of a set are printed member by member, and those of a list entry by entry.
 func TestSetTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/sets", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ type setPlayer struct {
 	speaks []string
 }
 
-// globs are what authorities say of sets.
+// globs has the sets of the authorities.
 type globs struct {
 	of   *origins
 	says map[string]cache.SetUpdate // by name: all that there is, or an error
@@ -168,7 +168,7 @@ func (p *setPlayer) start() {
 	p.globs = &globs{of: o, says: map[string]cache.SetUpdate{}}
 }
 
-// saySet is what an authority says of a glob from now on.
+// saySet sets an authority's state of a glob.
 func (p *setPlayer) saySet(line string) error {
 	short, what, _ := strings.Cut(line, " ")
 	name := long(short)
@@ -199,7 +199,7 @@ func (p *setPlayer) saySet(line string) error {
 	return nil
 }
 
-// say is what an authority says of a glob; what has been sent before is sent at once.
+// say sets an authority's state of a glob. If the glob was sent before, it is sent again at once.
 func (g *globs) say(u cache.SetUpdate) {
 	before := g.says[u.Name]
 	if u.Err == nil && !u.Full {
@@ -222,7 +222,7 @@ func (g *globs) say(u cache.SetUpdate) {
 	}
 }
 
-// status is that of a set, Requested if nobody requests it.
+// status returns the status of a set, Requested if nobody requests it.
 func (g *globs) status(k cache.Key) cache.Status {
 	g.of.mu.Lock()
 	requested, news := g.of.requested[k], g.of.news
@@ -240,7 +240,7 @@ func (g *globs) status(k cache.Key) cache.Status {
 	return is
 }
 
-// settle tells the sets that have been requested, until there is nothing more to do.
+// settle sends the requested sets, until there is nothing more to do.
 func (g *globs) settle() {
 	for said := true; said; {
 		said = false
@@ -274,7 +274,7 @@ func (p *setPlayer) settle() {
 	}
 }
 
-// printSets prints what is new of sets, and what was logged.
+// printSets prints the changes of sets, and the log lines.
 func (p *setPlayer) printSets() {
 	for _, s := range p.subs {
 		is, err := s.set.Status()

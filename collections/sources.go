@@ -11,7 +11,7 @@ import (
 // Opening the source of a collection's URL.
 
 // newCollectionSource returns the source of a URL of a glob or list collection. path are
-// the names and URLs on the way to it.
+// the names and URLs on the way to the URL.
 func (s *setContext) newCollectionSource(to *input, u urn.URL, path []string) source {
 	if alt, ok := u.Alt(); ok {
 		return newAltSource(s, to, u, alt, path)
@@ -19,7 +19,7 @@ func (s *setContext) newCollectionSource(to *input, u urn.URL, path []string) so
 	return s.newPrimarySource(to, u, path)
 }
 
-// newPrimarySource is newCollectionSource without the alternative.
+// newPrimarySource is like newCollectionSource, but ignores the alternative.
 func (s *setContext) newPrimarySource(to *input, u urn.URL, path []string) source {
 	short := xdstype.Message(s.typeURL)
 	_, entry := u.Entry()

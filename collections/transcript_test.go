@@ -17,11 +17,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TestTranscripts plays testdata/*.txt: derived topics over leaf topics that say what
-// they are told to. Names are short, see long. A step has any of these, one per
-// line, which happen together:
+// TestTranscripts plays testdata/*.txt: derived topics over leaf topics whose states the
+// transcript sets. Names are short, see long. A step has any of these lines, which happen
+// together:
 //
-//	leaf NAME = VERSION "text" [ttl] [nocache]   what the authority says of a name
+//	leaf NAME = VERSION "text" [ttl] [nocache]   the state of a name at its authority
 //	leaf NAME = redirect VERSION NAME
 //	leaf NAME = list VERSION [ENTRY; ...]   each `locator NAME`, `inline NAME VERSION
 //	                                   "text" [as NAME]`, that being inside,
@@ -31,14 +31,14 @@ import (
 //	                                   end perhaps `unreadable`
 //	leaf NAME = absent | failed CODE TEXT | silent
 //	subscribe NAME | subscribe NAME again   a client subscribes to a derived topic
-//	unsubscribe NAME                   and all unsubscribe
-//	down AUTHORITY | up AUTHORITY      it cannot be reached, or can be again
+//	unsubscribe NAME                   all its clients unsubscribe
+//	down AUTHORITY | up AUTHORITY      it becomes unreachable, or reachable again
 //	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
 //	wait DURATION
 //	loops                              prints how many there have been
 //
-// What derived topics come to say is printed with their names, and with + and -
-// which leaf topics are requested and given up.
+// The new states of derived topics are printed with their names, and the leaf topics that
+// are requested and given up with + and -.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".txt") || strings.Contains(path, "/sets/") {
@@ -131,7 +131,7 @@ func (p *player) do(line string) error {
 	return nil
 }
 
-// parse parses what an authority says.
+// parse parses a state of a leaf topic.
 func (p *player) parse(name, what string) (cache.Change, error) {
 	c := cache.Change{Name: name}
 	spec := cache.Spec{Name: name, TypeURL: keyOf(name).TypeURL}
@@ -207,7 +207,7 @@ func (p *player) entry(e string) []byte {
 	return inlineEntry(p, name, f[2], value)
 }
 
-// print prints what is new.
+// print prints the changes.
 func (p *player) print() {
 	for _, name := range slices.Sorted(maps.Keys(p.wants)) {
 		w := p.wants[name]

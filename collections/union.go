@@ -19,7 +19,7 @@ func (u *union) add(label string, rank int, open func(*input) source) *input {
 	return p
 }
 
-// remove removes an input. The cost is that of its members.
+// remove removes an input. The cost is proportional to its number of members.
 func (u *union) remove(p *input) {
 	var keys []string
 	p.source.keys(func(key string) { keys = append(keys, key) })
@@ -46,7 +46,7 @@ func (u *union) remove(p *input) {
 // stateChanged implements sink.
 func (p *input) stateChanged() {
 	if p.source == nil {
-		return // add calls it
+		return // add calls it again
 	}
 	is := p.source.state()
 	if known := is.status != cache.Requested; known != p.known {
@@ -63,10 +63,10 @@ func (p *input) stateChanged() {
 		}
 	}
 	p.failure = is.err
-	if lacks := is.err != nil && is.err.Inconclusive() || is.partial; lacks != p.incomplete {
-		p.incomplete = lacks
+	if incomplete := is.err != nil && is.err.Inconclusive() || is.partial; incomplete != p.incomplete {
+		p.incomplete = incomplete
 		p.union.incomplete--
-		if lacks {
+		if incomplete {
 			p.union.incomplete += 2
 		}
 	}
@@ -112,7 +112,7 @@ func (p *input) set(key string, is candidate, renewed bool) {
 
 func (p *input) withdraw(key string) { p.set(key, candidate{}, false) }
 
-// decide determines the winner of a key, after an input has set its candidate.
+// decide determines the winner of a key. by is the input that has set its candidate, or nil.
 func (u *union) decide(key string, c *candidates, by *input, renewed bool) {
 	was, best := c.winner, c.leader()
 	c.winner = best.candidate
@@ -127,9 +127,9 @@ func (u *union) decide(key string, c *candidates, by *input, renewed bool) {
 	}
 }
 
-// decideAgain determines the winners after the ranks of inputs have changed: of all keys
-// if the members of an input are used that were not before, or the other way round;
-// otherwise of the contested ones.
+// decideAgain determines the winners after the ranks of inputs have changed. all is true if the
+// change affects whether the members of an input are used at all. Otherwise only the contested
+// keys are decided.
 func (u *union) decideAgain(all bool) {
 	if all {
 		for key, c := range u.members {
@@ -145,7 +145,7 @@ func (u *union) decideAgain(all bool) {
 	}
 }
 
-// state is the state of the inputs together. An unavailable input does not make the others
+// state returns the common state of the inputs. An unavailable input does not make the state
 // unknown.
 func (u *union) state() sourceState {
 	if u.unknown > 0 {
@@ -166,7 +166,7 @@ func (u *union) state() sourceState {
 	return sourceState{status: cache.Failed, err: first.failure}
 }
 
-// keys yields the keys of all members.
+// keys calls yield for the keys of all members.
 func (u *union) keys(yield func(string)) {
 	for key := range u.members {
 		yield(key)

@@ -10,8 +10,8 @@ import (
 )
 
 // viewList is a view that is requested as a list collection: one list with the entries of
-// all its collections. Its members are locators, or inline entries where they were inline
-// in a collection of the view; collections and globs in those are expanded.
+// all its collections. An entry that is inline in a collection of the view stays inline; other
+// members are locators. Collections and globs within collections are expanded.
 type viewList struct {
 	topic cache.Key
 	*setContext

@@ -6,10 +6,10 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Working off the queues. An evaluation must see an update completely or not at all, so
-// the goroutine holds off updates of the scopes that it reads, and releases them
-// regularly. It never waits for the cache: while an update is being stored to a scope,
-// which may take a second, work that reads the scope is parked, and other work goes on.
+// Processing the queues. An evaluation must see an update completely or not at all, so
+// the goroutine holds off updates of the scopes that it reads, and allows them again
+// regularly. It never waits for the cache: while an update is being stored in a scope,
+// which may take a second, work that reads the scope is parked, and other work continues.
 
 // work processes the queues until they are empty or the budget is used up.
 func (r *Resolver) work(now time.Time, reach bool) {
@@ -119,8 +119,8 @@ func (r *Resolver) readable(s step) bool {
 }
 
 // readable reports whether the topics that the last evaluation used can be read now. An
-// evaluation reads a new topic without a check: if an update is being stored there, its
-// changes cause another evaluation.
+// evaluation reads other topics without a check: if an update is being stored there, the
+// update's changes cause another evaluation.
 func (f *lookup) readable() bool {
 	if start := f.start.leaf; start != nil {
 		if l := f.resolver.leaves[*start]; l != nil && !f.resolver.holdFor(l) {

@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What control planes may write any number of: with twice as many of it there is twice the
+// Things of which control planes can write any number: twice as many must cost twice the
 // work, and not four times.
 
-// workWorld is a cache with a resolver that works in settle only, and with leaf topics that
+// workWorld is a cache with a resolver that works only in settle, and with leaf topics that
 // are answered there.
 type workWorld struct {
 	*testing.T
@@ -69,7 +69,7 @@ func (w *workWorld) Policy(string) Policy { return Policy{NotFound: true} }
 
 func (w *workWorld) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{}, false }
 
-// settle has everything done that there is to do.
+// settle lets the resolver do all of its work.
 func (w *workWorld) settle() {
 	for {
 		next, timed := w.resolver.runOnce(time.Now())
@@ -97,7 +97,7 @@ func (w *workWorld) answer(k cache.Key) {
 	w.cache.Apply(u)
 }
 
-// say has a name be something else, which nobody need have requested.
+// say gives a name another state. The name need not be requested.
 func (w *workWorld) say(name string, r *cache.Resource) {
 	w.says[long(name)] = r
 	w.answer(keyOf(long(name)))
@@ -156,7 +156,7 @@ func TestWorkOfEqualEntries(t *testing.T) {
 	}
 }
 
-// Entries that are all other ones, and later again all others.
+// Lists in which all entries change, repeatedly.
 func TestWorkOfEntries(t *testing.T) {
 	for name, entry := range map[string]string{"members": "b/%d", "alternatives": "b/n%d#alt=c/%[1]d", "globs": "b/%d/*", "lists": "b:%d"} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestWorkOfEntries(t *testing.T) {
 	}
 }
 
-// Entries of which all come to one name, and change one after the other.
+// Entries that all lead to one name, and change one after another.
 func TestWorkOfEntriesOfOneName(t *testing.T) {
 	inline := func(t *testing.T, version string) []byte {
 		return inlineEntry(t, "e", version, cluster(t, "same"))
@@ -229,7 +229,7 @@ func TestWorkOfEntriesOfOneName(t *testing.T) {
 	})
 }
 
-// Sources of a view, which all have a member of one name, and change one after the other.
+// Sources of a view that all have a member of one name, and change one after another.
 func TestWorkOfSources(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		var view []string
@@ -256,7 +256,7 @@ func TestWorkOfSources(t *testing.T) {
 	})
 }
 
-// Names that all lead to one, which changes.
+// Names that all lead to one name, which changes.
 func TestWorkOfRedirectsToOneTarget(t *testing.T) {
 	t.Run("of a glob", func(t *testing.T) {
 		costs.Linear(t, 400, func(t *testing.T, n int) {
@@ -297,7 +297,7 @@ func TestWorkOfRedirectsToOneTarget(t *testing.T) {
 	})
 }
 
-// A list that is requested as one, of lists that are in it.
+// A view that is requested as a list, of lists in lists.
 func TestWorkOfAViewThatIsAList(t *testing.T) {
 	costs.Linear(t, 400, func(t *testing.T, n int) {
 		w := newWorkWorld(t, "a:l")

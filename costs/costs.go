@@ -1,5 +1,5 @@
-// Package costs counts the work of code, for tests. A loop inside a loop is fast in every
-// test, and slow for the client with 40,000 names. Fuzzing does not find it, and time
+// Package costs counts the work of code, for tests. A nested loop is fast in every test, but
+// slow for a client with 40,000 names. Fuzzing does not find such loops, and time
 // measurements vary too much. So a test counts how often the statements of this project's
 // packages run for n items, and for 2n.
 //
@@ -8,7 +8,7 @@
 //	go test -covermode=atomic -coverpkg=./... -run '^TestWork' ...
 //
 // as `make test` does. Otherwise they are skipped. Loops inside the standard library are
-// not counted, unless they call a function of ours.
+// not counted, unless they call a function of this project.
 package costs
 
 import (
@@ -23,19 +23,19 @@ import (
 	"testing"
 )
 
-// tries is how often it is counted before the test fails: hash tables are laid out at random,
-// and do not grow at the same point each time.
+// tries is the number of attempts before the test fails: hash tables have a random layout, and do
+// not grow at the same point each time.
 const tries = 3
 
-// most is how much more work 2n may be than n: twice, and a little for what is sorted.
+// most is the maximal ratio of the work for 2n and for n: 2, and a little more for sorting.
 const most = 2.2
 
-// sizeVar says to a test process for how many it is to work.
+// sizeVar is the environment variable with the number of items for a test process.
 const sizeVar = "COSTS_WORK_OF"
 
-// Linear fails the test if the work for 2n is more than 2.2 times the work for n. It runs
-// the test again in a process of its own, so statements before this call run there, too.
-// work does everything that is to be counted.
+// Linear fails the test if the work for 2n is more than 2.2 times the work for n. It runs the test
+// again in processes of its own, so the statements before the call of Linear also run there. work
+// does everything that is to be counted.
 func Linear(t *testing.T, n int, work func(t *testing.T, n int)) {
 	t.Helper()
 	if size := os.Getenv(sizeVar); size != "" {
@@ -60,7 +60,7 @@ func Linear(t *testing.T, n int, work func(t *testing.T, n int)) {
 	t.Errorf("the work for %d is each time more than %.1f times that for %d", 2*n, most, n)
 }
 
-// count runs the test in a process of its own, and returns how many statements it ran.
+// count runs the test in a process of its own, and returns the number of statements that ran.
 func count(t *testing.T, n int) (statements int) {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "profile")

@@ -1,5 +1,5 @@
-// Package fileerrors is the form of errors about files: each says in which file, on which
-// line and at which key the mistake is.
+// Package fileerrors defines errors about files: each has the file, the line and the key of the
+// mistake.
 package fileerrors
 
 import (
@@ -9,10 +9,10 @@ import (
 
 // Error is one mistake in a file.
 type Error struct {
-	// File is the path of the file, or whatever else has the mistake: an environment
-	// variable, a flag, a folder.
+	// File is the path of the file, or the name of something else that has the mistake: an
+	// environment variable, a flag, a folder.
 	File string
-	// Line and Column count from 1. They are 0 where there is none to point to.
+	// Line and Column count from 1. They are 0 if unknown.
 	Line, Column int
 	// Path is the key, such as authorities[2].servers[0].address. It is empty for the
 	// document as a whole.
@@ -44,7 +44,7 @@ func (e Error) Error() string {
 // Unwrap returns e.Err.
 func (e Error) Unwrap() error { return e.Err }
 
-// List is all mistakes that were found.
+// List has all mistakes that were found.
 type List []Error
 
 // Error returns one line per mistake.

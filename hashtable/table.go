@@ -1,7 +1,7 @@
-// Package hashtable finds things by a key that they have in them.
+// Package hashtable is a hash table for values that contain their own keys.
 //
-// A map would hold each key once more. Of a set with very many members, or of the
-// subscriptions of very many clients, that is most of what they cost.
+// A map would store each key a second time. For a set with very many members, or the
+// subscriptions of very many clients, the keys take most of the memory.
 package hashtable
 
 import (
@@ -11,24 +11,24 @@ import (
 	"runtime"
 )
 
-// Table is a hash table with open addressing: a thing is in the first free slot from where
-// its key's hash points to. T is a pointer or a position. The zero value is empty and ready.
-// A table is not safe for concurrent use. keyOf, in all methods, returns a thing's key.
+// Table is a hash table with open addressing: a value is in the first free slot at or after the
+// slot to which its key's hash points. T is a pointer or a position. The zero value is empty and
+// ready. A table is not safe for concurrent use. In all methods, keyOf returns a value's key.
 type Table[T comparable] struct {
 	slots []T
-	tags  []uint8 // a part of the hash each, to see most of what does not match; 0 if free
+	tags  []uint8 // a part of each key's hash, which rules out most mismatches; 0 if the slot is free
 	used  int
 }
 
-// The table grows above maxLoad/loadParts, and shrinks below minLoad/loadParts. A nearly full
-// table costs a look at some more tags.
+// The table grows if more than maxLoad/loadParts of the slots are used, and shrinks if less than
+// minLoad/loadParts are. In a nearly full table, a search only reads some more tags.
 const (
 	loadParts = 16
 	maxLoad   = 15
 	minLoad   = 5
 )
 
-// capacityFor returns for how many things a table is made that has to hold n.
+// capacityFor returns the number of values for which to make a table that has to hold n.
 func capacityFor(n int) int {
 	const few = 256
 	return n + max(min(n, few)/2, n/8)
@@ -50,8 +50,8 @@ func (x *Table[T]) next(at int) int {
 	return 0
 }
 
-// find returns the slot of what has that key, or else the one for it. There must be a
-// free one.
+// find returns the slot of the value with a key, or else the slot in which to put it. The table
+// must have a free slot.
 func (x *Table[T]) find(key string, keyOf func(T) string) (at int, found bool) {
 	at, tag := x.slotOf(key)
 	for ; x.tags[at] != 0; at = x.next(at) {
@@ -62,10 +62,10 @@ func (x *Table[T]) find(key string, keyOf func(T) string) (at int, found bool) {
 	return at, false
 }
 
-// Len returns the number of things.
+// Len returns the number of values.
 func (x *Table[T]) Len() int { return x.used }
 
-// Get returns the thing with a key.
+// Get returns the value with a key.
 func (x *Table[T]) Get(key string, keyOf func(T) string) (t T, found bool) {
 	if x.used == 0 {
 		return t, false
@@ -74,7 +74,7 @@ func (x *Table[T]) Get(key string, keyOf func(T) string) (t T, found bool) {
 	return x.slots[at], found
 }
 
-// Replace puts t in the place of old, which is in the table and has the same key.
+// Replace replaces old with t. old must be in the table, and both must have the given key.
 func (x *Table[T]) Replace(key string, old, t T) {
 	at, _ := x.slotOf(key)
 	for x.slots[at] != old || x.tags[at] == 0 {
@@ -83,7 +83,7 @@ func (x *Table[T]) Replace(key string, old, t T) {
 	x.slots[at] = t
 }
 
-// Put adds a thing with a key, in the place of the one that had it.
+// Put adds the value t, which has the given key. It replaces the value that had the key before.
 func (x *Table[T]) Put(key string, t T, keyOf func(T) string) {
 	if (x.used+1)*loadParts > len(x.slots)*maxLoad {
 		x.resize(capacityFor(x.used+1), keyOf)
@@ -96,7 +96,7 @@ func (x *Table[T]) Put(key string, t T, keyOf func(T) string) {
 	x.slots[at] = t
 }
 
-// Remove removes the thing with a key, if there is one.
+// Remove removes the value with a key, if there is one.
 func (x *Table[T]) Remove(key string, keyOf func(T) string) {
 	if x.used == 0 {
 		return
@@ -106,7 +106,7 @@ func (x *Table[T]) Remove(key string, keyOf func(T) string) {
 		return
 	}
 	x.used--
-	// What comes after the gap and could be there moves into it.
+	// Move later values into the gap if a search for them passes it.
 	for at := x.next(gap); x.tags[at] != 0; at = x.next(at) {
 		begin, _ := x.slotOf(keyOf(x.slots[at]))
 		if x.distance(begin, at) >= x.distance(gap, at) {
@@ -121,7 +121,7 @@ func (x *Table[T]) Remove(key string, keyOf func(T) string) {
 	}
 }
 
-// distance is how many slots a search goes from one to another.
+// distance is the number of slots that a search moves between two slots.
 func (x *Table[T]) distance(from, to int) int {
 	if to -= from; to < 0 {
 		return to + len(x.slots)
@@ -129,37 +129,37 @@ func (x *Table[T]) distance(from, to int) int {
 	return to
 }
 
-// Reserve makes room for n things, if there is not.
+// Reserve makes room for n values, if there is not enough.
 func (x *Table[T]) Reserve(n int, keyOf func(T) string) {
 	if n*loadParts > len(x.slots)*maxLoad {
 		x.resize(n, keyOf)
 	}
 }
 
-// Grow makes room for n more things, if there is not, and then for twice as many as there are. It is for
-// tables to which very much is added bit by bit: Put makes so little room that it looks at everything
-// in a table eight times while the table doubles. Fit returns the rest.
+// Grow makes room for n more values, if there is not enough, and at least for twice as many as there are. It is
+// for tables to which very many values are added one by one: Put makes so little room that it rebuilds a table
+// eight times while the table doubles. Fit frees the unused room.
 func (x *Table[T]) Grow(n int, keyOf func(T) string) {
 	if (x.used+n)*loadParts > len(x.slots)*maxLoad {
 		x.resize(max(capacityFor(x.used+n), 2*x.used), keyOf)
 	}
 }
 
-// Fit returns room that Put would not have made for what is in the table.
+// Fit frees the room that Put would not have made for the values in the table.
 func (x *Table[T]) Fit(keyOf func(T) string) {
 	if n := capacityFor(x.used); slotsFor(n) < len(x.slots) {
 		x.resize(n, keyOf)
 	}
 }
 
-// slotsFor returns how many slots a table with room for just n things has.
+// slotsFor returns the number of slots of a table with room for exactly n values.
 func slotsFor(n int) int { return (n*loadParts+maxLoad-1)/maxLoad + 1 }
 
-// pauseEvery is after how many things others may run while a table is built anew: with a million things that
-// takes a tenth of a second, as each key has to be read.
+// pauseEvery is the number of values after which resize lets other goroutines run: rebuilding a table of a million
+// values takes a tenth of a second, because each key has to be read.
 const pauseEvery = 1 << 12
 
-// resize makes room for just n things.
+// resize makes room for exactly n values.
 func (x *Table[T]) resize(n int, keyOf func(T) string) {
 	old, tags := x.slots, x.tags
 	size := slotsFor(max(n, x.used))
@@ -178,7 +178,7 @@ func (x *Table[T]) resize(n int, keyOf func(T) string) {
 	}
 }
 
-// All yields everything, in no order. The table must not change meanwhile.
+// All iterates over all values, in no order. The table must not change during the iteration.
 func (x *Table[T]) All() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		tags := x.tags

@@ -13,8 +13,8 @@ type thing struct{ key string }
 
 func keyOf(t *thing) string { return t.key }
 
-// A table holds what a map would, whatever was added, replaced and removed before, and is
-// neither overfull nor much too large.
+// A table has the same content as a map after the same changes, and is neither overfull nor much too
+// large.
 func TestTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table[*thing]
@@ -83,7 +83,7 @@ func TestTableIsAMap(t *testing.T) {
 	})
 }
 
-// filled returns a table with n things.
+// filled returns a table with n values.
 func filled(n int) (table Table[*thing]) {
 	for i := range n {
 		k := fmt.Sprint("key-", i)
@@ -92,8 +92,8 @@ func filled(n int) (table Table[*thing]) {
 	return table
 }
 
-// Others run while a large table is built anew, after each part of it and not after 10 ms as the scheduler
-// has it: with a million things, one Put can take a tenth of a second.
+// Other goroutines run while a large table is rebuilt, after each part of it and not after 10 ms as the scheduler
+// has it: with a million values, one Put can take a tenth of a second.
 func TestOthersRunWhileALargeTableGrows(t *testing.T) {
 	const parts = 20
 	table := filled(parts * pauseEvery)
@@ -117,9 +117,9 @@ func TestOthersRunWhileALargeTableGrows(t *testing.T) {
 	<-ended
 }
 
-// What is added bit by bit is looked at less than twice more if Grow makes the room, and Fit leaves no more
-// room than Put alone.
-func TestGrowingTableIsSeldomBuiltAnew(t *testing.T) {
+// If Grow makes the room, a table to which values are added one by one visits them less than twice more, and Fit
+// leaves no more room than Put alone.
+func TestGrowingTableIsSeldomRebuilt(t *testing.T) {
 	const few, n = 1000, 100_000
 	looked := 0
 	count := func(t *thing) string {

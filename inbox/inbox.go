@@ -1,11 +1,11 @@
-// Package inbox is how goroutines give another one something to process, without waiting for it.
+// Package inbox passes items from any goroutine to one that processes them, without blocking.
 package inbox
 
 import "sync"
 
 // Inbox has the items that its goroutine has not processed yet. Its methods are safe for
 // concurrent use and do not block: their lock comes last in the order of locks, so they may
-// be called with any other held.
+// be called with any other lock held.
 type Inbox[T any] struct {
 	awake chan struct{}
 	mu    sync.Mutex
@@ -28,7 +28,7 @@ func (i *Inbox[T]) Put(item T) {
 	i.Wake()
 }
 
-// Wake has the goroutine receive from Awake, once for all calls until then.
+// Wake makes the goroutine receive from Awake, once for all calls until then.
 func (i *Inbox[T]) Wake() {
 	select {
 	case i.awake <- struct{}{}:
@@ -36,7 +36,7 @@ func (i *Inbox[T]) Wake() {
 	}
 }
 
-// Awake is what the goroutine waits for.
+// Awake returns the channel on which the goroutine waits.
 func (i *Inbox[T]) Awake() <-chan struct{} { return i.awake }
 
 // Take returns all items, in the order in which they were added, and empties the inbox.
@@ -48,10 +48,11 @@ func (i *Inbox[T]) Take() []T {
 	return items
 }
 
-// maxRoom bounds the room that is used again for what comes next.
+// maxRoom is the maximal capacity that TakeAgain reuses.
 const maxRoom = 1 << 12
 
-// TakeAgain is Take for a goroutine that has processed all of what it took before: the inbox uses its room again.
+// TakeAgain is like Take, but reuses the memory of the items that the goroutine took before. The goroutine must have
+// processed all of them.
 func (i *Inbox[T]) TakeAgain(processed []T) []T {
 	if clear(processed); cap(processed) > maxRoom {
 		processed = nil

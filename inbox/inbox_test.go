@@ -42,8 +42,8 @@ func TestManyCallsWakeOnce(t *testing.T) {
 	}
 }
 
-// Nothing is lost between the last Take and the next wait.
-func TestWhoWaitsAfterTakingFindsEverything(t *testing.T) {
+// No item is lost between the last Take and the next wait.
+func TestAGoroutineThatWaitsAfterTakingFindsEverything(t *testing.T) {
 	const each, senders = 1000, 4
 	i := New[int]()
 	var sending sync.WaitGroup

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MaxText is the longest text of a client or control plane that the relay keeps or shows,
-// in bytes.
+// MaxText is the maximal length, in bytes, of a text from a client or control plane that the
+// relay keeps or shows.
 const MaxText = 2 << 10
 
-// Clip shortens a text of a client or control plane, such as a node id, to [MaxText].
+// Clip shortens a text from a client or control plane, such as a node id, to [MaxText].
 func Clip(s string) string { return ClipTo(s, MaxText) }
 
 // ClipTo is like [Clip], with another length in bytes.

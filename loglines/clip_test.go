@@ -24,7 +24,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Whatever is logged, and in whichever way, a line is not long.
+// A log line is short, whatever is logged, and however.
 func TestEveryTextInALineIsClipped(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, format := range []string{"text", "json"} {
@@ -59,7 +59,7 @@ func TestEveryTextInALineIsClipped(t *testing.T) {
 	}
 }
 
-// What a library logs of clients is bounded, too.
+// The lines that a library logs about clients are also bounded.
 func TestLinesOfALibraryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

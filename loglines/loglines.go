@@ -1,9 +1,9 @@
 // Package loglines bounds the log: the length of texts in a line, and the number of lines
-// about an event that others can repeat. A burst of lines is logged at once, then one line
-// per interval, with the number of lines that were skipped before it.
+// about an event that clients or control planes can repeat. It logs a burst of lines at once,
+// then one line per interval, with the number of lines that were skipped before it.
 //
-// rate.Sometimes would not do: its burst comes once in a process's life, and it does not
-// say when a call was skipped.
+// rate.Sometimes would not do: it allows its burst only once in a process's life, and does not
+// report when a call was skipped.
 package loglines
 
 import (
@@ -27,15 +27,15 @@ const (
 	SharedEvery  = time.Second
 )
 
-// Lines limits the lines about one event of one party, such as a client's NACKs. The zero
+// Lines limits the lines about one event of one party, such as the NACKs of a client. The zero
 // value is ready. It is not safe for concurrent use.
 type Lines struct {
 	limiter *rate.Limiter // nil before the first
 	skipped int
 }
 
-// Next returns the logger for the next line. It adds the number of lines that were skipped
-// since the last one. ok is false if this line is to be skipped, too.
+// Next returns the logger for the next line, with the number of lines that were skipped since the
+// last one. ok is false if this line has to be skipped too.
 func (l *Lines) Next(log *slog.Logger) (_ *slog.Logger, ok bool) {
 	return l.next(log, Every, AtOnce)
 }

@@ -8,13 +8,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Stage is what clients have done with a change.
+// Stage is how far a change has come at a client.
 type Stage uint8
 
 // The stages of a change.
 const (
-	Sent  Stage = iota // the client was sent it
-	ACKed              // the client has accepted it
+	Sent  Stage = iota // the relay has sent the change to the client
+	ACKed              // the client has accepted the change
 	stages
 )
 
@@ -26,13 +26,13 @@ func (s Stage) String() string {
 	return "acked"
 }
 
-// Client is which client a time is of.
+// Client says which client reached a stage at a measured time.
 type Client uint8
 
 // The clients whose times are measured.
 const (
 	First  Client = iota // the first one
-	Median               // the one with which half of them have the change
+	Median               // the one with which half of the clients have the change
 	Last                 // the last one
 	milestones
 )
@@ -48,42 +48,43 @@ func (c Client) String() string {
 	return "last"
 }
 
-// Change is one change, on its way to the clients that it is for.
+// Change is one change, on its way to its clients.
 type Change struct {
-	alone   List // the list of only this one
+	alone   List // a list with only this change
 	line    *line
 	receipt *Receipt
-	clients int64 // that it is for
-	limit   time.Time
-	period  time.Time // that in which it was opened begins then
+	clients int64     // number of clients that have to receive the change
+	limit   time.Time // when the change is given up
+	period  time.Time // beginning of the Period in which the change was opened
 	stages  [stages]stage
 	closed  atomic.Bool
-	left    atomic.Int32 // stages that are not complete
+	left    atomic.Int32 // number of stages that are not complete
 	span    trace.Span   // nil if the response is not sampled
-	// begun and opened are moments of line.clock; opened is 0 before Open.
+	// begun and opened are values of line.clock; opened is 0 before Open.
 	begun  uint64
 	opened atomic.Uint64
 }
 
 // stage counts the clients that have reached a stage.
 type stage struct {
-	n   atomic.Int64 // have reached it
-	all atomic.Int64 // are to reach it: without those that are gone
+	n   atomic.Int64 // clients that have reached the stage
+	all atomic.Int64 // clients that have reached the stage or still can: without those that are gone
 
 	mu   sync.Mutex
-	next Client // that is not measured yet
+	next Client // the next one to be measured
 }
 
-// Expect counts clients that the change is for. It is called before Open.
+// Expect adds clients that have to receive the change. It is called before Open.
 func (c *Change) Expect(clients int) { c.clients += int64(clients) }
 
-// wasOpenAt reports whether all clients were expected at a moment of line.clock.
+// wasOpenAt reports whether the change was open at a value of line.clock.
 func (c *Change) wasOpenAt(moment uint64) bool {
 	opened := c.opened.Load()
 	return opened != 0 && opened < moment
 }
 
-// Open begins the counting, once all clients are expected. Without any, there is nothing to measure.
+// Open begins the counting, after Expect was called for all clients. Without clients, there is nothing to
+// measure.
 func (c *Change) Open() {
 	if c == nil {
 		return
@@ -108,7 +109,7 @@ func (c *Change) reached(s Stage) {
 	}
 }
 
-// gone counts a client that will not reach a stage.
+// gone removes a client that will not reach a stage.
 func (c *Change) gone(s Stage) {
 	at := &c.stages[s]
 	if all := at.all.Add(-1); at.n.Load() >= half(all) {
@@ -118,7 +119,7 @@ func (c *Change) gone(s Stage) {
 
 func half(n int64) int64 { return (n + 1) / 2 }
 
-// measure notes which clients' times have come.
+// measure records the time of each Client that has just reached a stage.
 func (c *Change) measure(s Stage) {
 	if c.closed.Load() {
 		return
@@ -145,7 +146,7 @@ func (c *Change) measure(s Stage) {
 	}
 }
 
-// missing is how many clients have not reached a stage and may do so.
+// missing returns how many clients have not reached a stage, and still can.
 func (c *Change) missing(s Stage) int64 {
 	return max(0, c.stages[s].all.Load()-c.stages[s].n.Load())
 }

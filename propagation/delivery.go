@@ -2,18 +2,18 @@ package propagation
 
 import "sync/atomic"
 
-// Delivery is a response on its way to a client, with the changes that it brings: the client counts as sent them when
-// the last byte of the response is written, for which it has to read. A nil *Delivery brings nothing: its methods do
-// nothing. They may be called concurrently.
+// Delivery is a response on its way to a client, with its changes. The changes count as sent when the last byte of the
+// response is written, which requires that the client reads. The methods of a nil *Delivery do nothing. All methods may
+// be called concurrently.
 type Delivery struct {
 	list *List
-	// parts of the process that have not finished with the response: what sends it, and the connection.
+	// holders is the number of users that have not finished with the response: the sender and the connection.
 	holders atomic.Int32
-	// over: it is counted as sent, or as not sent.
+	// over: the response has been counted as sent, or as not sent.
 	over atomic.Bool
 }
 
-// Deliver returns the delivery of a response that brings these changes. Whoever sends it has to call Done.
+// Deliver returns the delivery of a response with these changes. The sender has to call Done.
 func (l *List) Deliver() *Delivery {
 	if l == nil {
 		return nil
@@ -23,14 +23,14 @@ func (l *List) Deliver() *Delivery {
 	return d
 }
 
-// Hold notes that the connection keeps the response until it calls Done.
+// Hold records that the connection keeps the response until it calls Done.
 func (d *Delivery) Hold() {
 	if d != nil {
 		d.holders.Add(1)
 	}
 }
 
-// Done ends a Hold, or the sending. The last one says that the response is written.
+// Done ends a Hold, or the sending. After the last Done, the response counts as written.
 func (d *Delivery) Done() {
 	if d != nil && d.holders.Add(-1) == 0 {
 		d.sent()
@@ -43,14 +43,14 @@ func (d *Delivery) sent() {
 	}
 }
 
-// NotSent counts the client as one that will not be sent the response, unless it was sent it.
+// NotSent counts the client as one that will not receive the response, unless it counts as sent already.
 func (d *Delivery) NotSent() {
 	if d != nil && !d.over.Swap(true) {
 		d.list.NotSent()
 	}
 }
 
-// ACKed counts the client as having accepted the changes, and so as having been sent them.
+// ACKed counts the changes as accepted by the client, and therefore also as sent.
 func (d *Delivery) ACKed() {
 	if d != nil {
 		d.sent()

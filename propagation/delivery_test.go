@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A client was sent a response when nobody holds it any more, or when the client answers it; and not if its stream
-// ends before.
+// A response counts as sent when nothing holds it any more, or when the client answers it, but not if the stream
+// ends before that.
 func TestAClientWasSentAResponseWhenAllOfItIsWritten(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// What was measured in the last hour: for each Kind the longest times of each step, so that an operator sees
-// how they develop. It costs what a Kind costs, and nothing for each client.
+// The measurements of the last hour: for each Kind, the longest times of each step, so that an operator sees
+// how they develop. The memory depends on the number of Kinds, and not on the number of clients.
 
 const (
-	// Step is how long the changes are put together.
+	// Step is the length of a Period.
 	Step = 30 * time.Second
-	// Kept is how long a history is.
+	// Kept is the length of a history.
 	Kept = time.Hour
-	// maxHistories is how many Kinds have a history. The others are measured without one.
+	// maxHistories is the maximal number of Kinds with a history. Other Kinds are measured without one.
 	maxHistories = 256
 )
 
 // Period has the changes that were opened in one Step.
 type Period struct {
-	// Begins is when the Step begins, a multiple of it since the epoch.
+	// Begins is when the Period begins, a multiple of Step since the epoch.
 	Begins  time.Time
-	Changes int
-	longest [stages][milestones]time.Duration // 0: no change has reached it
+	Changes int                               // number of changes
+	longest [stages][milestones]time.Duration // 0 if no change has reached the stage
 	missed  [stages]int64
 }
 
-// Longest returns the longest time of a client among the changes, 0 if none of them has reached it.
+// Longest returns the longest time among the changes until a client reached a stage, 0 if that did not happen for any.
 func (p *Period) Longest(at Stage, client Client) time.Duration { return p.longest[at][client] }
 
 // Missed returns how many clients had not reached a stage when the changes were given up.
@@ -45,25 +45,25 @@ func (p *Period) Include(more *Period) {
 	}
 }
 
-// history has the Periods of a Kind in which changes were opened, from the oldest on. nil keeps nothing.
+// history has the Periods of a Kind in which changes were opened, the oldest first. nil keeps nothing.
 type history struct {
 	mu      sync.Mutex
 	periods []Period
 }
 
-// periodOf returns when the Period of a moment begins.
+// periodOf returns when the Period that contains a time begins.
 func periodOf(at time.Time) time.Time {
 	return time.Unix(at.Unix()-at.Unix()%int64(Step/time.Second), 0)
 }
 
-// note calls f with the Period that begins then.
+// note calls f with the Period that begins at a time, which it adds if necessary.
 func (h *history) note(begins time.Time, f func(*Period)) {
 	if h == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := len(h.periods) // it is the last one, or one of the few before
+	i := len(h.periods) // the Period is near the end
 	for i > 0 && h.periods[i-1].Begins.After(begins) {
 		i--
 	}
@@ -72,12 +72,12 @@ func (h *history) note(begins time.Time, f func(*Period)) {
 		i++
 	}
 	f(&h.periods[i-1])
-	if len(h.periods) > int(Kept/Step) { // each is another one: the first is too old
+	if len(h.periods) > int(Kept/Step) { // the Periods are different, so the first is too old
 		h.periods = slices.Delete(h.periods, 0, 1)
 	}
 }
 
-// since returns a copy of the Periods from one on.
+// since returns a copy of the Periods that begin at a time or later.
 func (h *history) since(begins time.Time) []Period {
 	if h == nil {
 		return nil
@@ -87,7 +87,7 @@ func (h *history) since(begins time.Time) []Period {
 	return slices.DeleteFunc(slices.Clone(h.periods), func(p Period) bool { return p.Begins.Before(begins) })
 }
 
-// Kinds returns the Kinds that have a history, in the order of authorities and types, and how many have none.
+// Kinds returns the Kinds that have a history, sorted by authority and type, and the number of Kinds without one.
 func (t *Tracker) Kinds() (kinds []Kind, without int) {
 	if t == nil {
 		return nil, 0
@@ -114,7 +114,7 @@ func order(rolledOut bool) int {
 	return 0
 }
 
-// History returns the Periods of the last hour in which changes of a Kind were opened, from the oldest on.
+// History returns the Periods of the last hour in which changes of a Kind were opened, the oldest first.
 func (t *Tracker) History(of Kind) []Period {
 	t.mu.Lock()
 	l := t.lines[of]

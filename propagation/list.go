@@ -5,15 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// List is the changes that a response brings a client. It does not change, so that clients can share it. nil is
-// none.
+// List has the changes that a response contains for a client. It is immutable, so that clients can share it. nil is
+// empty.
 type List struct {
 	change *Change
 	rest   *List
-	n      int // of this and the rest
+	n      int // number of changes, including rest
 }
 
-// With returns the changes of both lists.
+// With returns a list with the changes of both lists.
 func (l *List) With(more *List) *List {
 	switch {
 	case l == nil:
@@ -24,10 +24,10 @@ func (l *List) With(more *List) *List {
 	return &List{change: more.change, rest: l.With(more.rest), n: l.n + more.n}
 }
 
-// Sent counts the client as sent all of them.
+// Sent counts all changes as sent to the client.
 func (l *List) Sent() { l.reached(Sent) }
 
-// ACKed counts the client as having accepted all of them.
+// ACKed counts all changes as accepted by the client.
 func (l *List) ACKed() { l.reached(ACKed) }
 
 func (l *List) reached(s Stage) {
@@ -36,14 +36,13 @@ func (l *List) reached(s Stage) {
 	}
 }
 
-// NotSent and NotACKed count the client as one that will not be sent them, or will not accept
-// them.
+// NotSent counts the client as one that will not receive the changes.
 func (l *List) NotSent() { l.gone(Sent) }
 
-// NotACKed is described at NotSent.
+// NotACKed counts the client as one that will not accept the changes.
 func (l *List) NotACKed() { l.gone(ACKed) }
 
-// Spared counts the client as one that needs none of them.
+// Spared counts the client as one that does not need the changes.
 func (l *List) Spared() {
 	l.NotSent()
 	l.NotACKed()
@@ -55,7 +54,7 @@ func (l *List) gone(s Stage) {
 	}
 }
 
-// open returns those that are still measured, in the same order.
+// open returns the changes that are still measured, in the same order.
 func (l *List) open() *List {
 	changes := make([]*Change, 0, maxOwed)
 	for ; l != nil; l = l.rest {
@@ -70,20 +69,19 @@ func (l *List) open() *List {
 	return all
 }
 
-// Owed are the changes that a client is to be sent. Its methods may be called concurrently. The zero value has
-// none.
+// Owed has the changes that the relay still has to send to a client. Its methods may be called concurrently. The zero
+// value is empty.
 type Owed struct{ list atomic.Pointer[List] }
 
 const (
-	// maxOwed bounds what is remembered for a client that is sent nothing, besides what is given up
-	// anyway.
+	// maxOwed bounds the number of changes kept for a client that does not receive anything.
 	maxOwed = 2 * maxOpen
-	// mostKept is how many of these stay when there are maxOwed: so that the next ones are looked through only after some
-	// more have come.
+	// mostKept is the maximal number of changes that stay when a client has maxOwed. It is lower, so that the list is
+	// searched for closed changes only after some more have come.
 	mostKept = maxOwed * 3 / 4
 )
 
-// Add notes that the client is to be sent a change, which may be nil and is not open yet, and counts the client.
+// Add adds a change, and counts the client for it. The change may be nil, and must not be open yet.
 func (o *Owed) Add(c *Change) {
 	if c == nil {
 		return
@@ -107,8 +105,8 @@ func (o *Owed) Add(c *Change) {
 	}
 }
 
-// has reports whether a change is among them that is not open yet. What came after it is before it in the list. So it is
-// not behind a change that was open already when it began: only those are looked at that come at the same time.
+// has reports whether the list has a change that is not open yet. Newer changes come first in the list. So has stops at
+// a change that was open when c began: c cannot come after it. It visits only the changes of about the same time.
 func (l *List) has(c *Change) bool {
 	for ; l != nil && !l.change.wasOpenAt(c.begun); l = l.rest {
 		if l.change == c {
@@ -118,7 +116,7 @@ func (l *List) has(c *Change) bool {
 	return false
 }
 
-// AddAll notes that the client is to be sent some changes that count it already.
+// AddAll adds changes for which the client has been counted already.
 func (o *Owed) AddAll(more *List) {
 	for more != nil {
 		was := o.list.Load()
@@ -128,7 +126,7 @@ func (o *Owed) AddAll(more *List) {
 	}
 }
 
-// Take returns the changes, and forgets them.
+// Take removes all changes, and returns them.
 func (o *Owed) Take() *List {
 	if o.list.Load() == nil {
 		return nil
@@ -136,10 +134,10 @@ func (o *Owed) Take() *List {
 	return o.list.Swap(nil)
 }
 
-// None says that there are none.
+// None reports whether there are no changes.
 func (o *Owed) None() bool { return o.list.Load() == nil }
 
-// Numbered are the changes of one watch group, each with the number that the group gave it.
+// Numbered has the changes of one watch group, each with the number that the group gave it.
 type Numbered struct {
 	changes []numbered
 }
@@ -149,7 +147,7 @@ type numbered struct {
 	change *Change
 }
 
-// Add notes a change, which may be nil, with its number, and counts the group's clients once for it.
+// Add adds a change with its number, and counts the group's clients once for it. The change may be nil.
 func (n *Numbered) Add(c *Change, seq uint64, clients int) {
 	if c == nil || len(n.changes) > 0 && n.changes[len(n.changes)-1].change == c {
 		return
@@ -168,7 +166,7 @@ func (n *Numbered) Add(c *Change, seq uint64, clients int) {
 	n.changes = append(n.changes, numbered{seq, c})
 }
 
-// Since returns the changes with numbers above that one.
+// Since returns the changes with numbers above seq that are still measured.
 func (n *Numbered) Since(seq uint64) (l *List) {
 	for i := len(n.changes) - 1; i >= 0 && n.changes[i].seq > seq; i-- {
 		if c := n.changes[i].change; !c.closed.Load() {

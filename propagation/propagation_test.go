@@ -308,7 +308,7 @@ func TestNothingIsMeasuredUnlessSomebodyCanSeeIt(t *testing.T) {
 	}
 }
 
-// What each client costs, beside all else that it is sent.
+// The cost of a change for each client.
 func TestAClientAllocatesNothing(t *testing.T) {
 	tracker, _ := newTestTracker()
 	defer tracker.Close()
@@ -338,8 +338,8 @@ func TestWorkForAClientThatLags(t *testing.T) {
 	})
 }
 
-// What a client is owed is looked through only now and then, also if nearly all of it is still measured.
-func TestAClientIsSparedAtOnceWhatIsTooMuch(t *testing.T) {
+// The list of a client that lags is searched only now and then, even if nearly all changes are still measured.
+func TestTheListOfALaggingClientIsSeldomSearched(t *testing.T) {
 	tracker, _ := newTestTracker()
 	defer tracker.Close()
 	client := new(Owed)

@@ -12,26 +12,26 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Limit is how long clients may take to be sent a change and to accept it.
+// Limit is how long clients may take to receive and accept a change.
 const Limit = time.Minute
 
-// maxOpen is how many changes of one authority and type are measured at the same time.
+// maxOpen is the maximal number of changes of one authority and type that are measured at the same time.
 const maxOpen = 64
 
-// Kind is what changes are measured by.
+// Kind is a group of changes that are measured together.
 type Kind struct {
-	// Authority and Type are as metrics have them, so that there are few.
+	// Authority and Type are labels of metrics, so that there are few.
 	Authority, Type string
 	RolledOut       bool
 }
 
-// Observer is given the measurements. Its methods must not block.
+// Observer receives the measurements. Its methods must not block.
 type Observer interface {
-	// Reached is called when one of the clients of a change has reached a stage, with the time since the
-	// receipt.
+	// Reached is called when the first, median or last client of a change has reached a stage. after is
+	// the time since the receipt.
 	Reached(of Kind, at Stage, client Client, after time.Duration)
-	// Missed is called with the number of clients that have not reached a stage of a change when it is
-	// given up.
+	// Missed is called when a change is given up, with the number of clients that have not reached a
+	// stage.
 	Missed(of Kind, at Stage, clients int64)
 }
 
@@ -40,22 +40,22 @@ type Tracker struct {
 	observer Observer
 	kind     func(authority, typeURL string) (authorityLabel, typeLabel string)
 	on       atomic.Bool
-	clock    atomic.Uint64 // counts what begins and what is opened
+	clock    atomic.Uint64 // incremented whenever a change begins or is opened
 
 	mu    sync.Mutex
 	lines map[Kind]*line
 }
 
-// NewTracker returns a Tracker. kind returns the authority and the type as Kind has them; there may only be
-// few.
+// NewTracker returns a Tracker. kind returns the Authority and the Type of Kind; it must return only few
+// different values.
 func NewTracker(observer Observer, kind func(authority, typeURL string) (authorityLabel, typeLabel string)) *Tracker {
 	return &Tracker{observer: observer, kind: kind, lines: map[Kind]*line{}}
 }
 
-// Measure begins to measure changes, or ends that.
+// Measure turns the measuring of changes on or off.
 func (t *Tracker) Measure(on bool) { t.on.Store(on) }
 
-// Begin returns a change that came with r, nil if it is not to be measured. It does nothing before Open.
+// Begin returns a change that came with r, nil if it is not measured. Measuring begins with Open.
 func (t *Tracker) Begin(r *Receipt, authority, typeURL string) *Change {
 	if t == nil || r == nil || !t.on.Load() {
 		return nil
@@ -93,16 +93,16 @@ func (t *Tracker) Close() {
 	}
 }
 
-// line has the changes of one Kind that are measured, from the oldest on.
+// line has the changes of one Kind that are being measured, the oldest first.
 type line struct {
 	observer Observer
 	kind     Kind
-	clock    *atomic.Uint64 // that of the Tracker
-	history  *history       // nil if there are too many
+	clock    *atomic.Uint64 // the Tracker's clock
+	history  *history       // nil if there are too many Kinds
 
 	mu      sync.Mutex
 	changes []*Change
-	timer   *time.Timer // that of the oldest; nil before the first
+	timer   *time.Timer // for the limit of the oldest change; nil before the first
 }
 
 // open begins to measure a change.
@@ -132,7 +132,7 @@ func (l *line) open(c *Change) {
 	}
 }
 
-// late gives up the changes whose time has passed.
+// late gives up the changes whose limit has passed.
 func (l *line) late() {
 	now := time.Now()
 	l.mu.Lock()
@@ -151,7 +151,7 @@ func (l *line) late() {
 	}
 }
 
-// complete ends the measurement of a change that has reached all its clients.
+// complete ends the measurement of a change that has reached all of its clients.
 func (l *line) complete(c *Change) {
 	l.mu.Lock()
 	if i := slices.Index(l.changes, c); i >= 0 {
@@ -184,7 +184,7 @@ func (l *line) reached(c *Change, at Stage, client Client, now time.Time) {
 	}
 }
 
-// giveUp ends the measurement of a change that has not reached all its clients.
+// giveUp ends the measurement of a change that has not reached all of its clients.
 func (c *Change) giveUp() {
 	if c.closed.Swap(true) {
 		return
@@ -215,8 +215,8 @@ func (c *Change) finishSpan() {
 	}
 }
 
-// startSpan begins the span of what is sent of a response, as a child of the response's span: so both are in
-// one trace, and the time between them shows.
+// startSpan begins the span of a change's way to clients, as a child of the response's span. So both are in
+// one trace, which also shows the time between them.
 func startSpan(c *Change) trace.Span {
 	parent := c.receipt.Span
 	ctx := trace.ContextWithSpan(context.Background(), parent)

@@ -101,7 +101,7 @@ func TestEnvoysOwnExamplesMeanWhatEnvoyReads(t *testing.T) {
 	}
 }
 
-// readByClients says in what Envoy or grpc-go would misread the canonical
+// readByClients returns how Envoy or grpc-go would misread the canonical
 // spelling.
 func readByClients(u URN) error {
 	if err := envoyReads(u); err != nil {
@@ -134,8 +134,8 @@ func envoyReads(u URN) error {
 	return nil
 }
 
-// plainHost matches the authorities that net/url has no rules of its own for: no
-// port, no brackets, and no escapes, which it wants for non-ASCII only.
+// plainHost matches the authorities for which net/url has no special rules: no port, no
+// brackets, and no escapes, which it allows only for non-ASCII.
 var plainHost = regexp.MustCompile(`^[A-Za-z0-9._~-]*$`)
 
 // grpcReads reads the canonical spelling as grpc-go does: as net/url.

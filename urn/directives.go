@@ -1,6 +1,6 @@
 package urn
 
-// The directives of a URL: a fallback, and an entry of a list collection.
+// The directives of a URL: an alternative, and an entry of a list collection.
 
 import (
 	"errors"
@@ -15,16 +15,16 @@ const (
 // EntryCharacters describes a valid entry name, for errors.
 const EntryCharacters = "one or more of [a-zA-Z0-9_-./~:]"
 
-// IsEntry reports whether a list collection's entry may have that name.
+// IsEntry reports whether an entry of a list collection may have a name.
 // TP1: "List collections with inlining".
 func IsEntry(name string) bool { return name != "" && inEntry.hasAll(name) }
 
 // directives checks and prints the text after the '#'.
 // TP1: "URI-based xDS resource names".
 //
-// Another '#' in an alt's value begins the directives of that URL. RFC 3986 requires it to be
-// escaped, and so it is printed; but Envoy accepts it bare, and escapes it when it folds
-// directives into a name, so the two forms cannot be distinguished there.
+// Another '#' in the value of an alt begins the directives of that URL. RFC 3986 requires it to be
+// escaped, so this package prints it escaped. But Envoy accepts it bare, and escapes it when it
+// folds directives into a name, so a folded name does not show which form it had.
 func (p *printer) directives(fragment span) error {
 	var alt, entry string // empty if absent: a value is never empty
 	for rest, more := fragment, true; more; {
@@ -70,8 +70,8 @@ func (p *printer) directives(fragment span) error {
 	return nil
 }
 
-// directive returns the decoded value of a directive. The value of an alt is in its canonical
-// spelling.
+// directive returns the decoded value of a directive. The value of an alt is returned in its
+// canonical spelling.
 func (p *printer) directive(name string, value span) (string, error) {
 	text, bad := decode(value.text)
 	if bad >= 0 {
@@ -86,8 +86,8 @@ func (p *printer) directive(name string, value span) (string, error) {
 	}
 	url, _, err := canonical(text, globs|directives)
 	if err != nil {
-		// In a chain of alternatives report only the first and the last: all names
-		// would make the message very long.
+		// For a chain of alternatives, report only the first and the last: all names would
+		// make the message very long.
 		var inner *Error
 		if errors.As(err, &inner) && inner.Err != nil {
 			err = inner.Err

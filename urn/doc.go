@@ -16,14 +16,14 @@
 // case folding, the id no dot segments.
 //
 // Each name has one canonical spelling, in which this package stores and prints it.
-// Two names are the same exactly if these strings are equal, so URN, URL and Key can
-// be compared with == and used as map keys.
+// Two names are the same exactly if their canonical spellings are equal. So URN, URL and
+// Key can be compared with ==, and used as map keys.
 //
 // # The canonical spelling
 //
-// Characters that RFC 3986 allows in a component are plain; all others are escaped,
-// with upper-case digits. Where TP1 leaves a choice, the canonical spelling is one that
-// Envoy and gRPC both read correctly:
+// Characters that RFC 3986 allows in a component are plain (not escaped); all others are
+// escaped, with upper-case digits. Where TP1 leaves a choice, the canonical spelling is
+// one that Envoy and gRPC both read correctly:
 //
 //   - Parameters are sorted by their decoded keys. Envoy prints them sorted by
 //     encoded pairs, grpc-go by decoded keys; both accept any order.

@@ -6,7 +6,7 @@ import "fmt"
 const maxQuoted = 512
 
 // Error describes what is wrong with an xdstp name, where, and what would be right. Every
-// error about a name in this package is one.
+// error of this package about a name is an *Error.
 type Error struct {
 	// Name is the name as given. For a protobuf message, it is the message's spelling as a
 	// string.

@@ -21,8 +21,8 @@ type components struct {
 	entry          string
 }
 
-// read splits a name and then decodes it, with nothing in common with the
-// parser. It knows nothing of limits.
+// read splits a name and then decodes it, without any code of the parser. It does not check
+// limits.
 func read(name string) (*components, error) {
 	rest, ok := strings.CutPrefix(name, "xdstp://")
 	if !ok {
@@ -82,10 +82,10 @@ func read(name string) (*components, error) {
 	return c, err
 }
 
-// glob says whether the last segment of the id is a glob.
+// glob reports whether the last segment of the id is a glob.
 func (c *components) glob() bool { return len(c.id) > 0 && c.id[len(c.id)-1] == "*" }
 
-// tooLong says whether err is about the one rule that read does not know.
+// tooLong reports whether err is about the length, the only rule that read does not check.
 func tooLong(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "name is too long")
 }
@@ -215,8 +215,8 @@ func FuzzKeyOf(f *testing.F) {
 	})
 }
 
-// Whatever the components are, and however they are spelled: one name has one
-// key, and another name another.
+// For any components in any spelling, one name has one key, and different names have
+// different keys.
 func FuzzSpellings(f *testing.F) {
 	f.Add("a.example.com", "envoy.config.listener.v3.Listener", "[::]:8080", "~x", "a", "2", "a-b", "1", uint64(1))
 	f.Add("", "t", "foo/bar", "*", "x", "a&b=c", "%78", "+;,#?", uint64(2))

@@ -16,7 +16,8 @@ func GlobOf(name string) (glob string, ok bool) {
 	return path + "*" + query, true
 }
 
-// AppendGlobOf appends what GlobOf returns to b, for who looks it up for very many names.
+// AppendGlobOf is like GlobOf, but appends the glob to b. It saves allocations for callers with
+// very many names.
 func AppendGlobOf(b []byte, name string) (glob []byte, ok bool) {
 	path, query, ok := directoryOf(name)
 	if !ok {
@@ -27,7 +28,8 @@ func AppendGlobOf(b []byte, name string) (glob []byte, ok bool) {
 	return append(b, query...), true
 }
 
-// directoryOf returns what is before and after the last segment of the id of a name that is in a directory.
+// directoryOf returns the parts of a name before and after the last segment of its id. It returns false for a name
+// that is not in a directory.
 func directoryOf(name string) (path, query string, ok bool) {
 	if !strings.HasPrefix(name, prefix) {
 		return "", "", false

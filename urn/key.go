@@ -7,10 +7,10 @@ import "strings"
 // Key identifies a resource name. Two spellings of one name have equal keys, and two
 // different names differ in Name.
 type Key struct {
-	// Name is the canonical spelling, itself a valid name. For an old-style name it is the
+	// Name is the canonical spelling, itself a valid name. For an old-style name, it is the
 	// name itself.
 	Name string
-	// Authority is the authority, decoded. May be empty.
+	// Authority is the authority, decoded. It may be empty.
 	Authority string
 	// Type is the resource type, decoded: the part of a type URL after the slash. It is
 	// empty exactly for old-style names.
@@ -25,12 +25,12 @@ type Key struct {
 // TP1: "Discovery request and responses".
 func IsXdstp(name string) bool { return strings.HasPrefix(name, scheme) }
 
-// KeyOf returns the key of a name on the wire: a URN or a glob collection. Directives are an
-// error, for they "do not appear in a xDS transport discovery request"
+// KeyOf returns the key of a name on the wire: a URN or a glob collection. A name with directives
+// is an error, because directives "do not appear in a xDS transport discovery request"
 // (ResourceLocator.Directive).
 //
 // An old-style name is never an error. It is its own key, without type and authority.
-// [IsXdstp] distinguishes it.
+// [IsXdstp] reports false for it.
 //
 // If the name is spelled canonically, the key shares its memory and KeyOf allocates nothing;
 // otherwise it allocates once. Rare names cost a few allocations more: those with escapes in

@@ -96,8 +96,8 @@ func TestOldStyleNamesAreTheirOwnKeysAndNeverErrors(t *testing.T) {
 	}
 }
 
-// What streams ask for: names that are spelled canonically, and the ways in
-// which Envoy's and grpc-go's spellings differ from that.
+// Names from the wire: names that are spelled canonically, and the different spellings of Envoy
+// and grpc-go.
 var wireNames = []struct{ what, name string }{
 	{"canonical", "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/prod/backends/checkout"},
 	{"canonical with params", "xdstp://cloud.example.com/envoy.config.cluster.v3.Cluster/prod/checkout?env=prod&shard_id=1234&zone=eu-west-1a"},
@@ -139,7 +139,7 @@ func BenchmarkKeyOf(b *testing.B) {
 	}
 }
 
-// The authority of a name is looked at for each resource that a control plane sends.
+// The relay reads the authority of a name for each resource that a control plane sends.
 func TestTheAuthorityOfACanonicalNameCostsNoAllocation(t *testing.T) {
 	const name = "xdstp://a.example.org/envoy.config.cluster.v3.Cluster/some/cluster?k=v"
 	if got := testing.AllocsPerRun(100, func() { _, _ = AuthorityOf(name) }); got != 0 {

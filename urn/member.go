@@ -4,10 +4,10 @@ import "strings"
 
 // TP1: "Glob". The names of a glob collection's members.
 
-// MemberOf returns the name under which a resource with that canonical name is a member of a
-// glob collection, given by its canonical name: the glob, with the resource's last segment
-// in place of the *. For an entry of a list collection (name#entry=x) the segment is the
-// entry's name, for an old-style name the text after its last slash.
+// MemberOf returns the name of a resource as a member of a glob collection: the glob, with the
+// resource's last segment in place of the *. glob and name are canonical. For an entry of a list
+// collection (name#entry=x), the segment is the entry's name; for an old-style name, the text after
+// its last slash.
 func MemberOf(glob, name string) string {
 	xdstp := IsXdstp(name)
 	if id, entry, ok := strings.Cut(name, "#"); xdstp && ok {

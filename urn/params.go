@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ParamKeys yields the keys of the name's context parameters, decoded and in the order of the
+// ParamKeys iterates over the keys of the name's context parameters, decoded and in the order of the
 // canonical spelling. An old-style name has none.
 // TP1: "Context parameters".
 func (k Key) ParamKeys() iter.Seq[string] {
@@ -21,7 +21,7 @@ func (k Key) ParamKeys() iter.Seq[string] {
 }
 
 // WithParams returns the key of the name with only those context parameters for whose key keep
-// returns true. If it keeps all of them it returns k itself, and allocates nothing.
+// returns true. If it keeps all of them, it returns k itself, and allocates nothing.
 func (k Key) WithParams(keep func(key string) bool) Key {
 	all := true
 	for key := range k.pairs() {
@@ -46,7 +46,7 @@ func (k Key) WithParams(keep func(key string) bool) Key {
 	return k
 }
 
-// pairs yields the decoded keys, and the parameters as spelled.
+// pairs iterates over the decoded keys and the parameters as spelled.
 func (k Key) pairs() iter.Seq2[string, string] {
 	return func(yield func(key, pair string) bool) {
 		if k.Type == "" {

@@ -49,9 +49,8 @@ func TestWithParamsKeepsWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// However parameters are dropped, what is left is the key of a name that has
-// only the others: dropping twice is dropping once, in any order, whatever the
-// spelling.
+// The result of dropping parameters is the key of the name with only the others: dropping twice is the same
+// as dropping once, in any order, for any spelling.
 func FuzzWithParams(f *testing.F) {
 	for _, seed := range fuzzSeeds {
 		f.Add(seed, "a", "b")

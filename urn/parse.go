@@ -37,7 +37,7 @@ type parts struct {
 	id          span
 	query       span
 	fragment    span
-	hasFragment bool // there was a '#', even if nothing follows
+	hasFragment bool // the name has a '#', even if nothing follows it
 }
 
 // split finds the parts of a name. It does not check their content.
@@ -65,8 +65,8 @@ func split(name string) (p parts, err error) {
 	return p, nil
 }
 
-// AuthorityOf returns the authority of an xdstp name, also of a malformed one, whatever
-// follows the authority.
+// AuthorityOf returns the authority of an xdstp name, even if the name is malformed after the
+// authority.
 func AuthorityOf(name string) (authority string, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -82,8 +82,8 @@ func AuthorityOf(name string) (authority string, ok bool) {
 	return decoded(rest), true
 }
 
-// HasID reports whether an xdstp name has an id, perhaps an empty one. Canonical spellings
-// always have one. gRPC does not accept a name without.
+// HasID reports whether an xdstp name has an id, which may be empty. Canonical spellings
+// always have one. gRPC does not accept a name without an id.
 func HasID(name string) bool {
 	rest, _ := strings.CutPrefix(name, prefix)
 	if end := strings.IndexAny(rest, "?#"); end >= 0 {
@@ -100,7 +100,7 @@ func (p *parts) glob() (span, bool) {
 	return last, last.text == "*" || strings.EqualFold(last.text, "%2A")
 }
 
-// allowed is what a name may have in addition to a URN.
+// allowed says what a name may contain that a URN may not.
 type allowed uint8
 
 const (
@@ -108,8 +108,8 @@ const (
 	directives
 )
 
-// canonical returns the canonical spelling of a name, which is the given string if that is
-// canonical already, and its key.
+// canonical returns the canonical spelling of a name, and its key. If the name is canonical already,
+// the spelling is the given string.
 func canonical(name string, may allowed) (string, Key, error) {
 	parts, err := split(name)
 	if err != nil {
@@ -152,7 +152,7 @@ func canonical(name string, may allowed) (string, Key, error) {
 	}
 	if p.printed() > MaxLength {
 		return "", Key{}, &Error{Name: name, Offset: len(name),
-			Problem: "name is too long with all that needs it escaped", Want: "at most 4096 bytes"}
+			Problem: "name is too long in its escaped form", Want: "at most 4096 bytes"}
 	}
 
 	s := p.String()

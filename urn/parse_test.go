@@ -186,7 +186,7 @@ func TestMaxLengthHoldsForTheCanonicalSpellingToo(t *testing.T) {
 		t.Errorf("a name of %d bytes: %v", MaxLength, err)
 	}
 	_, err := ParseURN("xdstp://a/t/" + pad[1:] + " ")
-	const want = "name is too long with all that needs it escaped (want at most 4096 bytes) at offset 4096"
+	const want = "name is too long in its escaped form (want at most 4096 bytes) at offset 4096"
 	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("a name that gets longer than %d bytes: %v, want %s", MaxLength, err, want)
 	}

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// printer writes the canonical spelling of a name. While the name is spelled that way it only
-// counts, so that canonical names are not copied.
+// printer writes the canonical spelling of a name. As long as the name itself is spelled that way, the
+// printer only counts, so that canonical names are not copied.
 type printer struct {
 	name   string
 	same   int  // the text so far is name[:same] ...
@@ -25,7 +25,7 @@ func (p *printer) print(s string) {
 			return
 		}
 		p.differ = true
-		// The spellings of real clients become shorter, or longer by a slash.
+		// The canonical spelling of a real client's name is mostly shorter, or longer by a slash.
 		p.out.Grow(len(p.name) + 8)
 		p.out.WriteString(p.name[:p.same])
 	}

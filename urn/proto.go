@@ -18,8 +18,8 @@ func URNFromProto(m *corev3.ResourceName) (URN, error) {
 	return ParseURN(spell(m.GetAuthority(), m.GetResourceType(), m.GetId(), m.GetContext()))
 }
 
-// Proto returns the URN as a ResourceName. It is an error if a segment of the id
-// has a '/' in it: the message would name another resource.
+// Proto returns the URN as a ResourceName. It returns an error if a segment of the id contains a
+// '/', because the message would name another resource.
 func (u URN) Proto() (*corev3.ResourceName, error) {
 	id, context, err := protoFields(u.key.Name)
 	if err != nil {
@@ -61,8 +61,8 @@ func URLFromProto(m *corev3.ResourceLocator) (URL, error) {
 	return ParseURL(string(name))
 }
 
-// Proto returns the URL as a ResourceLocator. It is an error if a segment of an
-// id has a '/' in it: the message would locate another resource.
+// Proto returns the URL as a ResourceLocator. It returns an error if a segment of an id contains a
+// '/', because the message would locate another resource.
 func (u URL) Proto() (*corev3.ResourceLocator, error) {
 	id, context, err := protoFields(u.key.Name)
 	if err != nil {

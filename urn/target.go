@@ -5,7 +5,7 @@ package urn
 import "strings"
 
 // CheckTarget returns an error if the URL cannot be the target of a redirect of a resource of
-// that type: it must locate one resource of the type, or with an entry directive a list
+// type typ. The URL must locate one resource of the type or, with an entry directive, a list
 // collection of the type. All its errors are an [*Error].
 // TP1: "Server redirects", "List".
 func (u URL) CheckTarget(typ string) error {

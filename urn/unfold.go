@@ -1,7 +1,7 @@
 package urn
 
-// Directives that a client has folded into the id. Envoy reads every name that it subscribes
-// to as a URN, so of xdstp://a/T/foo#alt=xdstp://b/T/bar it requests
+// Directives that a client has folded into the id. Envoy parses every name that it subscribes
+// to as a URN, so for xdstp://a/T/foo#alt=xdstp://b/T/bar it requests
 // xdstp://a/T/foo%23alt=xdstp%3A//b/T/bar.
 
 import (
@@ -17,18 +17,18 @@ const (
 	maxUnfolded = 8
 )
 
-// Unfold parses the name of a resource as a client subscribes to it, with directives, or with
-// directives folded into it. Text that looks like directives counts as such only if the result
-// makes sense: an alternative has the same type, and an entry is one of a list collection.
+// Unfold parses the name of a resource as a client subscribes to it: with directives, or with
+// directives folded into it. Text that looks like directives counts as directives only if the
+// result makes sense: an alternative has the same type, and an entry belongs to a list collection.
 // Otherwise the text is part of the name.
 //
-// How Envoy folds, and where context parameters end up:
+// How Envoy folds directives, and where context parameters end up:
 //
-//   - If there was no ? before the #, the id has the # and everything after it. The
-//     parameters then belong to the last alternative, except that those which a client
-//     adds to all names (TP1: "Context parameters") belong to all.
-//   - Otherwise the value of a parameter has them, with the alternative's own parameters
-//     up to the first &. Other parameters belong to the primary.
+//   - If there was no ? before the #, the id contains the # and everything after it. The
+//     parameters then belong to the last alternative. Parameters that a client adds to all
+//     names (TP1: "Context parameters") belong to all URLs.
+//   - Otherwise the value of a parameter contains the directives, with the alternative's own
+//     parameters up to the first &. Other parameters belong to the primary.
 func Unfold(name string) (URL, error) { return unfold(name, 0) }
 
 func unfold(name string, depth int) (URL, error) {
@@ -68,8 +68,8 @@ func (p *parts) unfoldID(id, folded string, depth int) (URL, bool) {
 	return p.unfold(id, own, folded, decodedAll(rest), depth)
 }
 
-// unfold returns the URL of a name with that id, these parameters, and directives. rest are
-// additional parameters of the last alternative.
+// unfold returns the URL with the authority and type of p, and with an id, the parameters own, and
+// folded directives. rest are additional parameters of the last alternative.
 func (p *parts) unfold(id string, own []string, folded string, rest []string, depth int) (URL, bool) {
 	alt, entry := cutDirectives(decoded(folded))
 	if alt == "" && entry == "" {
@@ -107,7 +107,7 @@ func (p *parts) unfold(id string, own []string, folded string, rest []string, de
 	return u, err == nil
 }
 
-// memberType returns the type of the resource that the URL locates: for an entry the type of
+// memberType returns the type of the resource that the URL locates. For an entry, it is the type of
 // the collection's members.
 func (u URL) memberType() string {
 	if _, ok := u.Entry(); ok {
@@ -116,8 +116,8 @@ func (u URL) memberType() string {
 	return u.key.Type
 }
 
-// spread adds parameters to a URL and all its alternatives, and others to the last of these,
-// where they were escaped once for each level of nesting.
+// spread adds the parameters all to a URL and all its alternatives, and the parameters last to the
+// last alternative. The latter were escaped once for each level of nesting.
 func spread(url string, all, last []string, depth int) (string, bool) {
 	u, err := ParseURL(url)
 	if err != nil || depth > maxUnfolded {
@@ -198,9 +198,9 @@ func begins(text, word string) bool {
 	return true
 }
 
-// cutDirectives returns the values of directives that have lost the escapes around them. Commas
-// within an alternative cannot be distinguished from those between directives: an entry after an
-// alternative with directives counts as one of those.
+// cutDirectives returns the values of directives whose escapes have been decoded. A comma within an
+// alternative then looks like one between directives: an entry after an alternative that has
+// directives counts as one of the alternative's directives.
 func cutDirectives(text string) (alt, entry string) {
 	if rest, ok := strings.CutPrefix(text, entryDirective+"="); ok {
 		entry, text, ok = strings.Cut(rest, ",")
@@ -227,7 +227,7 @@ func pairs(query string) []string {
 	return strings.Split(query, "&")
 }
 
-// added splits parameters into those that a client adds to all names, and the others.
+// added splits parameters into those that clients add to all names, and the others.
 // TP1: "Context parameters".
 func added(pairs []string) (toAll, rest []string) {
 	for _, pair := range pairs {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// envoyName is what Envoy asks for when it is to subscribe to a URL: it decodes that
+// envoyName returns the name that Envoy requests to subscribe to a URL: it decodes the URL
 // as a URN and encodes it again.
 func envoyName(name string, added ...string) string {
 	rest := strings.TrimPrefix(name, "xdstp://")
@@ -76,7 +76,7 @@ func TestWhatEnvoyMakesOfDirectives(t *testing.T) {
 			url:   "xdstp://a/T/foo?x=1#alt=xdstp://b/T/bar?y=2",
 			envoy: "xdstp://a/T/foo?x=1%23alt%3Dxdstp://b/T/bar?y%3D2",
 		},
-		{ // several of both: what follows an & cannot be told to be the alternative's
+		{ // several of both: the parameters after an & cannot be recognized as the alternative's
 			url:      "xdstp://a/T/foo?x=1#alt=xdstp://b/T/bar?y=2&z=3",
 			envoy:    "xdstp://a/T/foo?x=1%23alt%3Dxdstp://b/T/bar?y%3D2&z=3",
 			unfolded: "xdstp://a/T/foo?x=1&z=3#alt=xdstp://b/T/bar?y=2",
@@ -149,7 +149,7 @@ func TestWhatEnvoyMakesOfDirectives(t *testing.T) {
 	}
 }
 
-// What cannot be meant as directives is a part of the name.
+// Text that cannot be directives is a part of the name.
 func TestNamesThatOnlyLookFolded(t *testing.T) {
 	for _, name := range []string{
 		"xdstp://a/T/foo%23bar?x=%23",
@@ -191,8 +191,8 @@ func mustURL(t testing.TB, name string) URL {
 	return u
 }
 
-// Whatever a URL is, what Envoy makes of it means the same: unless there is an & in
-// an alternative, which does not say whose the parameters are that follow.
+// For any URL, the name that Envoy requests means the same, unless an alternative contains an &:
+// then it is unknown to which URL the following parameters belong.
 func TestUnfoldedIsWhatWasFolded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const alphabet = `[a-z#%:,= ?+]`

@@ -92,8 +92,8 @@ func (u URL) URN() (URN, bool) {
 	return URN{u.key}, true
 }
 
-// Alt returns the alternative of the URL, or false if there is none. It may have an Alt of its
-// own.
+// Alt returns the alternative of the URL, or false if there is none. The alternative may have an
+// Alt of its own.
 // TP1: "Alternatives".
 func (u URL) Alt() (URL, bool) {
 	p, _ := split(u.name)

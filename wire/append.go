@@ -12,13 +12,13 @@ func AppendString(b []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(b, s)
 }
 
-// AppendBytes appends a field of bytes, or an encoded message.
+// AppendBytes appends a bytes field, or a field with an encoded message.
 func AppendBytes(b []byte, num protowire.Number, value []byte) []byte {
 	b = protowire.AppendTag(b, num, protowire.BytesType)
 	return protowire.AppendBytes(b, value)
 }
 
-// AppendHeader begins a field of that length, in bytes.
+// AppendHeader appends the tag and the length of a field, whose value is to follow. length is in bytes.
 func AppendHeader(b []byte, num protowire.Number, length int) []byte {
 	b = protowire.AppendTag(b, num, protowire.BytesType)
 	return protowire.AppendVarint(b, uint64(length))
@@ -27,10 +27,10 @@ func AppendHeader(b []byte, num protowire.Number, length int) []byte {
 // SizeString is the length of a string field with a number below 16, in bytes.
 func SizeString(s string) int { return SizeBytes(len(s)) }
 
-// SizeBytes is the length of a field of that many bytes, with a number below 16.
+// SizeBytes is the length of a field with a value of length bytes and a number below 16.
 func SizeBytes(length int) int { return 1 + protowire.SizeBytes(length) }
 
-// AppendDuration appends a google.protobuf.Duration, which is not negative.
+// AppendDuration appends a google.protobuf.Duration field. d must not be negative.
 func AppendDuration(b []byte, num protowire.Number, d time.Duration) []byte {
 	b = AppendHeader(b, num, SizeDuration(d))
 	b = protowire.AppendTag(b, DurationSeconds, protowire.VarintType)
@@ -51,8 +51,8 @@ func SizeDuration(d time.Duration) int {
 	return n
 }
 
-// AppendResourceName appends a ResourceName of a name and, if not empty, encoded
-// DynamicParameterConstraints.
+// AppendResourceName appends a ResourceName field with a name and, unless constraints is empty,
+// encoded DynamicParameterConstraints.
 func AppendResourceName(b []byte, num protowire.Number, name, constraints string) []byte {
 	size := SizeString(name)
 	if constraints != "" {

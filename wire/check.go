@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Check returns why a value is no message of a type, nil if it is one. A value of a type that
-// the binary does not know has to be any message.
+// Check returns an error if a value is not a message of a type. If the binary does not know the
+// type, the value only has to be some message.
 func Check(typeURL string, value []byte) error {
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	if err == nil {
@@ -19,8 +19,8 @@ func Check(typeURL string, value []byte) error {
 	return err
 }
 
-// ErrorText returns the text of an error of protobuf without the name of that package, whose
-// space is not always one.
+// ErrorText returns the text of an error of protobuf without its "proto:" prefix, which sometimes
+// ends in a non-breaking space.
 func ErrorText(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

@@ -1,7 +1,7 @@
 // Package wire reads and writes encoded messages of
 // envoy/service/discovery/v3/discovery.proto, and the messages in them, without
 // decoding them: the field numbers, walks over the fields of messages, and functions
-// that append fields. It knows nothing of resources or sessions.
+// that append fields. It does not depend on resources or sessions.
 package wire
 
 // DiscoveryResponse and DeltaDiscoveryResponse. The first four have the same numbers in
@@ -30,7 +30,7 @@ const (
 	ResourceNameMessage  = 8 // resource_name, a ResourceName message
 )
 
-// Messages in those.
+// Messages in the ones above.
 const (
 	CacheControlDoNotCache = 1
 
@@ -51,7 +51,7 @@ const (
 	DurationNanos   = 2
 )
 
-// InnerNameField is where nearly every xDS resource carries its own name.
+// InnerNameField is the field in which nearly every xDS resource has its own name.
 const InnerNameField = 1
 
 // Envoy's Cluster.

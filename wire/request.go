@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// RequestFields are the numbers of a request's fields, 0 for one that it does not have.
+// RequestFields are the numbers of a request's fields, 0 for fields that it does not have.
 type RequestFields struct {
 	TypeURL, Nonce, Node, Version, ErrorDetail protowire.Number
-	// Subscribe and Unsubscribe have the names: in SotW, Subscribe has all of them.
+	// Subscribe and Unsubscribe have the names. In SotW, Subscribe has all names.
 	Subscribe, Unsubscribe        protowire.Number
 	Locators, LocatorsUnsubscribe protowire.Number
-	// state are those that say what the client subscribes to as a whole. In delta a request
-	// has only changes of that.
+	// state are the fields with all names and locators to which the client subscribes. There are
+	// none in delta, where a request has only changes.
 	state []protowire.Number
 }
 
@@ -24,23 +24,23 @@ var (
 	DeltaRequest = RequestFields{Node: 1, TypeURL: 2, Nonce: 6, Subscribe: 3, Unsubscribe: 4, Locators: 8, LocatorsUnsubscribe: 9, ErrorDetail: 7}
 )
 
-// Peeked is what [RequestFields.Peek] finds in a request.
+// Peeked is the result of [RequestFields.Peek].
 type Peeked struct {
 	TypeURL, Nonce []byte // parts of the request
-	// State is a hash over the names and locators of a SotW request, Node one over the Node;
-	// 0 if there are none.
+	// State is a hash over the names and locators of a SotW request, Node a hash over the Node.
+	// Each is 0 if there are none.
 	State, Node uint64
 	// More: the request has other fields, or cannot be read.
 	More bool
 }
 
-// Peek walks over a request until it comes to a field that Peeked has no place for. Most
-// requests have none: they acknowledge the newest response and repeat what was requested
-// before, in SotW all names, from many clients the Node. Such a request need not be decoded.
+// Peek walks over a request until it finds a field that is not part of Peeked. Most requests have
+// no such field: they acknowledge the newest response, and repeat the names (in SotW) and, from
+// many clients, the Node. The relay need not decode such a request.
 func (f *RequestFields) Peek(request []byte) (p Peeked) {
 	var state xxhash.Digest
 	state.Reset()
-	run := 0 // bytes before the rest that belong to the state, and are not hashed yet
+	run := 0 // number of bytes before rest that belong to the state and are not hashed yet
 	for rest := request; ; {
 		num, value, n := NextBytes(rest)
 		if n > 0 && slices.Contains(f.state, num) {
@@ -63,7 +63,7 @@ func (f *RequestFields) Peek(request []byte) (p Peeked) {
 			p.TypeURL = value
 		case num == f.Nonce:
 			p.Nonce = value
-		case num == f.Node && p.Node == 0: // protobuf merges two of them
+		case num == f.Node && p.Node == 0: // protobuf would merge a second Node
 			p.Node = xxhash.Sum64(value) | 1
 		case num == f.Version:
 		default:
@@ -74,15 +74,15 @@ func (f *RequestFields) Peek(request []byte) (p Peeked) {
 	}
 }
 
-// Outline is where the parts of a request are.
+// Outline says where the parts of a request are.
 type Outline struct {
-	// Names are those to which the request subscribes, and Node is its only Node.
+	// Names are the names to which the request subscribes. Node is the Node, if there is exactly one.
 	Names, Node Run
-	// Cost lacks the NodeValues.
+	// Cost has no NodeValues.
 	Cost RequestCost
 }
 
-// Run is where the fields with one number are in a message, if they follow each other. If they do not, or there
+// Run is the position of consecutive fields with one number in a message. If the fields are not consecutive, or there
 // are none, Count is 0.
 type Run struct{ From, To, Count int }
 
@@ -97,7 +97,7 @@ func (r *Run) add(at, size int) {
 	}
 }
 
-// Outline walks over a request once. Its runs are empty if the request cannot be read.
+// Outline finds the parts of a request. The runs of the result are empty if the request cannot be read.
 func (f *RequestFields) Outline(request []byte) (o Outline) {
 	for at := 0; at < len(request); {
 		num, value, size := NextBytes(request[at:])
@@ -118,15 +118,15 @@ func (f *RequestFields) Outline(request []byte) (o Outline) {
 		}
 		at += size
 	}
-	if o.Node.Count > 1 { // they are merged
+	if o.Node.Count > 1 { // protobuf merges them
 		o.Node = Run{}
 	}
 	return o
 }
 
 // NextBytes reads the first field of a message if it is a string, bytes or a message. n is
-// the length of the field, tag included. It is 0 if the first field is of another type or
-// cannot be read, and at the end.
+// the length of the field, including its tag. n is 0 if the first field has another type or
+// cannot be read, and at the end of the message.
 func NextBytes(message []byte) (num protowire.Number, value []byte, n int) {
 	// Names mostly have a tag and a length of one byte each.
 	if len(message) >= 2 && message[0] < 1<<7 && message[1] < 1<<7 {

@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Two requests look the same exactly if nothing but nonce and version tells them
-// apart.
-func TestPeekTellsRequestsApart(t *testing.T) {
+// Peek returns the same for two requests exactly if they differ only in nonce and version.
+func TestPeekDistinguishesRequests(t *testing.T) {
 	base := func() *discoveryv3.DiscoveryRequest {
 		return &discoveryv3.DiscoveryRequest{
 			TypeUrl: "type", VersionInfo: "1", ResponseNonce: "1",
@@ -54,7 +53,7 @@ func TestPeekTellsRequestsApart(t *testing.T) {
 	}
 }
 
-// Of a delta request only an ACK says nothing new.
+// In delta, only an ACK has no other fields.
 func TestPeekSeesAnACKInDelta(t *testing.T) {
 	ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type", ResponseNonce: "7"}
 	if g := DeltaRequest.Peek(encoded(ack)); g.More || string(g.Nonce) != "7" {
@@ -118,7 +117,7 @@ func TestOutlineOfARequest(t *testing.T) {
 	}
 }
 
-// A field of any number and length is read as protobuf does, and nothing of one that is not whole.
+// NextBytes reads fields of any number and length like protobuf, and nothing of an incomplete field.
 func TestNextBytesReadsAsProtobuf(t *testing.T) {
 	for _, num := range []protowire.Number{1, 15, 16, 2047, 2048} {
 		for _, size := range []int{0, 1, 127, 128, 16384} {

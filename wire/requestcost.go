@@ -6,21 +6,21 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// RequestCost is what a request would cost when it is decoded. Two bytes can encode an empty
-// message, which takes a hundred in memory: so parts are counted before they are decoded if no
-// other limit bounds their size.
+// RequestCost is what decoding a request would cost. Two bytes can encode an empty message, which
+// takes a hundred bytes in memory. So the relay counts, before it decodes a request, the parts whose
+// size no other limit bounds.
 type RequestCost struct {
 	TypeURL    int // bytes
 	Node       int // bytes
-	NodeValues int // messages and texts in the Node
+	NodeValues int // messages and strings in the Node
 	Locators   int
 }
 
-// NodeLimits end the counting of a Node that is over them anyway.
+// NodeLimits are the limits beyond which a Node is not counted any further.
 type NodeLimits struct{ Bytes, Values int }
 
-// Cost counts what is in a request. It ends where the request cannot be read: who decodes it
-// finds out why.
+// Cost counts the parts of a request. It stops where the request cannot be read; decoding will return
+// the error.
 func (f *RequestFields) Cost(request []byte, limits NodeLimits) (c RequestCost) {
 	for len(request) > 0 {
 		num, value, n := NextBytes(request)
@@ -31,7 +31,7 @@ func (f *RequestFields) Cost(request []byte, limits NodeLimits) (c RequestCost) 
 			}
 		case num == f.TypeURL:
 			c.TypeURL = max(c.TypeURL, len(value))
-		case num == f.Node: // of several, they are merged
+		case num == f.Node: // protobuf merges several
 			c.Node += len(value)
 			if c.Node <= limits.Bytes {
 				c.NodeValues += countValues(value, nodeFields, 0, limits.Values)
@@ -44,24 +44,24 @@ func (f *RequestFields) Cost(request []byte, limits NodeLimits) (c RequestCost) 
 	return c
 }
 
-// Values counts what is allocated when a message with these fields is decoded, and ends when that is more
-// than most.
+// Values counts the messages and strings that are allocated when a message with these fields is decoded. It stops
+// when there are more than most.
 func Values(message []byte, fields protoreflect.FieldDescriptors, most int) int {
 	return countValues(message, fields, 0, most)
 }
 
 var nodeFields = (*corev3.Node)(nil).ProtoReflect().Descriptor().Fields()
 
-// MaxNesting is how deeply a Node's metadata may be nested: those who read it, as CEL
-// does, are recursive. Each level of it is three messages, one in another.
+// MaxNesting bounds the nesting of a Node's metadata, because code that reads it, such as CEL,
+// is recursive. Each level of nesting takes three nested messages.
 const (
 	MaxNesting   = 100
 	maxNodeDepth = 3 * MaxNesting
 )
 
-// countValues counts what is allocated when a message is decoded: its texts and messages, and
-// those in them. It counts too many rather than too few. It ends when there are more than
-// most, and a message that is nested too deeply counts as more than most.
+// countValues counts what is allocated when a message is decoded: its strings and messages, at
+// all levels. It counts too many rather than too few. It stops when there are more than most. A
+// message that is nested too deeply counts as more than most.
 func countValues(message []byte, fields protoreflect.FieldDescriptors, depth, most int) (values int) {
 	if depth == maxNodeDepth {
 		return most + 1

@@ -39,7 +39,7 @@ func (f *Fields) Next() bool {
 		return false
 	}
 	num, typ, n := protowire.ConsumeTag(f.rest)
-	if n >= 0 && num > protowire.MaxValidNumber { // which protowire lets pass, and no message has
+	if n >= 0 && num > protowire.MaxValidNumber { // protowire accepts it, but no message has it
 		f.Err = errFieldNumber
 		return false
 	}
@@ -63,8 +63,8 @@ func (f *Fields) Next() bool {
 	return true
 }
 
-// Ahead counts the fields of a number that follow, up to the first that is no string, bytes or
-// message, or cannot be read.
+// Ahead counts the remaining fields with a number, up to the first field that is not a string, bytes
+// or a message, or cannot be read.
 func (f *Fields) Ahead(num protowire.Number) (n int) {
 	for rest := f.rest; ; {
 		got, _, size := NextBytes(rest)
@@ -78,8 +78,8 @@ func (f *Fields) Ahead(num protowire.Number) (n int) {
 	}
 }
 
-// OnlyBytes gives a field of another type than string, bytes or message the number 0:
-// protobuf treats a field of the wrong wire type as unknown.
+// OnlyBytes sets Num to 0 unless the field is a string, bytes or a message: protobuf treats a field
+// of the wrong wire type as unknown.
 func (f *Fields) OnlyBytes() {
 	if f.Type != protowire.BytesType {
 		f.Num = 0
@@ -103,9 +103,9 @@ func Merge(parts, part []byte) []byte {
 	return append(parts[:len(parts):len(parts)], part...)
 }
 
-// Last returns the last value of a string, bytes or message field, nil if there is none.
-// The error says that the bytes are no protobuf message; the value is then the last one
-// before the error. The value is a part of the message.
+// Last returns the last value of a string, bytes or message field, nil if there is none. The value
+// is a part of the message. An error means that the bytes are not a protobuf message; the value is
+// then the last one before the error.
 func Last(message []byte, num protowire.Number) (value []byte, err error) {
 	f := Walk(message)
 	for f.Next() {
@@ -116,8 +116,8 @@ func Last(message []byte, num protowire.Number) (value []byte, err error) {
 	return value, f.Err
 }
 
-// InnerName returns the name that an encoded resource carries in its field 1, empty if
-// it has none. The error says that the bytes are no protobuf message.
+// InnerName returns the name in field 1 of an encoded resource, empty if there is none. An error
+// means that the bytes are not a protobuf message.
 func InnerName(value []byte) (string, error) {
 	name, err := Last(value, InnerNameField)
 	if err != nil {
@@ -126,8 +126,8 @@ func InnerName(value []byte) (string, error) {
 	return string(name), nil
 }
 
-// Without returns a message without the fields of that number: the message itself if it
-// has none. What cannot be read is kept.
+// Without returns a message without the fields with a number, or the message itself if there are
+// none. Bytes that cannot be read are kept.
 func Without(message []byte, num protowire.Number) []byte {
 	var out []byte
 	copied, at := 0, 0

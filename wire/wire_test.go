@@ -60,7 +60,7 @@ func TestFieldNumbersAreThoseOfTheAPI(t *testing.T) {
 	}
 }
 
-// What is appended is what protobuf decodes, and is as long as was said.
+// protobuf decodes what was appended, and the sizes are right.
 func TestAppendedFieldsAreProtobufs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, alias := rapid.String().Draw(t, "name"), rapid.String().Draw(t, "alias")

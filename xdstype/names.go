@@ -5,9 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// IsName says whether field 1 of a message of an unknown type can be its name. A
-// name is not empty, is UTF-8 and has no control characters. The entries of a map
-// and most other messages begin with one: the tag of their own first field.
+// IsName reports whether field 1 of a message of an unknown type can be its name. A
+// name is not empty, is UTF-8 and has no control characters. If field 1 is a message,
+// such as an entry of a map, it mostly begins with a control character: the tag of its
+// own first field.
 func IsName(field []byte) bool {
 	if len(field) == 0 || !utf8.Valid(field) {
 		return false

@@ -1,7 +1,7 @@
-// Package xdstype is the table of the resource types that the relay knows something
-// about: their type URLs, their discovery services, the words that people use for
-// them, and the rules of the protocol that differ between types. The relay passes on
-// resources of any other type without looking inside, under the rules of [Other].
+// Package xdstype is the table of the resource types that the relay knows: their type
+// URLs, their discovery services, the words that people use for them, and the rules of
+// the protocol that differ between types. The relay passes on resources of any other
+// type without looking inside, under the rules of [Other].
 //
 // A new type is one line in the table (ARCHITECTURE.md says what its service and the docs need).
 package xdstype
@@ -19,11 +19,11 @@ type Type struct {
 	// without words has neither.
 	Word, Abbreviation string
 	// Order is the type's place on an aggregated stream: additions and changes of a
-	// lower one are sent first. xDS: "Eventual consistency considerations".
+	// type with a lower Order are sent first. xDS: "Eventual consistency considerations".
 	Order uint8
-	// FullState: a SotW response lists everything that the client requested, also by
-	// name, so that a name that it leaves out does not exist. Responses to a wildcard
-	// are like that for all types. xDS: "Grouping Resources into Responses".
+	// FullState: a SotW response has everything that the client requested, also by name.
+	// So a requested name that is missing does not exist. For a wildcard, this holds for
+	// all types. xDS: "Grouping Resources into Responses".
 	FullState bool
 	// Naming says where a resource of the type has its name.
 	Naming Naming
@@ -34,7 +34,7 @@ type Type struct {
 	url string // in version 3 of the API
 }
 
-// Service is a discovery service: that of one type, or the aggregated one.
+// Service is a discovery service: the service of one type, or the aggregated one.
 // xDS: "API flow", "Aggregated Discovery Service".
 type Service struct {
 	Name string // "envoy.service.cluster.v3.ClusterDiscoveryService"
@@ -42,13 +42,13 @@ type Service struct {
 	TypeURL string
 	// The names of the methods, empty where the API defines none.
 	Stream, Delta, Fetch string
-	// Path is that of Fetch over REST. xDS: "REST-JSON polling subscriptions".
+	// Path is the HTTP path of Fetch over REST. xDS: "REST-JSON polling subscriptions".
 	Path string
-	// V2: it is a service of the v2 transport.
+	// V2: the service belongs to the v2 transport.
 	V2 bool
 }
 
-// Method returns the full name of a method, as gRPC wants it, or "" for none.
+// Method returns the full gRPC name of a method, or "" if name is empty.
 func (s *Service) Method(name string) string {
 	if name == "" {
 		return ""
@@ -60,11 +60,13 @@ func (s *Service) Method(name string) string {
 type Naming uint8
 
 const (
-	// NameInside is field 1 of the resource, as in every type that is not listed.
+	// NameInside: the name is field 1 of the resource. This is the default.
 	NameInside Naming = iota
-	// NameOutside is the Resource around it only. Field 1 is something else.
+	// NameOutside: only the Resource message around the resource has the name. Field 1 has
+	// another meaning.
 	NameOutside
-	// NoName is that of types whose one resource is the whole answer to a wildcard.
+	// NoName: the type has one resource without a name, which is the whole answer to a
+	// wildcard.
 	NoName
 )
 
@@ -91,7 +93,7 @@ const (
 	RuntimeV2     = Prefix + "envoy.service.discovery.v2.Runtime"
 )
 
-// Resources of any type can come as one of these. They are no types of the table.
+// Control planes can send resources of any type as one of these. They are not in the table.
 const (
 	// Wrapper is the Resource around a resource of a SotW response.
 	Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
@@ -99,10 +101,10 @@ const (
 	Locator = Prefix + "xds.core.v3.ResourceLocator"
 )
 
-// last is the order of all types of which the protocol names no place.
+// last is the Order of all types for which the protocol defines no place.
 const last = 6
 
-// table has a line for each type, in the order in which people are shown the words.
+// table has a line for each type. Words lists them in this order.
 var table = []*Type{
 	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
 	{Word: "route", Abbreviation: "rds", Order: 3, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
@@ -123,7 +125,7 @@ var table = []*Type{
 	{url: Prefix + "istio.workload.Workload", Order: last, Naming: NameOutside},
 }
 
-// deltaOnly, as the path, says that a service has neither a SotW nor a Fetch method.
+// deltaOnly is the path of a service that has neither a SotW nor a Fetch method.
 const deltaOnly = ""
 
 func v3(typeURL, folder, service, plural, path string) *Service {
@@ -144,10 +146,10 @@ func newService(typeURL, name, plural, root, path string) *Service {
 	return s
 }
 
-// The types that have a rule of their own somewhere else in the code.
+// The types to which other packages apply rules of their own.
 var (
-	Cluster = withWord("cluster") // changed, it makes clients warm its endpoints anew
-	Secret  = withWord("secret")  // its content is not shown
+	Cluster = withWord("cluster") // after a changed cluster, clients warm its endpoints again
+	Secret  = withWord("secret")  // the content is not shown
 )
 
 // Other is every type that the table does not have.
@@ -191,9 +193,9 @@ func Of(url string) *Type {
 	return Other
 }
 
-// OfResources returns the type URL, in version 3 of the API, of the resources that can be had under
-// a type URL: of a list collection, that of its members. Rules about types that are written for it
-// hold for every spelling.
+// OfResources returns the type URL, in version 3 of the API, of the resources that clients can get
+// under a type URL. For a list collection, it is the type URL of the members. Rules that are written
+// for the result also hold for all other spellings of the type.
 func OfResources(url string) string {
 	const collection = "Collection"
 	message := Message(url)
@@ -212,7 +214,7 @@ func OfResources(url string) string {
 // All returns the table.
 func All() []*Type { return table }
 
-// Service returns the discovery service that is for a type URL alone, or nil.
+// Service returns the discovery service of a type URL, or nil. It never returns the aggregated one.
 func (t *Type) Service(url string) *Service {
 	for _, s := range [...]*Service{t.V3, t.V2} {
 		if s != nil && s.TypeURL == url {
@@ -222,8 +224,8 @@ func (t *Type) Service(url string) *Service {
 	return nil
 }
 
-// Services returns the discovery services of version 3 of the API, or, for the v2
-// transport, of version 2: the aggregated one first.
+// Services returns the discovery services of version 3 of the API, or of version 2 if
+// ofV2. The aggregated one comes first.
 func Services(ofV2 bool) []*Service {
 	all := []*Service{AggregatedV3}
 	if ofV2 {
@@ -241,9 +243,9 @@ func Services(ofV2 bool) []*Service {
 	return all
 }
 
-// HasInnerName says whether resources of a type carry their name inside, in field
-// 1. Those of [NameOutside] do not, nor do list collections, whose field 1 is their
-// entries, and redirects. TP1: "List", "Server redirects".
+// HasInnerName reports whether resources of a type have their name inside, in field 1.
+// Resources of [NameOutside] and [NoName] do not. Neither do redirects and list
+// collections, whose field 1 has their entries. TP1: "List", "Server redirects".
 func HasInnerName(url string) bool {
 	return Of(url).Naming == NameInside && url != Locator && !strings.HasSuffix(url, "Collection")
 }

@@ -25,8 +25,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// annotatedType returns the type that the API says a service is for, empty if it says
-// none, as the services of version 2 mostly do not.
+// annotatedType returns the type with which the API annotates a service, empty if there is no
+// annotation, as for most services of version 2.
 func annotatedType(service protoreflect.ServiceDescriptor) (typeURL string) {
 	service.Options().ProtoReflect().Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if d.FullName() == "envoy.annotations.resource" {

@@ -18,7 +18,7 @@ func Words() string {
 	return strings.Join(all, ", ")
 }
 
-// Parse gives the type URL for a word ("cluster", "cds"), a message name
+// Parse returns the type URL for a word ("cluster", "cds"), a message name
 // ("envoy.config.cluster.v3.Cluster") or a type URL.
 func Parse(s string) (string, error) {
 	if t := withWord(strings.ToLower(s)); t != nil && s != "" {
@@ -42,8 +42,8 @@ func Word(url string) string {
 	return Message(url)
 }
 
-// Label returns what metrics call a type: the name of its message, or "other" for a type that is not in the
-// table, as clients can make up type URLs.
+// Label returns the label of a type in metrics: the name of its message, or "other" for a type that is not in
+// the table, because clients can make up type URLs.
 func Label(url string) string {
 	if Of(url) == Other {
 		return "other"
@@ -51,5 +51,5 @@ func Label(url string) string {
 	return Message(url)
 }
 
-// Message returns the name of a type URL's message, which is what xdstp names have.
+// Message returns the name of a type URL's message, which is the resource type in xdstp names.
 func Message(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }

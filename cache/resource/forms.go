@@ -15,24 +15,24 @@ type Form uint8
 
 // The forms can be combined.
 const (
-	// WithTTL has the time to live, if the resource has one: the client announced
+	// WithTTL includes the time to live, if the resource has one: the client announced
 	// xds.config.supports-resource-ttl.
 	WithTTL Form = 1 << iota
 	// Wrapped puts the resource, for a SotW client, in a Resource message if that has
 	// something to add: the client announced
 	// xds.config.supports-resource-in-sotw.
 	Wrapped
-	// ByLocator names it by resource_name, with its constraints: the client
-	// requested by a ResourceLocator (TP2).
+	// ByLocator names the resource by resource_name, with its constraints: the client
+	// requested it by a ResourceLocator (TP2).
 	ByLocator
-	// Heartbeat leaves out the resource itself, if it has a time to live.
+	// Heartbeat omits the resource itself, if it has a time to live.
 	// xDS: "TTL".
 	Heartbeat
 )
 
-// SharedForm reports whether a client that knows the resource by name receives the same bytes
-// in the form f as all clients do in the returned form. That is 0, or a form of resources with
-// a TTL.
+// SharedForm reports whether a client that knows the resource by name receives bytes in the form f
+// that many clients share. All clients of the returned form receive the same bytes. The returned form
+// is 0, or a form of resources with a TTL.
 func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bool) {
 	switch {
 	case r.SentWithTTL(f):
@@ -43,8 +43,8 @@ func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bo
 	return 0, r.SharedSotW(name, f) != nil
 }
 
-// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with nothing but the
-// resource, under its own name. The caller must not change it.
+// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with only the resource,
+// under its own name. The caller must not change it.
 func (r *Resource) Encoded(delta bool) []byte {
 	if delta {
 		return bytesOf(r.delta)
@@ -77,15 +77,15 @@ func (r *Resource) heartbeatHeadSize() int {
 	return wire.SizeString(r.Name()) + wire.SizeString(r.Version()) + wire.SizeBytes(wire.SizeDuration(r.ttl))
 }
 
-// sizeWrapped is the length of an Any with a Resource of that length.
+// sizeWrapped is the length of an Any with a Resource of a length.
 func sizeWrapped(resource int) int {
 	return wire.SizeString(xdstype.Wrapper) + wire.SizeBytes(resource)
 }
 
-// AppendDelta appends to msg the resource as a field of a
-// DeltaDiscoveryResponse, named name. Under the name that the origin gave it,
-// and with nothing more to say, what is appended is shared by all; otherwise the
-// name, inside too, is private and the rest shared.
+// AppendDelta appends the resource, under a name, to msg as a field of a
+// DeltaDiscoveryResponse. If the name is the origin's and f adds nothing, all clients
+// share the appended bytes. Otherwise the names, also the one inside the resource, are
+// private, and the rest is shared.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
 		return append(msg, mem.SliceBuffer(r.Encoded(true)))
@@ -94,8 +94,8 @@ func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.Buf
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
 }
 
-// AppendAliased is AppendDelta for a client that requested the resource by aliases. They
-// replace the aliases that the origin gave. name is the resource's own.
+// AppendAliased is like AppendDelta, for a client that requested the resource by aliases. These
+// replace the aliases that the origin gave. name is the resource's own name.
 func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, aliases []string) mem.BufferSlice {
 	head := r.appendHead(nil, name, f)
 	for _, alias := range aliases {
@@ -109,9 +109,9 @@ func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, alias
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
 }
 
-// AppendSotW appends to msg the resource as a field of a DiscoveryResponse. A
-// client knows it only by the name inside, so that is made to say name, unless
-// the resource goes wrapped.
+// AppendSotW appends the resource, under a name, to msg as a field of a
+// DiscoveryResponse. A client knows the resource only by the name inside it, so that
+// name is replaced, unless the resource is wrapped.
 func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if b := r.SharedSotW(name, f); b != nil {
 		return append(msg, mem.SliceBuffer(b))
@@ -127,7 +127,8 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 	return appendParts(msg, nil, r.renamedAny(name))
 }
 
-// SharedSotW returns what AppendSotW appends if that is shared by all, otherwise nil.
+// SharedSotW returns the bytes that AppendSotW appends if all clients share them, otherwise
+// nil.
 func (r *Resource) SharedSotW(name string, f Form) []byte {
 	if inner := r.Inner(); inner != "" && inner != name || r.wraps(name, f) {
 		return nil
@@ -139,7 +140,7 @@ func (r *Resource) SharedSotW(name string, f Form) []byte {
 func (r *Resource) wraps(name string, f Form) bool {
 	switch {
 	case f&ByLocator != 0:
-		// discovery.proto: who asks by locators must be able to take it.
+		// discovery.proto: a client that requests by locators must understand Resource messages.
 		return true
 	case r.SentWithTTL(f):
 		return true
@@ -147,16 +148,16 @@ func (r *Resource) wraps(name string, f Form) bool {
 	return f&Wrapped != 0 && (r.Inner() != name || r.extraLen > 0)
 }
 
-// fields returns the fields of a Resource: a private head, and what comes after
-// it, most of which is shared.
+// fields returns the fields of a Resource: a private head, and the parts after it,
+// most of which are shared.
 func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 	head = r.appendHead(nil, name, f)
 	if r.isHeartbeat(f) {
 		return head, nil
 	}
 	if r.alias && name != r.Name() {
-		// SotW has no aliases: a client that requested one knows the resource by that only. Its own name stays
-		// inside.
+		// SotW has no aliases: a client that requested an alias knows the resource only by that name. The resource's
+		// own name stays inside.
 		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
 		head = wire.AppendString(head, wire.ResourceAliases, r.Name())
 		return head, [][]byte{r.sotw()}
@@ -185,16 +186,16 @@ func (r *Resource) appendHead(head []byte, name string, f Form) []byte {
 	return head
 }
 
-// SentWithTTL reports whether clients of this form are sent the TTL with the resource, and
-// heartbeats: it has a TTL, and they announced that they know of TTLs.
+// SentWithTTL reports whether clients of this form receive the resource with its TTL, and
+// heartbeats: the resource has a TTL, and the clients announced that they support TTLs.
 func (r *Resource) SentWithTTL(f Form) bool { return f&WithTTL != 0 && r.ttl > 0 }
 
 // isHeartbeat reports whether a client receives a heartbeat of the resource in this form.
 func (r *Resource) isHeartbeat(f Form) bool { return r.SentWithTTL(f) && f&Heartbeat != 0 }
 
-// renamedAny returns the parts of an encoded `resource` field whose message says
-// name in field 1. A message's fields may come in any order, and of a field that
-// comes twice the last counts, so the value itself stays as it is.
+// renamedAny returns the parts of an encoded `resource` field whose message has name in
+// its field 1. It appends the name after the unchanged value: fields of a message may come
+// in any order, and if a field comes twice, the last one counts.
 func (r *Resource) renamedAny(name string) [][]byte {
 	if inner := r.Inner(); inner == "" || inner == name {
 		return [][]byte{r.sotw()}
@@ -229,7 +230,7 @@ func appendParts(msg mem.BufferSlice, head []byte, parts [][]byte) mem.BufferSli
 	return msg
 }
 
-// appendHeader begins a field of that length with the number 2, which is that of
+// appendHeader begins a field of a length with the number 2, which is the number of
 // resources in both responses, of resource in a Resource, and of value in an Any.
 func appendHeader(b []byte, length int) []byte {
 	return wire.AppendHeader(b, wire.ResourceAny, length)

@@ -14,39 +14,39 @@ import (
 
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable: the cache and all clients share it. There may be hundreds of
-// thousands, so its name and version are parts of its bytes (layout.go), and resources share
-// what many have in common.
+// thousands, so name and version are parts of the bytes (layout.go), and resources share their
+// common traits.
 type Resource struct {
-	// delta is a DeltaDiscoveryResponse with nothing but this resource. Its tail is a
-	// DiscoveryResponse with nothing but it.
+	// delta is a DeltaDiscoveryResponse with only this resource. Its tail is a
+	// DiscoveryResponse with only this resource.
 	delta string
 	*traits
 	hash uint64
 }
 
-// traits are the properties of a resource besides its bytes. Most resources of a type have the
+// traits are the properties of a resource other than its bytes. Most resources of a type have the
 // same.
 type traits struct {
 	typeURL  string
-	extraLen int // of fields of Resource that are passed on as they are, in bytes
+	extraLen int // length in bytes of the fields of Resource that are passed on unchanged
 	// same: the name inside is the resource's own. If not, inner is the name inside, empty
 	// if there is none.
 	same        bool
 	inner       string
 	ttl         time.Duration
 	constraints string // encoded DynamicParameterConstraints, "" for none
-	// alias: this is the resource under one of its aliases. aliasOf is the own name of one that was
-	// found by an alias, and has got another name since.
+	// alias: this is the resource under one of its aliases. aliasOf is the own name of a resource that
+	// was found by an alias, and was renamed after that.
 	alias      bool
 	aliasOf    string
 	doNotCache bool
-	secret     bool // there is one in the resource
+	secret     bool // the resource contains a secret
 	redirect   string
 }
 
-// common are traits that many resources have, and commonCount how many there are. Few
-// are ever needed: one for each type and time to live, or so. The latest are mostly those of
-// the next resource, too.
+// common are traits that many resources share, and commonCount is their number. Few are needed: about
+// one for each type and time to live. latest are the traits used last, which are mostly also those of
+// the next resource.
 var (
 	common      sync.Map // of traits, to *traits
 	commonCount atomic.Int32
@@ -55,7 +55,7 @@ var (
 
 const maxCommon = 1000
 
-// shared returns the traits, once for all that have the same.
+// shared returns a pointer to these traits that all resources with equal traits share.
 func (t traits) shared() *traits {
 	if l := latest.Load(); l != nil && *l == t {
 		return l
@@ -63,10 +63,10 @@ func (t traits) shared() *traits {
 	return t.stored()
 }
 
-// stored returns the traits as they are in common, where they are put if there is room.
+// stored returns these traits from common. It adds them if they are missing and there is room.
 func (t traits) stored() *traits {
 	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" {
-		return &t // that is a resource's own
+		return &t // few resources can share them
 	}
 	if c, ok := common.Load(t); ok {
 		latest.Store(c.(*traits))
@@ -82,22 +82,22 @@ func (t traits) stored() *traits {
 	return c.(*traits)
 }
 
-// Name returns the name that the origin gave the resource, in its spelling. The string shares
-// the resource's bytes: copy it to store it for longer than the resource.
+// Name returns the name that the origin gave the resource, in the origin's spelling. The string
+// shares the resource's bytes: copy it to store it for longer than the resource.
 func (r *Resource) Name() string {
 	name, _ := r.field(r.header(0))
 	return name
 }
 
 // Version returns the origin's version of the resource, or a hash of its content if the origin
-// gives none. The string shares the resource's bytes, as that of Name does.
+// gives none. The string shares the resource's bytes: see Name.
 func (r *Resource) Version() string {
 	_, at := r.field(r.header(0))
 	version, _ := r.field(at)
 	return version
 }
 
-// extraAt is where the fields begin that are passed on as they are.
+// extraAt returns where the fields begin that are passed on unchanged.
 func (r *Resource) extraAt() int {
 	_, at := r.field(r.header(0))
 	_, at = r.field(at)
@@ -109,7 +109,7 @@ func (r *Resource) extra() []byte {
 	return bytesOf(r.delta[at : at+r.extraLen])
 }
 
-// sotw is the tail that is a DiscoveryResponse with nothing but this resource.
+// sotw returns the tail that is a DiscoveryResponse with only this resource.
 func (r *Resource) sotw() []byte { return bytesOf(r.delta[r.extraAt()+r.extraLen:]) }
 
 // Value returns the encoded message. The caller must not change it.
@@ -126,14 +126,14 @@ func (r *Resource) Inner() string {
 	return r.inner
 }
 
-// header returns where the content of the field begins that is at a place. All tags
-// here are of one byte.
+// header returns where the content of the field at at begins. All tags here have one
+// byte.
 func (r *Resource) header(at int) int {
 	_, n := r.varint(at + 1)
 	return at + 1 + n
 }
 
-// field returns the string field that is at a place, and where it ends.
+// field returns the value of the string field at at, and where it ends.
 func (r *Resource) field(at int) (s string, end int) {
 	length, n := r.varint(at + 1)
 	at += 1 + n
@@ -141,7 +141,7 @@ func (r *Resource) field(at int) (s string, end int) {
 	return r.delta[at:end], end
 }
 
-// varint returns the length that is at a place, and how long that is itself.
+// varint returns the varint v at at, and its number n of bytes.
 func (r *Resource) varint(at int) (v, n int) {
 	for shift := 0; ; shift += 7 {
 		b := r.delta[at+n]
@@ -154,10 +154,10 @@ func (r *Resource) varint(at int) (v, n int) {
 }
 
 // A resource's bytes are a string, so that its name is a string without a copy. With very many
-// resources, copies of the names would be most of the memory besides the bytes.
+// resources, copies of the names would take most of the memory apart from the bytes.
 
-// text makes bytes a string that nobody may change any more.
+// text returns bytes as a string, without a copy. The bytes must not change any more.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// bytesOf returns the bytes of a string, which nobody may change.
+// bytesOf returns the bytes of a string, without a copy. They must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

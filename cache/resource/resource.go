@@ -18,16 +18,16 @@ import (
 
 // Spec is what a Resource is made of.
 type Spec struct {
-	// Name is empty for a resource that has none: the whole of what a wildcard gives.
+	// Name is empty for a resource without a name, which is the whole answer to a wildcard.
 	Name string
-	// Version is the origin's; where that is empty, a hash of the content
-	// stands in (invariant: versions mean the same everywhere).
+	// Version is the origin's version. If it is empty, New uses a hash of the content
+	// (invariant: versions mean the same everywhere).
 	Version string
 	TypeURL string
 	// Value is the resource's message, encoded. It is copied.
 	Value []byte
-	// Extra holds encoded fields of envoy.service.discovery.v3.Resource besides
-	// those that have a field here, to be passed on as they are. It is copied.
+	// Extra holds encoded fields of envoy.service.discovery.v3.Resource that have no
+	// field here. They are passed on unchanged. Extra is copied.
 	Extra []byte
 	// TTL is the time to live, 0 for none. xDS: "TTL".
 	TTL time.Duration
@@ -42,14 +42,13 @@ type Spec struct {
 	Redirect string
 }
 
-// New encodes a resource. A resource is encoded once, however many clients receive it. Its bytes
-// never change: the cache, responses and gRPC share them, and the garbage collector frees them
-// (see Resource in layout.go).
+// New encodes a resource, once for all clients. The bytes never change: the cache, responses and
+// gRPC share them, and the garbage collector frees them (see Resource in layout.go).
 func New(s Spec) *Resource {
 	h := xxhash.New()
 	_, _ = h.WriteString(s.TypeURL)
 	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(wire.Without(s.Extra, wire.ResourceAliases)) // which say who asked how, and nothing of the content
+	_, _ = h.Write(wire.Without(s.Extra, wire.ResourceAliases)) // aliases depend on the request, not on the content
 	if s.Constraints != "" {
 		_, _ = h.Write([]byte{0})
 		_, _ = h.WriteString(s.Constraints)
@@ -62,7 +61,7 @@ func New(s Spec) *Resource {
 		redirect: s.Redirect, secret: secrets.Holds(s.TypeURL, s.Value),
 	}
 	if s.Name != "" && xdstype.HasInnerName(s.TypeURL) {
-		// It was found to be a message, if that matters to anybody.
+		// The source has checked the value where that matters, so an error is ignored.
 		switch inner, err := wire.Last(s.Value, wire.InnerNameField); {
 		case len(inner) == 0 || err != nil:
 		case string(inner) == s.Name:
@@ -95,20 +94,20 @@ func New(s Spec) *Resource {
 	return r
 }
 
-// WithTTL returns the resource with another time to live, sharing all else.
+// WithTTL returns the resource with another time to live. Everything else is shared.
 func (r *Resource) WithTTL(ttl time.Duration) *Resource {
 	t := *r.traits
 	t.ttl = ttl
 	return r.with(t)
 }
 
-// RenewsTTL reports whether next has the content of r and a TTL, as r has.
+// RenewsTTL reports whether next is a heartbeat of r: both have a TTL and the same content.
 func (r *Resource) RenewsTTL(next *Resource) bool {
 	return r.ttl > 0 && next.ttl > 0 && r.hash == next.hash
 }
 
-// WithRenewedTTL returns r with the TTL of next. The version stays that of r: by that clients
-// recognize a heartbeat.
+// WithRenewedTTL returns r with the TTL of next. The version stays that of r: clients recognize a
+// heartbeat by its unchanged version.
 func (r *Resource) WithRenewedTTL(next *Resource) *Resource {
 	if r.ttl == next.ttl && !r.doNotCache {
 		return r
@@ -116,15 +115,16 @@ func (r *Resource) WithRenewedTTL(next *Resource) *Resource {
 	return r.WithTTL(next.ttl)
 }
 
-// Aliased returns the resource under one of its aliases. It shares all else. xDS: "Resource names" of "Incremental xDS".
+// Aliased returns the resource under one of its aliases. Everything else is shared.
+// xDS: "Resource names" of "Incremental xDS".
 func (r *Resource) Aliased() *Resource {
 	t := *r.traits
 	t.alias = true
 	return r.with(t)
 }
 
-// FoundByAlias returns the resource with a note that it was found by an alias of own. It shares all
-// else.
+// FoundByAlias returns the resource, marked as found by an alias of the name own. Everything else is
+// shared.
 func (r *Resource) FoundByAlias(own string) *Resource {
 	t := *r.traits
 	t.aliasOf = strings.Clone(own)
@@ -145,8 +145,8 @@ func (r *Resource) with(t traits) *Resource {
 	return &c
 }
 
-// Renamed returns the resource with another name and version, encoded anew. The name in its
-// message, if there is one, becomes the new name too.
+// Renamed returns a new encoding of the resource with another name and version. The name in its
+// message, if there is one, also becomes the new name.
 func (r *Resource) Renamed(name, version string) *Resource {
 	value := r.Value()
 	if inner := r.Inner(); inner != "" && inner != name {
@@ -157,14 +157,14 @@ func (r *Resource) Renamed(name, version string) *Resource {
 	return New(s)
 }
 
-// renameValue returns an encoded message with another name in its field 1. It is the
-// same for two that differ in nothing else.
+// renameValue returns an encoded message with another name in its field 1. Two messages that
+// differ only in that field become equal.
 func renameValue(value []byte, name string) []byte {
 	out := wire.AppendString(make([]byte, 0, len(value)+len(name)), wire.InnerNameField, name)
 	for len(value) > 0 {
 		num, typ, n := protowire.ConsumeField(value)
 		if n < 0 {
-			break // it was read before
+			break // cannot occur: New has read the name
 		}
 		if num != wire.InnerNameField || typ != protowire.BytesType {
 			out = append(out, value[:n]...)
@@ -174,8 +174,8 @@ func renameValue(value []byte, name string) []byte {
 	return out
 }
 
-// Spec returns what New makes the resource of. Its byte slices share the resource's bytes, and must
-// not be changed. That the resource is under an alias is not in it.
+// Spec returns the Spec from which New makes the resource. Its byte slices share the resource's bytes,
+// and must not be changed. The Spec does not contain the marks of Aliased and FoundByAlias.
 func (r *Resource) Spec() Spec {
 	return Spec{
 		Name: r.Name(), Version: r.Version(), TypeURL: r.typeURL, Value: r.Value(), Extra: r.extra(),
@@ -186,8 +186,7 @@ func (r *Resource) Spec() Spec {
 // TypeURL returns the type URL of the resource's Any.
 func (r *Resource) TypeURL() string { return r.typeURL }
 
-// Hash is equal for two resources with the same content, whatever their names, versions and
-// TTLs.
+// Hash returns a hash of the content. It does not depend on name, version and TTL.
 func (r *Resource) Hash() uint64 { return r.hash }
 
 // TTL returns the time to live, 0 for none.
@@ -201,14 +200,14 @@ func (r *Resource) Constraints() string { return r.constraints }
 // came.
 func (r *Resource) DoNotCache() bool { return r.doNotCache }
 
-// HoldsSecret reports whether there is a secret in the resource, as [secrets.Holds] says.
+// HoldsSecret reports whether the resource contains a secret: see [secrets.Holds].
 func (r *Resource) HoldsSecret() bool { return r.secret }
 
-// secretTypes are the messages of which there was a resource with a secret. There are no more
-// than this binary knows.
+// secretTypes are the message names of the resources with a secret so far. Their number is bounded by
+// the messages that this binary knows.
 var secretTypes sync.Map
 
-// HasHeldSecrets reports whether there ever was a resource of a type with a secret in it.
+// HasHeldSecrets reports whether any resource of a type has contained a secret so far.
 func HasHeldSecrets(typeURL string) bool {
 	_, ok := secretTypes.Load(messageOf(typeURL))
 	return ok
@@ -223,8 +222,8 @@ func (r *Resource) Redirect() string { return r.redirect }
 // Alias reports whether this is the resource under one of its aliases.
 func (r *Resource) Alias() bool { return r.alias }
 
-// Size bounds the resource's length in a response under that name and in that
-// form, in bytes.
+// Size returns an upper bound of the resource's length in a response, in bytes, under a
+// name and in a form.
 func (r *Resource) Size(name string, f Form) int {
 	const wrapper = 128
 	if r.isHeartbeat(f) {

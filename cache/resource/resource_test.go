@@ -147,7 +147,7 @@ func TestEncodingsShareTheValue(t *testing.T) {
 	nameless := New(Spec{Name: "foo", TypeURL: testType, Value: wire.AppendString(nil, 2, "x")})
 	own, other := unsafe.StringData(r.delta), unsafe.SliceData(value)
 	if own == other {
-		t.Error("the value is not copied: whoever gave it may change it")
+		t.Error("the value is not copied: the caller may change it")
 	}
 	for _, c := range []struct {
 		what    string

@@ -7,18 +7,18 @@ import (
 	"github.com/xds-relay/xds-relay/cache/resource"
 )
 
-// chunkLen is the most records of a chunk. With 8 bytes of the allocator's own, they fill 4 KiB.
+// chunkLen is the maximal number of records of a chunk. With 8 bytes of the allocator, they fill 4 KiB.
 const chunkLen = 255
 
 // chunk has the records of members whose changes follow each other.
 type chunk struct {
 	number  uint32
-	base    uint64 // at most the seq of any record
+	base    uint64 // not above the seq of any record
 	records []record
 	live    int // records in use
 
-	encoded  weak.Pointer[EncodedChunk] // what encode returned last, unless a record has changed since
-	tooSmall int                        // the largest size known not to fit the encoded chunk
+	encoded  weak.Pointer[EncodedChunk] // the last result of encode, unless a record has changed since
+	tooSmall int                        // all smaller sizes are too small for the encoded chunk
 
 	prev, next *chunk
 }
@@ -26,13 +26,13 @@ type chunk struct {
 // record is one member, present or removed.
 type record struct {
 	resource *resource.Resource // nil if the record is free
-	seq      uint32             // minus the chunk's base; it stays when the record becomes free
-	flags    uint32             // removed, exceptional, and above them seq minus Member.Added
+	seq      uint32             // relative to the chunk's base; kept when the record becomes free
+	flags    uint32             // removed, exceptional, and above them Seq minus Added of the Member
 }
 
 const (
 	removed uint32 = 1 << iota
-	// exceptional: the rest of the member is in Members.exceptions.
+	// exceptional: the member is in Members.exceptions.
 	exceptional
 	ageShift = iota
 )
@@ -55,19 +55,19 @@ func (c *chunk) span() (span uint64) {
 // end is the seq of the last record.
 func (c *chunk) end() uint64 { return c.base + uint64(c.records[len(c.records)-1].seq) }
 
-// changed drops what depends on the records.
+// changed drops the encoded chunk, because the records have changed.
 func (c *chunk) changed() { c.encoded, c.tooSmall = weak.Pointer[EncodedChunk]{}, 0 }
 
-// Chunks of fewer members are not encoded, nor those with large members, as copying these
-// saves nothing.
+// Chunks of fewer members are not encoded. Neither are chunks with large members, because copying
+// these saves nothing.
 const (
 	minEncoded        = 2
 	maxBytesPerMember = 4 << 10
 )
 
 // encode returns the chunk encoded in at most maxBytes, nil if that is not possible or saves
-// nothing. The encoded chunk is shared while somebody uses it, and until the garbage collector
-// comes: a set without new subscribers is not in memory twice.
+// nothing. The encoded chunk is shared while it is in use, and until the garbage collector
+// frees it. So a set without new subscribers is not in memory twice.
 func (c *chunk) encode(maxBytes int) *EncodedChunk {
 	maxBytes = min(maxBytes, c.live*maxBytesPerMember)
 	if c.live < minEncoded || c.tooSmall > maxBytes {

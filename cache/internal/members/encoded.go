@@ -8,13 +8,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache/resource"
 )
 
-// EncodedChunk has members that follow each other in the order of their changes, encoded in
-// the delta form that all clients understand. New subscribers of a set share it.
+// EncodedChunk has consecutive members in the order of their changes, encoded in the delta form
+// that all clients understand. New subscribers of a set share it.
 type EncodedChunk struct {
 	Resources []*resource.Resource
-	// Names are copies of the first few of the resources' names, to be stored for longer.
+	// Names are copies of the names of the first few resources. They can outlive the resources.
 	Names []string
-	// HoldsSecret: there is a secret in one of the resources.
+	// HoldsSecret: one of the resources contains a secret.
 	HoldsSecret bool
 	delta       mem.SliceBuffer
 }
@@ -22,11 +22,11 @@ type EncodedChunk struct {
 // namesPerChunk is the number of names in EncodedChunk.Names.
 const namesPerChunk = 16
 
-// Delta returns a DeltaDiscoveryResponse with nothing but the resources. It keeps the chunk
+// Delta returns a DeltaDiscoveryResponse with only the resources. The result keeps the chunk
 // alive.
 func (e *EncodedChunk) Delta() mem.Buffer { return &e.delta }
 
-// newEncodedChunk makes a chunk for so many resources, of that many bytes.
+// newEncodedChunk returns a chunk with room for a number of resources, of size bytes together.
 func newEncodedChunk(resources, size int) *EncodedChunk {
 	return &EncodedChunk{
 		Resources: make([]*resource.Resource, 0, resources),

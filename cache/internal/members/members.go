@@ -4,7 +4,7 @@
 //
 // A set may have hundreds of thousands of members, so each is a record of 16 bytes. Records are
 // in chunks, in the order of the changes. A member that changes gets a new record at the end,
-// and its old one becomes free. Chunks that are nearly empty are merged.
+// and its old record becomes free. Chunks that are nearly empty are merged.
 //
 // Nothing here is safe for concurrent use: the set's lock guards it.
 package members
@@ -18,14 +18,14 @@ import (
 	"github.com/xds-relay/xds-relay/hashtable"
 )
 
-// packLen is the most members of two chunks that are merged. It is below chunkLen, so that not
-// every change merges chunks.
+// packLen is the maximal number of members of two chunks that are merged. It is below chunkLen, so
+// that not every change merges chunks.
 const packLen = chunkLen * 3 / 4
 
-// exception is what few members have.
+// exception has data that only few members have.
 type exception struct {
-	key   string // if it is not the resource's name
-	added uint64 // if that is very long ago
+	key   string // the key, if it is not the resource's name
+	added uint64 // Member.Added, if it is too far below Seq for a record's flags
 }
 
 // Member is one member of a set, present or removed.
@@ -33,8 +33,8 @@ type Member struct {
 	pos      position
 	Resource *resource.Resource // the last one, if Removed; nil if there is no such member
 	Removed  bool
-	// Added is the seq at which the member came. It stays if the member comes back while its
-	// removal is remembered. Seq is that of its last change.
+	// Added is the seq at which the member was added. It stays the same if the member comes back
+	// while its removal is remembered. Seq is the seq of its last change.
 	Added, Seq uint64
 }
 
@@ -46,12 +46,12 @@ func (m *Member) Present() bool { return m.Resource != nil && !m.Removed }
 type Members struct {
 	table       hashtable.Table[position]
 	chunks      []*chunk // by their numbers
-	free        []uint32 // the numbers that are free
+	free        []uint32 // the free numbers
 	front, back *chunk   // in the order of the changes
 	exceptions  map[position]exception
 }
 
-// Len returns the number of members, removed ones included.
+// Len returns the number of members, including removed ones.
 func (ms *Members) Len() int { return ms.table.Len() }
 
 // Reserve makes room for n members.
@@ -126,7 +126,7 @@ func (ms *Members) Put(key string, m *Member) {
 	ms.vacate(was)
 }
 
-// SetResource replaces a member's resource. The member stays where it is in the order.
+// SetResource replaces a member's resource. The member keeps its place in the order.
 func (ms *Members) SetResource(m Member, r *resource.Resource) {
 	key := ms.Key(m)
 	m.Resource = r
@@ -198,15 +198,15 @@ func (ms *Members) tidy(c *chunk) {
 	}
 }
 
-// pack moves the members of a chunk to its beginning, and those of b, the next one, behind
-// them, unless b is nil.
+// pack removes the free records of a chunk. If b, the next chunk, is not nil, pack moves its members
+// to the end of a.
 func (ms *Members) pack(a, b *chunk) {
 	from := []*chunk{a}
 	size := a.live
 	if b != nil {
 		from, size = append(from, b), size+b.live
 	}
-	// In the last chunk there is to be room for more.
+	// The last chunk keeps room for more members.
 	records := make([]record, 0, cap(a.records))
 	if a != ms.back {
 		records = make([]record, 0, size)
@@ -233,7 +233,7 @@ func (ms *Members) pack(a, b *chunk) {
 	for at, o := range moved {
 		ms.exceptions[at] = o
 	}
-	// In order: what was at a place has left it before another comes there.
+	// In this order, each position is vacated before another member moves there.
 	for i, old := range olds {
 		if at := a.position(i); at != old {
 			ms.table.Replace(ms.keyAt(at), old, at)
@@ -280,8 +280,8 @@ func (ms *Members) unlink(c *chunk) {
 	ms.free = append(ms.free, c.number)
 }
 
-// After yields the members that changed after seq, in the order of their changes. They
-// must not change meanwhile.
+// After iterates over the members that changed after seq, in the order of their changes. They
+// must not change during the iteration.
 func (ms *Members) After(seq uint64) iter.Seq[Member] {
 	return func(yield func(Member) bool) {
 		c, i := ms.start(seq)
@@ -295,7 +295,7 @@ func (ms *Members) After(seq uint64) iter.Seq[Member] {
 	}
 }
 
-// AfterInChunks is After, but yields whole encoded chunks where possible, each with a Member
+// AfterInChunks is like After, but returns whole encoded chunks where possible, each with a Member
 // that has only the chunk's last Seq. maxBytes bounds an encoded chunk; with 0 there are none.
 func (ms *Members) AfterInChunks(seq uint64, maxBytes int) iter.Seq2[*EncodedChunk, Member] {
 	return func(yield func(*EncodedChunk, Member) bool) {
@@ -318,10 +318,11 @@ func (ms *Members) AfterInChunks(seq uint64, maxBytes int) iter.Seq2[*EncodedChu
 	}
 }
 
-// All yields all members, as After does.
+// All iterates over all members, as After does.
 func (ms *Members) All() iter.Seq[Member] { return ms.After(0) }
 
-// start returns the first record after seq. It searches from the end, as mostly that is near.
+// start returns the position of the first record after seq. It searches from the end, which is
+// mostly near.
 func (ms *Members) start(seq uint64) (*chunk, int) {
 	if seq == 0 {
 		return ms.front, 0

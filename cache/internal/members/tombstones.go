@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// Bounds limit what Tombstones remember. The zero value remembers nothing.
+// Bounds limit how many removals Tombstones remember, and how long. The zero value remembers nothing.
 type Bounds struct {
 	TTL   time.Duration
 	Limit int // the oldest removals are forgotten first
 }
 
 // Tombstones are the names of removed members, the oldest removal first, for clients that were
-// away when it happened.
+// not connected at the time of the removal.
 //
-// TP1: Envoy sends no versions of a glob's members when it reconnects, so that the set has to
-// remember what is removed.
+// TP1: Envoy sends no versions of a glob's members when it reconnects, so the set has to
+// remember the removals.
 type Tombstones struct {
 	Bounds Bounds
 	byKey  map[string]*list.Element
 	order  list.List // of Tombstone
-	// last was added last, nil if it is gone. The next one is mostly added near it.
+	// last was added last; a neighbour of it once it is removed. The next one is mostly added near
+	// it.
 	last *list.Element
 }
 
@@ -32,7 +33,7 @@ type Tombstone struct {
 	At          time.Time
 }
 
-// Add adds a removal, in the order of the times, in the place of one with the same key.
+// Add adds a removal, in the order of the times. It replaces a removal with the same key.
 func (t *Tombstones) Add(s Tombstone) {
 	if t.Bounds.Limit == 0 {
 		return
@@ -41,7 +42,7 @@ func (t *Tombstones) Add(s Tombstone) {
 	if t.byKey == nil {
 		t.byKey = map[string]*list.Element{}
 	}
-	// A removal that a watcher had to see first comes late, among newer ones.
+	// A removal that a watcher had to receive first is added late, among newer ones.
 	after := t.last
 	if after == nil {
 		after = t.order.Back()
@@ -99,7 +100,7 @@ func (t *Tombstones) Expired(at, now time.Time) bool { return now.Sub(at) >= t.B
 // Len returns the number of removals.
 func (t *Tombstones) Len() int { return t.order.Len() }
 
-// All yields the removals, the oldest first. They must not change meanwhile.
+// All iterates over the removals, the oldest first. They must not change during the iteration.
 func (t *Tombstones) All() iter.Seq[Tombstone] {
 	return func(yield func(Tombstone) bool) {
 		for e := t.order.Front(); e != nil; e = e.Next() {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/costs"
 )
 
-// Removals that somebody still had to be notified of come late, among newer ones.
+// Removals that a watcher had to receive first are added late, among newer ones.
 func TestWorkOfTombstones(t *testing.T) {
 	for name, room := range map[string]int{"with room": 2, "without": 1} {
 		t.Run(name, func(t *testing.T) {
