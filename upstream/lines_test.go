@@ -106,10 +106,10 @@ func TestLinesAboutResponsesThatAreRejectedInTurnAreFew(t *testing.T) {
 	})
 }
 
-// Of what was not asked for there is one line for each gRPC stream, as there was before,
+// Of a type that was not requested there is one line for each gRPC stream, as there was before,
 // and few for all of them.
 func TestLinesAboutResponsesThatWereNotAskedForAreFew(t *testing.T) {
-	hostile(t, "not asked for", hostileStreams-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+	hostile(t, "not requested", hostileStreams-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
 		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: fmt.Sprint(strings.Repeat("t", 10<<10), i), Nonce: strings.Repeat("n", 10<<10)}
 	})
 }

@@ -119,7 +119,7 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 						t.Errorf("the next stream begins with %s, want %s", got, typeURLs[typ])
 					}
 				}
-				if b.logs.count("was not asked for") > 0 {
+				if b.logs.count("type was not requested") > 0 {
 					t.Error("what comes for names that have moved is logged")
 				}
 			})

@@ -790,7 +790,7 @@ func TestDecodeJSONResourceErrors(t *testing.T) {
 func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`{"version_info": 5}`, "version_info is a JSON number"},
-		{`{"version_info": "1", "versionInfo": "2"}`, "version_info is there twice, as versionInfo too"},
+		{`{"version_info": "1", "versionInfo": "2"}`, "version_info occurs twice, also as versionInfo"},
 		{`{"resources": {}}`, "resources is a JSON object"},
 		{`{"resources": [}`, "invalid character '}'"},
 		{`null`, "not an object"},
@@ -804,7 +804,7 @@ func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`{"resource_errors": [5]}`, "resource_errors[0]: not an object"},
 		{`{"resource_errors": [{}, {"error_detail": {"code": "no"}}]}`, "resource_errors[1]: invalid value for int32 field code"},
-		{`{"type_url": "other"}`, `is of type "other", and was asked for as "t"`},
+		{`{"type_url": "other"}`, `is of type "other" (want "t", as requested)`},
 	} {
 		a, err := parseJSON([]byte(tt.text))
 		if err == nil {

@@ -769,7 +769,7 @@ func TestResponseThatWasNotAskedForIsIgnored(t *testing.T) {
 			t.Errorf("answered %v", got)
 		}
 		b.want(e, "present v1")
-		if n := b.logs.count("not asked for"); n != 1 {
+		if n := b.logs.count("not requested"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})

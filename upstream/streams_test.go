@@ -271,7 +271,7 @@ func TestTypeWithoutAServiceIsReported(t *testing.T) {
 			if len(s.opened) > 0 {
 				s.Errorf("%s was opened", (<-s.opened).method)
 			}
-			if n := s.logs.count("cannot be asked for"); n != 2 {
+			if n := s.logs.count("cannot be requested"); n != 2 {
 				s.Errorf("logged %d times, want once for each type", n)
 			}
 		})
@@ -289,7 +289,7 @@ func TestRefusedTypesAreForgottenAndNotLoggedWithoutEnd(t *testing.T) {
 		if got := s.streams.Statuses(); len(got) > 0 {
 			s.Errorf("remembered: %+v", got)
 		}
-		if n := s.logs.count("cannot be asked for"); n != maxRefusedLogs {
+		if n := s.logs.count("cannot be requested"); n != maxRefusedLogs {
 			s.Errorf("logged %d times, want %d", n, maxRefusedLogs)
 		}
 	})

@@ -76,7 +76,7 @@ func tooLong(size int) *cache.Error {
 	return &cache.Error{
 		Code:    codes.ResourceExhausted,
 		Refused: true,
-		Message: fmt.Sprintf("asking for it takes %d bytes, which with its type is more than max_request_bytes allows in a request to the control plane", size),
+		Message: fmt.Sprintf("its name takes %d bytes in a request to the control plane, which is, with its type, more than max_request_bytes allows", size),
 	}
 }
 
@@ -86,7 +86,7 @@ func full(room int) *cache.Error {
 		Code:    codes.ResourceExhausted,
 		Refused: true,
 		Message: fmt.Sprintf("all names of a type go into one request to the control plane (SotW), in which max_request_bytes allows %d bytes of names: "+
-			"there is no room for more, and some of it is left to clients that ask for little", room),
+			"there is no room for more, or the rest is reserved for clients that request little", room),
 	}
 }
 

@@ -256,7 +256,7 @@ func (s *sotwNames) again() (rest []string, again bool) {
 			continue
 		}
 		sub := s.names.subs[name]
-		sub.again, sub.anew, sub.answered = false, true, false
+		sub.again, sub.repeated, sub.answered = false, true, false
 	}
 	return rest, true
 }
@@ -292,11 +292,11 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 		sub.left = false
 		switch {
 		case inLast:
-		case sub.anew:
+		case sub.repeated:
 			// What the control plane has sent already it need not send again, and those
 			// who have it keep it.
 			n.fail(sub, noAnswer(timeout), &u)
-			sub.anew, sub.answered = false, true
+			sub.repeated, sub.answered = false, true
 		case n.hidden:
 			n.fail(sub, errHidden(), &u)
 		case n.fulls > sub.fulls, what == Polled:
@@ -314,7 +314,7 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 func errHidden() *cache.Error {
 	return &cache.Error{
 		Code:    codes.InvalidArgument,
-		Message: "the control plane sent something bad without a name, which may be this",
+		Message: "the control plane sent a bad resource without a name, which may be this one",
 		Invalid: true,
 	}
 }
