@@ -404,7 +404,7 @@ func (n *Names) held(key string) *cache.Resource {
 
 // answer notes what the control plane has said of a name.
 func (n *Names) answer(sub *subscription, c cache.Change) {
-	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = n.responses, true, false, false, false, ""
+	sub.seen, sub.answered, sub.reported, sub.expired, sub.repeated, sub.via = n.responses, true, false, false, false, ""
 	sub.removed = false
 	if n.has(&c) && !n.has(&sub.answer) {
 		n.having++

@@ -113,7 +113,7 @@ func (n *Names) takeMissing(changes []cache.Change) []cache.Change {
 		// an answer was requested long before.
 		known := sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent())
 		// One that is requested once more was missing in a request, and may be in this.
-		if sub.seen == n.responses || !known || absent || sub.reported || sub.anew {
+		if sub.seen == n.responses || !known || absent || sub.reported || sub.repeated {
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: n.now}, ""
