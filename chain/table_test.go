@@ -18,15 +18,15 @@ func relays(ids ...string) Chain { return Chain{Relay: true, IDs: ids} }
 func TestATableAnnouncesTheRelaysBehindAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable[string]("own", time.Minute)
-		var told atomic.Int32
-		stop := table.Of("s").Watch(func() { told.Add(1) })
-		announced := func(wantTold int32, want ...string) {
+		var notified atomic.Int32
+		stop := table.Of("s").Watch(func() { notified.Add(1) })
+		announced := func(wantNotified int32, want ...string) {
 			t.Helper()
 			if c := table.Of("s").Chain(); !c.Relay || !slices.Equal(c.IDs, want) {
 				t.Errorf("announced is %+v, want %q", c, want)
 			}
-			if n := told.Swap(0); n != wantTold {
-				t.Errorf("told %d times, want %d", n, wantTold)
+			if n := notified.Swap(0); n != wantNotified {
+				t.Errorf("notified %d times, want %d", n, wantNotified)
 			}
 		}
 		stale := func(want bool, announced ...string) {
