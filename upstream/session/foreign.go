@@ -9,7 +9,7 @@ import (
 
 // Names of other authorities. A control plane speaks for the authority that the relay requests from
 // it, for old-style names, and for the authorities with the same origin: a relay as control plane
-// has several, and its views have members of all of them. The relay does not accept what it sends
+// has several, and its views have members of all of them. The relay accepts nothing from it
 // about any other authority.
 //
 // For an authority with xdstp names, only requested names matter anyhow, which are the authority's own,
