@@ -78,8 +78,8 @@ func (p *pollStream) receives(t *testing.T, wantVersion string) {
 	}
 }
 
-// No names after some are no wildcard, which they would be to a server that sees
-// nothing but the request.
+// A request without names after one with names is no wildcard. For a server that sees only that
+// request it would be, so it is not sent.
 func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "", "a")
@@ -97,14 +97,14 @@ func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
 	})
 }
 
-// What a stream before had is shown as it is on any stream.
+// The first poll shows the version of an earlier stream, as on any stream.
 func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "7", "a", "b")
 		if got := a.requests()[0].GetVersionInfo(); got != "7" {
 			t.Errorf("polled with version %q", got)
 		}
-		// Who does not look at it answers with the same.
+		// A control plane that does not compare versions answers with the same.
 		a.answers <- &answerJSON{version: "7"}
 		p.receives(t, "nothing new")
 		if got := p.question(); got != 1 {
@@ -113,8 +113,8 @@ func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
 	})
 }
 
-// An answer to the names before says nothing of those that are new.
-func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
+// An answer for the names before does not answer new names.
+func TestNewNamesAreRequestedAfterAnAnswerToTheOthers(t *testing.T) {
 	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "", "a")
 		a.answers <- &answerJSON{version: "1"}

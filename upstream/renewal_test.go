@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A client that wishes for the wildcard of a type after a name of it needs a new stream
-// of the scope, which others share.
+// A client that requests the wildcard of a type after a name needs a new stream
+// of the scope, which other clients share.
 
 func TestFirstWildcardAfterANameIsNotDelayed(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
@@ -63,7 +63,7 @@ func TestWildcardsOfMadeUpTypesRenewTheStreamAtGrowingDistances(t *testing.T) {
 }
 
 // While a wildcard waits for the next stream all else goes on, on the present one.
-func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
+func TestServedResourcesGoOnWhileAWildcardWaits(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
 		t.Run(string(form), func(t *testing.T) {
 			run(t, Options{Protocol: form}, func(b *bench) {
@@ -127,7 +127,7 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 	}
 }
 
-func TestPaceBeginsAnewAfterAQuietTime(t *testing.T) {
+func TestPaceStartsAgainAfterAQuietTime(t *testing.T) {
 	p := pace{base: 2 * time.Second, limit: 10 * time.Second}
 	now := t0
 	for i, tt := range []struct{ after, want time.Duration }{ // since the one before, and until the next

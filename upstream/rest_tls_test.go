@@ -17,7 +17,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestRESTOverTLS is over loopback: https, with HTTP/2, from who is trusted only.
+// TestRESTOverTLS is over loopback: https, with HTTP/2, from a trusted server only.
 func TestRESTOverTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"version_info": "`+r.Proto+`"}`)

@@ -91,7 +91,7 @@ onprem/b Cluster: bar=2 foo=2 *[bar=2 foo=2]` {
 	})
 }
 
-func TestOnlyWhatChangedIsTold(t *testing.T) {
+func TestOnlyChangesAreSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		files := map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1"), "b.yaml": cluster("baz", "1")}
 		f.write(files)
@@ -115,7 +115,7 @@ func TestOnlyWhatChangedIsTold(t *testing.T) {
 	})
 }
 
-func TestAnotherVersionIsTold(t *testing.T) {
+func TestAnotherVersionIsSent(t *testing.T) {
 	const file = "version: '%d'\nresource: {'@type': " + clusterType + ", name: foo, alt_stat_name: '%d'}\n"
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 1, 1)})
@@ -184,7 +184,7 @@ func TestSpellingsOfAnXdstpNameHaveOneKey(t *testing.T) {
 	})
 }
 
-func TestNothingIsToldAfterStop(t *testing.T) {
+func TestNothingIsSentAfterStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
 		foo, all := key(scopes[1], clusterType, "foo"), key(scopes[1], clusterType, cache.Wildcard)
@@ -255,7 +255,7 @@ func TestBadFileKeepsItsLastGoodState(t *testing.T) {
 }
 
 // Invariant: absent is only said when the authority said it.
-func TestWhileAFileWasNeverGoodNothingIsSaidToBeAbsent(t *testing.T) {
+func TestNothingIsAbsentWhileAFileWasNeverGood(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": "bad"})
 		f.start(scopes[1], clusterType, "foo", "bar", cache.Wildcard)
@@ -311,7 +311,7 @@ func TestOfAResourceInTwoFilesTheFirstIsServed(t *testing.T) {
 	})
 }
 
-func TestOtherFilesArePassedOver(t *testing.T) {
+func TestOtherFilesAreIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.memory.mu.Lock()
 		f.memory.onOpen = func(name string) {
@@ -400,7 +400,7 @@ func (b blocked) Apply(cache.Update) {
 	<-b.leave
 }
 
-func TestNothingIsToldAfterClose(t *testing.T) {
+func TestNothingIsSentAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := blocked{make(chan struct{}), make(chan struct{})}
 		s := NewFS(fstest.MapFS{}, "onprem", sink, slog.New(slog.DiscardHandler))
