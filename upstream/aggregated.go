@@ -138,7 +138,8 @@ func (a *Aggregated) of(k cache.Key) *Stream {
 	return a.Stream
 }
 
-// start starts a topic on the stream of its type. The caller holds mu, also of start's helpers below.
+// start starts a topic on the stream of its type. The caller holds mu, also for the functions from here
+// to forget.
 func (a *Aggregated) start(t *unanswered, k cache.Key) {
 	switch {
 	case t.stream != nil:

@@ -26,8 +26,8 @@ type Options struct {
 	// just below 4 MiB, which gRPC servers accept by default. Names that do not fit are not
 	// requested: see session/budget.go.
 	MaxRequestBytes int
-	// Modest, if not nil, reports whether a client requests a name whose names of the type have
-	// at most `most` bytes together: see cache.Cache.HasSmallClient.
+	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
+	// such a client requests have at most `most` bytes together: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool
 	// ClientRequests, if not nil, are the client requests whose names are being watched. The first
 	// request of a type waits until these have ended, see gather.go.

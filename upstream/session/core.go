@@ -166,8 +166,8 @@ type Config struct {
 	Speaks func(authority string) bool
 	// Check decides what becomes of resources that clients would reject.
 	Check taster.Mode
-	// Modest, if not nil, reports whether a client requests a name whose names of the type
-	// have at most `most` bytes together.
+	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
+	// such a client requests have at most `most` bytes together.
 	Modest func(k cache.Key, most int64) bool
 	// NoGlobs says that globs are not requested from the control plane, but fed from the
 	// wildcard. In SotW they always are.

@@ -63,7 +63,7 @@ type set struct {
 
 	// Of the present stream:
 
-	// resumed: its members were known before the stream, and were listed to the control plane.
+	// resumed: the set was known before the stream, which resumes with its members.
 	// stated: in SotW, there was a full response.
 	resumed, stated bool
 	// came are the first members that came in the first answers of the stream, at most maxCame.
