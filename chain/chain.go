@@ -1,4 +1,4 @@
-// Package chain finds loops of relays: relays that are clients of each other would wait for
+// Package chain finds loops of relays. Relays that are clients of each other would wait for
 // each other forever.
 //
 // A relay announces, on its streams to control planes, the relays through which its clients
@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// RelayHeader is the name of the gRPC header of a stream that says that a relay serves it. Only
-// relays are sent it.
+// RelayHeader is the name of the gRPC header by which a relay says that it serves a stream. It sends
+// the header only to relays.
 const RelayHeader = "x-xds-relay"
 
 // Header is the name of the HTTP header, or gRPC metadata, with the chain.

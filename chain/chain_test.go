@@ -66,8 +66,8 @@ func TestCheckShowsTheLoop(t *testing.T) {
 	}
 }
 
-// What a relay announces another one reads, whatever the ids are; and nothing that
-// is not printable goes into a header.
+// A relay can read what another one announces, with any ids, and a header has printable characters
+// only.
 func FuzzParse(f *testing.F) {
 	f.Add("a", "b", "*")
 	f.Add("a,b", "é \n", "%2")

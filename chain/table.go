@@ -96,7 +96,7 @@ func (t *Table[K]) Join(k K, c Chain) Chain {
 	return known
 }
 
-// count adds a relay. If there are too many it replaces one that has gone; it returns nil if
+// count adds a relay. If there are too many, the relay replaces one that has gone. count returns nil if
 // none has.
 func (s *scope) count(id string) *relayClients {
 	if len(s.relays) == maxRelays {
@@ -173,12 +173,12 @@ func (t *Table[K]) recent(r *relayClients) bool {
 	return r.clients > 0 || time.Since(r.goneAt) < t.linger
 }
 
-// afterLinger forgets the relays that have left the linger time ago.
+// afterLinger forgets the relays that left longer than the linger time ago.
 func (t *Table[K]) afterLinger(k K, s *scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.scopes[k] != s {
-		return // it was removed meanwhile
+		return // it was removed since
 	}
 	s.forget = nil
 	s.relays = slices.DeleteFunc(s.relays, func(r *relayClients) bool {
@@ -210,17 +210,17 @@ type Announced[K comparable] struct {
 	scope K
 }
 
-// Chain returns the current chain: the relays behind the clients and the table's own or, if no
-// client is a relay, the beginning of a chain. If there are too many, the chain has those that
-// came first, and loops are found only through these.
+// Chain returns the current chain: the relays behind the clients, and the table's own relay. If no
+// client is a relay, it is the beginning of a chain. If there are too many relays, the chain has those
+// that came first, and loops are found only through these.
 func (a Announced[K]) Chain() Chain {
 	a.table.mu.Lock()
 	defer a.table.mu.Unlock()
 	return a.table.chain(a.scope)
 }
 
-// Stale reports whether a stream that has announced these relays must be opened anew: there are
-// others, or some of them have left the linger time ago.
+// Stale reports whether a stream that has announced these relays must be opened again: there are
+// others, or some of them left longer than the linger time ago.
 func (a Announced[K]) Stale(announced []string) bool {
 	t := a.table
 	t.mu.Lock()

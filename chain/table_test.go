@@ -18,15 +18,15 @@ func relays(ids ...string) Chain { return Chain{Relay: true, IDs: ids} }
 func TestATableAnnouncesTheRelaysBehindAScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable[string]("own", time.Minute)
-		var told atomic.Int32
-		stop := table.Of("s").Watch(func() { told.Add(1) })
-		announced := func(wantTold int32, want ...string) {
+		var notified atomic.Int32
+		stop := table.Of("s").Watch(func() { notified.Add(1) })
+		announced := func(wantNotified int32, want ...string) {
 			t.Helper()
 			if c := table.Of("s").Chain(); !c.Relay || !slices.Equal(c.IDs, want) {
 				t.Errorf("announced is %+v, want %q", c, want)
 			}
-			if n := told.Swap(0); n != wantTold {
-				t.Errorf("told %d times, want %d", n, wantTold)
+			if n := notified.Swap(0); n != wantNotified {
+				t.Errorf("notified %d times, want %d", n, wantNotified)
 			}
 		}
 		stale := func(want bool, announced ...string) {
@@ -97,7 +97,7 @@ func TestATableAnnouncesTheRelaysBehindAScope(t *testing.T) {
 	})
 }
 
-// A chain that is announced is one that is read, however many relays there are.
+// An announced chain can be parsed, however many relays there are.
 func TestATableAnnouncesNoMoreThanMayBe(t *testing.T) {
 	table := NewTable[int]("own", time.Minute)
 	for i := range 2 * MaxRelays {
@@ -109,9 +109,9 @@ func TestATableAnnouncesNoMoreThanMayBe(t *testing.T) {
 	}
 }
 
-// After whatever comes and goes, what is announced is the relays of those who are
-// there, and nothing is kept of the others.
-func TestATableForgetsNobodyAndKeepsNobody(t *testing.T) {
+// After clients have come and gone in any order, the table announces exactly the relays of the clients
+// that are present, and keeps nothing of the others.
+func TestATableHasTheRelaysOfItsClientsOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := NewTable[int]("own", 0)
 		var there []Chain
@@ -142,8 +142,8 @@ func TestATableForgetsNobodyAndKeepsNobody(t *testing.T) {
 	})
 }
 
-// What clients make up is bounded, whoever is there is found, and whoever comes when there
-// is room again is found too.
+// Clients can make up relays only up to a bound. Relays that were known before are found, and so are relays
+// that come when there is room again.
 func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
 	table := NewTable[int]("own", time.Hour)
 	defer func() { table.scopes[0].forget.Stop() }()
@@ -185,7 +185,7 @@ func TestATableKeepsABoundedNumberOfRelays(t *testing.T) {
 	table.Leave(0, late)
 }
 
-// However many relays there are, a client that comes and goes costs the same for each.
+// The cost of a client that comes and goes is proportional to its relays.
 func TestWorkOfRelaysBehindAScope(t *testing.T) {
 	costs.Linear(t, 400, func(_ *testing.T, n int) {
 		table := NewTable[int]("own", 0)
@@ -199,8 +199,8 @@ func TestWorkOfRelaysBehindAScope(t *testing.T) {
 	})
 }
 
-// Clients make up scopes, with relays in each. Of few that no stream announces anything is kept
-// when they leave.
+// Clients make up scopes, with relays in each. When they leave, relays are kept for only a few of the scopes that
+// no stream announces.
 func TestATableKeepsRelaysOfFewScopesThatNoStreamAnnounces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable[int]("own", time.Minute)

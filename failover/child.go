@@ -47,7 +47,8 @@ func (h *Child) Apply(u cache.Update) {
 	}
 }
 
-// Seed returns the resources from which a feed may resume: see upstream.Options.Seed.
+// Seed returns a function that yields the resources with which a feed may resume: see
+// upstream.Options.Seed.
 func (h *Child) Seed(from Holder) func(cache.Key, func(string, *cache.Resource)) {
 	g, c := h.group, h.self
 	return func(k cache.Key, yield func(string, *cache.Resource)) {

@@ -13,9 +13,8 @@ import (
 )
 
 // Group feeds the topics of one scope from the servers of its authority: it is their
-// [cache.Source]. It sends all subscriptions to every server that is tried.
-// The updates of one server, the active one, go to the sink; those of the others do
-// not.
+// [cache.Source]. It sends all subscriptions to every server that it tries.
+// Only the updates of one server, the active one, go to the sink.
 type Group struct {
 	// Read only.
 	scope        cache.Scope
@@ -62,8 +61,8 @@ type child struct {
 	server int
 	feed   ServerSource
 	active bool
-	// outdated: the sink lacks something that the server sent, or that the feed
-	// resumed from. The feed has to resend everything if the server becomes active.
+	// outdated: the sink lacks a resource that the server sent, or with which the feed
+	// resumed. The feed must resend everything if the server becomes active.
 	outdated bool
 	closed   bool
 }

@@ -25,12 +25,12 @@ import (
 //	prefetch NAME...                the relay, before a client does
 //	NAME responds | NAME opened | NAME lost | NAME failed
 //	NAME sends [KEY=VALUE... | -KEY... | !KEY...]
-//	                                of names: a resource, that it does not exist, or
-//	                                that it cannot be had; KEY=(VALUE,10s) has a
-//	                                time to live, which is not ended by the feed
+//	                                for names: a resource, a nonexistent one, or
+//	                                an error; KEY=(VALUE,10s) has a
+//	                                TTL, which the feed does not expire
 //	NAME has KEY=VALUE...           the wildcard's whole set
 //	NAME adds KEY=VALUE... | -KEY   to the wildcard's set
-//	NAME resumes                    what the server is offered to go on from
+//	NAME resumes                    prints the resources from which the server's feed resumes
 //	after DURATION
 //
 // The output has the subscriptions of each server's feed, and what the cache holds.

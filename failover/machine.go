@@ -30,11 +30,12 @@ type Options struct {
 }
 
 // Machine decides which of an authority's servers to try, and which one is active. A server
-// that has answered is replaced when its stream is lost, and never because it is slow: being
-// slow counts only until the first response.
+// that has answered may be replaced when its stream is lost, but never because it is slow:
+// slowness counts only until the first response.
+//
 // It is a value without concurrency control. After each call of a method that takes the
-// time, the caller performs [Machine.Actions]; at [Machine.Next], if nothing happens
-// before, it calls [Machine.Tick].
+// time, the caller must perform [Machine.Actions]. At the time [Machine.Next], if nothing happens
+// before, it must call [Machine.Tick].
 //
 // Decisions depend on the state and not on the event that led to it, so an event may be
 // reported twice.
@@ -93,7 +94,7 @@ const (
 	// Close: unsubscribe, and close the feed.
 	Close
 	// Replace: close and open a server that is not active, so that it sends everything
-	// anew. The cache no longer holds what it had sent.
+	// again. The cache no longer holds what it had sent.
 	Replace
 	// Switch: make a server the active one.
 	Switch
@@ -118,7 +119,7 @@ func NewMachine(names []string, o Options) *Machine {
 	return m
 }
 
-// Missing reports whether a wanted topic has no answer.
+// Missing sets whether a wanted topic has no answer.
 func (m *Machine) Missing(now time.Time, missing bool) {
 	m.missing = missing
 	m.decide(now)
@@ -231,7 +232,7 @@ func (m *Machine) decide(now time.Time) {
 		m.open(now, 0)
 	}
 	for i := range m.servers {
-		// An open and silent stream is a server without news.
+		// An open and silent stream means that the server has nothing new.
 		if s := &m.servers[i]; s.state == failing && !s.openedAt.IsZero() && now.Sub(s.openedAt) >= m.opts.Timeout {
 			m.markUp(now, s)
 		}
@@ -288,7 +289,7 @@ func (m *Machine) choose(now time.Time) {
 	}
 }
 
-// winner returns the server that is to be active.
+// winner returns the server that should be active.
 func (m *Machine) winner(now time.Time) int {
 	for i := range m.servers {
 		s := &m.servers[i]
@@ -364,7 +365,7 @@ func (m *Machine) startDeadline() time.Time {
 }
 
 // failStarting marks all servers as failed if all have been tried and none has ever
-// answered. A server that only is slow is up with its first response.
+// answered. A server that is only slow is up again with its first response.
 func (m *Machine) failStarting(now time.Time) {
 	if m.opened() < len(m.servers) || now.Before(m.startDeadline()) {
 		return

@@ -15,12 +15,12 @@ import (
 //
 //	servers NAME... [policy=unreachable] [grace=D] [timeout=D] [hysteresis=D] [connect=D]
 //	                            by priority; times are 30s, 15s, 5s and no limit otherwise
-//	missing | held              something is wanted that is not held, or nothing is
+//	missing | held              a wanted topic has no answer, or all have one
 //	opened NAME | responded NAME | lost NAME | failed NAME
-//	after DURATION              time passes; what it brings is printed with the time
+//	after DURATION              time passes; its effects are printed with the time
 //
-// What is to be done is printed, and then the servers: the active one with a *, and
-// what may come by time alone.
+// The actions are printed, and then the servers, the active one with a *, and
+// the time of the next Tick.
 func TestMachine(t *testing.T) {
 	datadriven.Walk(t, "testdata/machine", func(t *testing.T, path string) {
 		p := &machinePlayer{}

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// quietFeed does nothing: the test says what becomes of its server.
+// quietFeed does nothing: the test reports the events of its server.
 type quietFeed struct {
 	cache.Source
 	done chan struct{}
@@ -23,9 +23,9 @@ func (quietFeed) Drain()                  {}
 func (f quietFeed) Close()                { close(f.done) }
 func (f quietFeed) Done() <-chan struct{} { return f.done }
 
-// An authority cannot be reached when all of its servers have failed: one that is only
-// slow may still answer, and clients that fall back to a server of their own would leave
-// it too early.
+// An authority cannot be reached when all of its servers have failed. A server that is only
+// slow may still answer: clients that fall back to a server of their own would leave
+// too early.
 func TestAnOutageIsOfAllServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		children := map[int]*Child{}

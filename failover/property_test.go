@@ -7,10 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMachineNeverErrs holds, whatever happens in whatever order, what each decision
-// keeps: which servers are open, that the active one is, that the machine does not
-// ask to be called without need; and that it comes to rest at the first server once
-// all are up.
+// TestMachineNeverErrs checks the invariants of each decision, for events in any order: which
+// servers are open, that the active one is open, and that the machine does not
+// ask for needless calls. Once all servers are up, the machine must settle on the first one.
 func TestMachineNeverErrs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{

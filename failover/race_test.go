@@ -98,8 +98,8 @@ func (s *onlyActive) Apply(u cache.Update) {
 	s.cache.Apply(u)
 }
 
-// TestOnlyTheActiveServerIsApplied holds that the sink gets the updates of one server at a
-// time, whatever all of them do at once, with the locks that feeds and the cache hold.
+// TestOnlyTheActiveServerIsApplied checks that the sink gets the updates of one server at a
+// time, with any concurrent calls of all servers, under the locks that feeds and the cache hold.
 func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	source := &lateSource{}
 	c := cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})

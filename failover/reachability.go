@@ -65,7 +65,7 @@ func (r *Reachability) set(scope cache.Scope, since time.Time, down bool) {
 	}
 }
 
-// Down returns the scopes that are unreachable, with since when.
+// Down returns the unreachable scopes, each with the time since when it is unreachable.
 func (r *Reachability) Down() map[cache.Scope]time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

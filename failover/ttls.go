@@ -6,12 +6,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TTLs across servers: a resource that nobody renews expires, also after its server
+// TTLs across servers: a resource that no server renews expires, even if its server
 // was replaced. xDS: "TTL".
 
-// ttls are the TTLs of what the cache was given. Group.mu guards them.
+// ttls are the TTLs of resources in the cache. Group.mu guards them.
 type ttls struct {
-	servers  map[cache.Key]map[string]*child // by topic and name: who sent it last
+	servers  map[cache.Key]map[string]*child // by topic and name: the server that sent it last
 	expiries cache.Expiries[ttlKey]
 	// activeSince is when the active server became active.
 	activeSince time.Time
@@ -57,7 +57,7 @@ func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, n
 	}
 }
 
-// matters reports whether a change of an entry starts or ends a TTL: few have one.
+// matters reports whether a change of an entry may start or end a TTL. Few entries have one.
 func (l *ttls) matters(c *cache.Change, k cache.Key) bool {
 	return c.Resource != nil && c.Resource.TTL() > 0 || l.servers[k] != nil
 }
@@ -97,7 +97,7 @@ func (l *ttls) forget(topic cache.Key) {
 	delete(l.servers, topic)
 }
 
-// expire returns the removals of everything that was not renewed in time. It leaves
+// expire returns the removals of resources that were not renewed in time. It leaves
 // resources of the active server to that server's feed, which knows more.
 func (l *ttls) expire(now time.Time) (gone []cache.Update) {
 	for _, of := range l.expiries.Due(now) {

@@ -7,8 +7,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What is over is not looked at again, whichever way that was said.
-func TestTimesToLiveAreForgottenWithWhatHasThem(t *testing.T) {
+// Nothing is kept of a TTL that has ended, whichever update has ended it.
+func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 	resource := cache.NewResource(cache.Spec{Name: "x", TypeURL: someType, TTL: time.Minute})
 	x := cache.Change{Name: "x", Resource: resource}
 	in := func(u cache.SetUpdate) cache.Update {

@@ -20,7 +20,7 @@ type topicsOfType struct {
 	answered map[string]bool // by Key.Name
 	room     cache.Room      // of answered
 	missing  int             // without an answer
-	// resumed are those whose resource a client holds from an earlier stream.
+	// resumed are the topics whose resource a client holds from an earlier stream.
 	resumed map[string]struct{}
 }
 
@@ -73,8 +73,8 @@ func (w wantedTopics) remove(k cache.Key) {
 	}
 }
 
-// recordAnswers records the answers in an update: resources, and resources that do not
-// exist, also by a server's silence. It reports whether a topic had no answer before.
+// recordAnswers records the answers in an update: resources, nonexistent resources, and names
+// that the server did not answer in time. It reports whether one of the topics had no answer before.
 func (w wantedTopics) recordAnswers(u cache.Update) (news bool) {
 	t := w[typeInScope{u.Scope, u.TypeURL}]
 	if t == nil || t.missing == 0 {
@@ -120,10 +120,10 @@ func (w wantedTopics) missing() bool {
 	return false
 }
 
-// all yields the topics.
+// all iterates over the topics.
 func (w wantedTopics) all() iter.Seq[cache.Key] { return w.filtered(func(bool) bool { return true }) }
 
-// unanswered yields the topics without an answer.
+// unanswered iterates over the topics without an answer.
 func (w wantedTopics) unanswered() iter.Seq[cache.Key] {
 	return w.filtered(func(answered bool) bool { return !answered })
 }

@@ -378,7 +378,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	add("the log", r.stderr.String())
 	add("standard output", r.stdout.String())
 	for _, want := range []string{
-		"goroutine 1 ", "bad resource file", "NACK: response has what cannot be stored", "client rejected a response", "the client's words are not shown",
+		"goroutine 1 ", "bad resource file", "NACK: the response has resources that cannot be stored", "client rejected a response", "the client's words are not shown",
 		"bad entry in a list collection", "control plane lost", "client's request is not valid", "client's names cannot be served",
 	} {
 		if !strings.Contains(seen["the log"], want) {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// How the agenda is kept: what puts a type on it, and what takes it off.
+// What puts a type on the agenda, and what takes it off.
 
 // concern notes that something has happened to a type. The caller holds mu.
 func (s *Stream) concern(f *feed) {
@@ -23,8 +23,8 @@ func (s *Stream) concernAll() {
 	}
 }
 
-// concerned returns the types that are to be looked at now, in the order of sorted, and
-// takes them off the agenda. The caller holds mu.
+// concerned takes the types that must be processed now off the agenda, and returns them in
+// the order of sorted. The caller holds mu.
 func (s *Stream) concerned(now time.Time) []*feed {
 	a := &s.agenda
 	for _, f := range a.due.Due(now) {
@@ -40,9 +40,8 @@ func (s *Stream) concerned(now time.Time) []*feed {
 	return feeds
 }
 
-// schedule notes when a type is to be looked at although nothing has happened to it.
-// silence says that this is also when it has waited too long for an answer. The caller
-// holds mu.
+// schedule notes when a type must be processed although nothing has happened to it: with silence,
+// also when it has waited too long for an answer. The caller holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
 	at, ok := f.topics.NextDue()
 	if since, waits := f.topics.Oldest(); waits && silence {
@@ -66,7 +65,7 @@ func (s *Stream) remove(f *feed) {
 	s.feeds = cache.Without(s.feeds, &s.room, f.typeURL())
 }
 
-// recount brings what all types come to in line with one of them. The caller holds mu.
+// recount updates the agenda's sum for one type. The caller holds mu.
 func (s *Stream) recount(f *feed) {
 	t := tally{wanted: f.wanted()}
 	if t.wanted == 0 {

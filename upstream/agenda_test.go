@@ -17,12 +17,12 @@ import (
 	"github.com/xds-relay/xds-relay/costs"
 )
 
-// madeUp is a topic of a type that nobody has heard of.
+// madeUp is a topic of a made-up type.
 func madeUp(i int, name string) cache.Key {
 	return cache.Key{Scope: testScope, TypeURL: fmt.Sprintf("type.googleapis.com/made.Up%04d", i), Name: name}
 }
 
-// madeUpResponse has a resource of such a type, which lives for so long.
+// madeUpResponse has a resource of such a type, with a TTL.
 func madeUpResponse(form Protocol, k cache.Key, ttl time.Duration) proto.Message {
 	r := &discoveryv3.Resource{
 		Name: "a", Version: "1", Ttl: durationpb.New(ttl),
@@ -38,9 +38,9 @@ func madeUpResponse(form Protocol, k cache.Key, ttl time.Duration) proto.Message
 	return &discoveryv3.DiscoveryResponse{TypeUrl: k.TypeURL, Nonce: "n", VersionInfo: "1", Resources: []*anypb.Any{wrapped}}
 }
 
-// What happens to one type costs no work for the others: that it is started, answered and
-// given up, that time passes for it, and that it is asked for anew. They are no more types
-// than stay on a stream, which would be renewed.
+// An event of one type costs no work for the others: its start, answer and
+// end, the passing of time, and a refresh. There are no more types
+// than a stream may have before it is renewed.
 func TestWorkOfEventsOfOneType(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
 		t.Run(string(form), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestWorkOfEventsOfOneType(t *testing.T) {
 	}
 }
 
-// So it is while the control plane cannot be reached.
+// The same while the control plane cannot be reached.
 func TestWorkOfEventsOfOneTypeWithoutAStream(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		run(t, Options{Protocol: Delta, BackoffBase: time.Hour, BackoffMax: time.Hour}, func(b *bench) {
@@ -104,7 +104,7 @@ func TestWorkOfEventsOfOneTypeWithoutAStream(t *testing.T) {
 	})
 }
 
-// And where each type has a wildcard, and a name on the names stream.
+// The same if each type has a wildcard, and a name on the names stream.
 func TestWorkOfEventsOfOneTypeWithAWildcard(t *testing.T) {
 	costs.Linear(t, maxIdleFeeds/2, func(t *testing.T, n int) {
 		run(t, Options{Protocol: Delta}, func(b *bench) {
@@ -138,7 +138,7 @@ func TestWorkOfEventsOfOneTypeWithAWildcard(t *testing.T) {
 	})
 }
 
-// The types that have something to send in one burst are in one order, whichever came first.
+// The requests of a burst have a fixed order of types, whichever type came first.
 func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		b.watch("rds", "r")
@@ -159,8 +159,8 @@ func TestRequestsOfABurstAreInTheOrderOfTheirTypes(t *testing.T) {
 	})
 }
 
-// What is kept of all types together is what they come to, whatever has happened.
-func TestWhatAllTypesComeToIsKept(t *testing.T) {
+// The agenda's sum over all types is right after any events.
+func TestSumsOverAllTypesAreKept(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		check := func(when string) {
 			t.Helper()

@@ -18,10 +18,9 @@ import (
 // the [cache.Source] of that scope.
 //
 // Some control planes end a stream on which a type is requested that they do not have. All
-// clients of the scope share the stream, and any of them can request any type. So a type that the
-// control plane has never answered gets a stream of its own once the control plane has ended a
-// stream on which such a type was requested. When the type is answered, it returns to the shared
-// stream.
+// clients of the scope share the stream, and any of them can request any type. So once the control
+// plane has ended a stream on which a type was requested that it has never answered, each such type
+// gets a stream of its own. When the control plane answers the type, it returns to the shared stream.
 type Aggregated struct {
 	*Stream // the shared one
 	open    func(typeURL string) *Stream
@@ -40,8 +39,9 @@ type Aggregated struct {
 	closing sync.WaitGroup // streams of types that are not requested any more
 }
 
-// maxAlone bounds the streams of single types in a scope. Beyond it, a type whose stream the
-// control plane has ended gives way, and without one a further type is refused.
+// maxAlone bounds the streams of single types in a scope. If there are that many, a further type
+// takes the place of a type whose stream the control plane has ended. If there is none, the
+// further type is refused.
 const maxAlone = 16
 
 // unanswered is a type that the control plane has never answered.
@@ -104,7 +104,7 @@ func (a *Aggregated) Start(k cache.Key) {
 	a.start(t, k)
 }
 
-// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+// Refresh requests a topic that is fed once more. It neither blocks nor calls the cache.
 func (a *Aggregated) Refresh(k cache.Key) { a.of(k).Refresh(k) }
 
 // Resume is [Stream.Resume].
@@ -138,7 +138,8 @@ func (a *Aggregated) of(k cache.Key) *Stream {
 	return a.Stream
 }
 
-// start starts a topic where its type is. The caller holds mu, as of all that follow.
+// start starts a topic on the stream of its type. The caller holds mu, also for the functions from here
+// to forget.
 func (a *Aggregated) start(t *unanswered, k cache.Key) {
 	switch {
 	case t.stream != nil:
@@ -164,12 +165,12 @@ func (a *Aggregated) stop(t *unanswered, k cache.Key) {
 func tooManyAlone(typeURL string) *cache.Error {
 	return &cache.Error{
 		Code: codes.ResourceExhausted,
-		Message: "type " + loglines.Clip(typeURL) + " is one of too many types that the control plane has never answered; " +
-			"it ends streams on which it does not have a type",
+		Message: "type " + loglines.Clip(typeURL) + " is not requested: the control plane ends streams because of types that it does not have, " +
+			"and there are too many that it has never answered",
 	}
 }
 
-// move takes a type away from where it is, has to place it elsewhere, and starts it there.
+// move stops the topics of a type, calls to, which gives the type another place, and starts them there.
 func (a *Aggregated) move(t *unanswered, to func()) {
 	for k := range t.topics {
 		a.stop(t, k)
@@ -192,8 +193,8 @@ func (a *Aggregated) place(t *unanswered) {
 	t.stream = a.open(t.typeURL)
 }
 
-// makeRoom refuses a type whose own stream the control plane has ended, and says whether there was
-// one.
+// makeRoom refuses a type whose own stream the control plane has ended. It returns false if there is
+// none.
 func (a *Aggregated) makeRoom() bool {
 	for _, other := range a.types {
 		if other.failed {
@@ -222,7 +223,7 @@ func (a *Aggregated) end(t *unanswered) {
 	})
 }
 
-// forget forgets a type, and lets a refused one have its place.
+// forget forgets a type, and gives its place to a refused one.
 func (a *Aggregated) forget(t *unanswered) {
 	had := t.stream != nil
 	a.end(t)
@@ -254,8 +255,9 @@ func (a *Aggregated) answered(typeURL string) {
 	a.forget(t)
 }
 
-// isolate gives types streams of their own, of which one may be why the control plane has ended
-// the shared one, and says whether there is any. It is called with the lock of that stream.
+// isolate gives each of the types a stream of its own, as one of them may be why the control plane
+// has ended the shared stream. It returns false if none of them gets one. It is called with the lock
+// of the shared stream.
 func (a *Aggregated) isolate(types []string, why string) (any bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,7 +302,7 @@ func (a *Aggregated) Resend() {
 	for _, t := range a.own() {
 		t.stream.Resend()
 	}
-	a.refused.restate()
+	a.refused.resend()
 }
 
 // Drain is [Stream.Drain] of each stream.
@@ -360,7 +362,7 @@ func (a *Aggregated) Statuses() []Status {
 		for _, st := range t.stream.Statuses() {
 			st.TypeURL = t.typeURL
 			if !st.Connected {
-				st.Protocol = "" // as far as is known, the server does not have the type
+				st.Protocol = "" // as far as the relay knows, the server does not have the type
 			}
 			all = append(all, st)
 		}

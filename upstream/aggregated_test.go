@@ -148,7 +148,7 @@ func expectStatus(t *testing.T, what string, e *cache.Entry, want cache.Status) 
 	}
 }
 
-// One client's type must not keep the others from what they ask for.
+// One client's type must not keep other clients from theirs.
 func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
 	runStrict(t, func(t *testing.T, r *strictRig) {
 		first := r.ask(typeURLs["cds"], "a")
@@ -162,7 +162,7 @@ func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
 		if got := r.shared(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values([]string{typeURLs["cds"], typeURLs["eds"]}))) {
 			t.Errorf("the shared stream has %q, want all types that the control plane has", got)
 		}
-		// From now on made-up types begin alone, and nobody else notices.
+		// From now on, made-up types begin on streams of their own, and other types are not disturbed.
 		before, _ := r.counts()
 		shared := r.of.Stream.Status().Since
 		for i := range 10 * maxAlone {
@@ -216,7 +216,7 @@ func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
 	})
 }
 
-// A type that the control plane has only later is served then.
+// A type that the control plane gets later is served then.
 func TestATypeOfItsOwnStreamIsTriedAgain(t *testing.T) {
 	runStrict(t, func(t *testing.T, r *strictRig) {
 		r.ask(typeURLs["cds"], "a")
@@ -231,7 +231,7 @@ func TestATypeOfItsOwnStreamIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Nothing is left of types that nobody requests any more, and a refused one takes their place.
+// Types that nobody requests any more leave nothing behind, and a refused type takes their place.
 func TestATypeThatIsGivenUpLeavesItsPlace(t *testing.T) {
 	runStrict(t, func(t *testing.T, r *strictRig) {
 		r.ask(typeURLs["cds"], "a")

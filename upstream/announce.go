@@ -10,15 +10,15 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 )
 
-// A control plane may be another relay, which has to know through which relays it
-// is asked. A stream can say so only when it is opened, so one whose clients come
-// through others than it has said is opened anew.
+// A control plane may be another relay, which has to know through which relays the
+// requests come. A stream can announce them only when it is opened. So when clients come
+// through relays that the stream has not announced, it is opened again.
 
-// chainInterval is the shortest time between two streams that were opened because
-// of other relays: whoever makes up relays must not keep a stream from its work.
+// chainInterval is the shortest time between two streams that were opened to announce
+// other relays. So clients that make up relays cannot keep a stream from its work.
 const chainInterval = 10 * time.Second
 
-// watchChain has the goroutine woken when other relays are to be announced.
+// watchChain wakes the goroutine whenever other relays may have to be announced.
 func (s *Stream) watchChain() (stop func()) {
 	if s.opts.Chain == nil {
 		return func() {}
@@ -26,7 +26,7 @@ func (s *Stream) watchChain() (stop func()) {
 	return s.opts.Chain.Watch(s.inbox.Wake)
 }
 
-// announceChain adds to a call's context which relays are behind it.
+// announceChain adds the relays behind a call to its context.
 func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
 	if s.opts.Chain == nil {
 		return ctx
@@ -39,8 +39,8 @@ func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String())
 }
 
-// chainChanged says that a new stream is needed because other relays are behind
-// it than it has said, or in what time it will be.
+// chainChanged reports whether the stream must be opened again now because other relays are behind
+// it than it has announced, and if not, after what time it must.
 func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Duration) {
 	if s.opts.Chain == nil || !s.opts.Chain.Stale(c.relays) {
 		return false, never
@@ -48,7 +48,8 @@ func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Dura
 	if wait := chainInterval - now.Sub(s.rechained); wait > 0 {
 		return false, wait
 	}
-	// In a loop the end of this stream ends those that made the relays known.
+	// In a loop, the end of this stream also ends the streams from which the relays are known. So
+	// the next stream announces the relays of now.
 	s.rechained, s.announce = now, new(s.opts.Chain.Chain())
 	s.own.Log(s.ctx, slog.LevelDebug, "opening a new stream, to announce other relays", "announced", c.relays)
 	return true, 0

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// backoff is the time between attempts to open a stream: it grows by half with
-// each that brought no response. gRFC A57: "Handling ADS Stream Termination".
+// backoff is the time between attempts to open a stream. It grows by half with
+// each stream that brought no response. gRFC A57: "Handling ADS Stream Termination".
 type backoff struct {
 	base, limit time.Duration
 	next        time.Duration // without jitter; 0: base
 }
 
-// delay returns the time until the next attempt. Jitter takes up to half of it
-// away, lest all streams to a server that has come back come back at once.
+// delay returns the time until the next attempt. Jitter shortens it by up to a half,
+// so that not all streams return at once to a server that was restarted.
 func (b *backoff) delay() time.Duration {
 	d := min(max(b.next, b.base), b.limit)
 	b.next = min(d+d/2, b.limit)
@@ -23,20 +23,20 @@ func (b *backoff) delay() time.Duration {
 // reset is called when a stream has brought a response.
 func (b *backoff) reset() { b.next = 0 }
 
-// pace is the time between two things that clients can wish for. The first is done at
-// once. Each that is done as soon as it may be has the next wait for twice as long; one
-// that comes after a quiet time of that length begins anew.
+// pace bounds how often something is done because of clients. The first time it is done at
+// once. If it is done again soon, the time to the next doubles, up to limit. After a quiet time
+// of twice that length, the time is base again.
 type pace struct {
 	base, limit time.Duration
-	distance    time.Duration // from last to the next
+	distance    time.Duration // from last to the next time
 	last        time.Time
 }
 
 // shortestRenewal is the shortest time between two streams of which the later was opened
-// because clients wish something that needs a new one.
+// because clients have requested something that needs a new stream.
 const shortestRenewal = 2 * time.Second
 
-// wait returns in what time the next may be done.
+// wait returns the time until it may be done again.
 func (p *pace) wait(now time.Time) time.Duration { return p.last.Add(p.distance).Sub(now) }
 
 // took notes that it was done.
@@ -49,5 +49,5 @@ func (p *pace) took(now time.Time) {
 	p.last = now
 }
 
-// never is when a timer runs out that nobody waits for.
+// never is the duration of a timer that nobody waits for.
 const never = time.Hour

@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// One gRPC stream: the Stream's goroutine sends, another one receives.
+// One gRPC stream: the Stream's goroutine sends on it, and another goroutine receives.
 
 // call is one gRPC stream. Stream.run makes one after another. serve starts receive, cancels
 // ctx once attend has returned, and waits for ended. Stream.Close cancels the parent of ctx.
@@ -31,43 +31,42 @@ type call struct {
 	opened chan struct{} // closed when stream is set
 	ended  chan struct{} // closed when err is set, by the receiver
 	stream grpc.ClientStream
-	err    error // why it has ended; nil if it was not needed any more
+	err    error // why it has ended; nil if it was no longer needed
 
-	// Of the receiver, until it has ended.
+	// The receiver uses these until it has ended.
 	responded   bool // there was a response
 	unrequested int  // responses of types that were not requested
 
 	// Stream.mu guards these: heard is the last question of a poll that was answered,
-	// answered says that there was a response, of whichever type.
+	// answered says that there was a response, of any type.
 	heard    int
 	answered bool
 
-	// Of the sender.
+	// Only the sender uses these.
 	announced bool     // the node was sent
 	relays    []string // that were announced
 }
 
-// maxUnsent bounds the memory for answers that wait to be sent, because the
-// control plane sends and does not read. It must not make the receiver wait:
-// there are control planes that do not read before they have sent.
+// maxUnsent bounds the memory for answers that wait to be sent because the
+// control plane sends and does not read. When it is exceeded, the stream ends. The receiver must
+// not wait instead: some control planes do not read before they have sent.
 const maxUnsent = 8 << 20
 
-// parting is how long a control plane has to end a stream that is not needed any
-// more, before it is cancelled.
+// parting is how long a control plane has to end a stream that is no longer needed,
+// before the relay cancels the stream.
 const parting = time.Second
 
-// maxIdleFeeds bounds the types that a stream has been used for and is not any
-// more. With more, it is ended and opened again: when that may be, and with
-// mostIdleFeeds at once.
+// maxIdleFeeds bounds the types of which nothing is wanted any more, but which were requested on
+// the stream. With more of them, the stream is ended and opened again as soon as renewals
+// allows it, and with more than mostIdleFeeds at once.
 const (
 	maxIdleFeeds  = 64
 	mostIdleFeeds = 64 * maxIdleFeeds
 )
 
-// largeResponse is from how many bytes on a response is announced to Options.LargeResponse.
+// largeResponse is the size in bytes from which a response is announced to Options.LargeResponse.
 const largeResponse = 1 << 20
-
-// refusedEvery is how often names are logged that are not asked for.
+// refusedEvery is how often the log reports that names are not requested.
 const refusedEvery = time.Minute
 
 var (
@@ -96,15 +95,15 @@ func (s *Stream) serve() *call {
 	case err != nil:
 		c.err = err
 	case cause != nil:
-		c.err = cause // which the receiver knows only as a cancellation
+		c.err = cause // the receiver has seen only a cancellation
 	}
 	return c
 }
 
-// errDone is what attend returns of a stream that is not needed any more.
+// errDone is what attend returns when the stream is no longer needed.
 var errDone = errors.New("nothing is subscribed to any more")
 
-// attend sends what there is to be sent, until the stream has ended.
+// attend sends requests until the stream has ended.
 func (s *Stream) attend(c *call) error {
 	opened := c.opened
 	timer := time.NewTimer(0)
@@ -143,8 +142,8 @@ func (s *Stream) attend(c *call) error {
 	}
 }
 
-// silence says what the control plane's silence is. It does not count as long as a
-// poll for what is wanted now has had no answer. The caller holds mu.
+// silence returns what the control plane's silence means. It does not count before the control
+// plane has answered a poll for the current names. The caller holds mu.
 func (c *call) silence() (what session.Silence, counts bool) {
 	switch p, ok := c.stream.(interface{ question() int }); {
 	case ok:
@@ -155,8 +154,7 @@ func (c *call) silence() (what session.Silence, counts bool) {
 	return session.Mute, true
 }
 
-// write sends all that there is to be sent. It returns after what time somebody
-// will have waited too long for an answer.
+// write sends all requests that are due. It returns the time until it must be called again.
 func (s *Stream) write(c *call) (next time.Duration, err error) {
 	for {
 		out, next, err := s.collect(c)
@@ -171,7 +169,7 @@ func (s *Stream) write(c *call) (next time.Duration, err error) {
 	}
 }
 
-// collect returns what is to be sent now.
+// collect returns the requests that are due.
 func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err error) {
 	next = never
 	now := time.Now()
@@ -190,7 +188,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	what, counts := c.silence()
 	for _, f := range s.concerned(now) {
 		s.apply(f.topics, f.topics.Expire(now))
-		if f.session == nil { // the stream has ended, or the next is waited for
+		if f.session == nil { // the stream has ended, or the feed waits for the next one
 			s.schedule(f, false)
 			continue
 		}
@@ -224,35 +222,35 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	if at, ok := s.agenda.due.Next(); ok {
 		next = min(next, at.Sub(now))
 	}
-	if s.agenda.sum.late > 0 { // which the time has brought about
+	if s.agenda.sum.late > 0 { // a new stream is needed by now
 		next = min(next, s.renewals.wait(now))
 	}
 	return out, next, nil
 }
 
-// calmed reports whether the answers of a type may be sent, or after what time to ask again. The caller
-// holds mu.
+// calmed reports whether the answers of a type may be sent, and if not, after what time to call it
+// again. The caller holds mu.
 func (s *Stream) calmed(f *feed, now time.Time) (ok bool, again time.Duration) {
 	again = f.calm.until.Sub(now)
 	return again <= 0 || !f.session.Begun(), again
 }
 
-// refused applies that names do not fit into a request. The caller holds mu.
+// refused applies the errors of names that do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
 	u, n := f.topics.TakeRefusals()
 	s.apply(f.topics, u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
-		s.log.Warn("names are not asked for, because a request has no room for them",
+		s.log.Warn("names are not requested, because a request has no room for them",
 			"type_url", loglines.Clip(f.typeURL()), "names", n, "max_request_bytes", s.opts.MaxRequestBytes)
 	}
 }
 
-// renew says that a new stream is needed for what clients wish, or in what time it will
-// be. What is asked for on this one goes on meanwhile. The caller holds mu.
+// renew reports whether the stream must be opened again now because of what clients have requested,
+// and if not, after what time it must. Until then the present stream goes on. The caller holds mu.
 func (s *Stream) renew(now time.Time) (need bool, wait time.Duration) {
-	// The sessions of idle types last as long as the stream, for the control plane may
-	// still speak of them.
+	// The sessions of idle types last as long as the stream, because the control plane may
+	// still send responses of them.
 	idle := s.agenda.sum.idle
 	if idle <= maxIdleFeeds && s.agenda.sum.late == 0 {
 		return false, never
@@ -264,11 +262,11 @@ func (s *Stream) renew(now time.Time) (need bool, wait time.Duration) {
 	return true, 0
 }
 
-// send sends one request. One that the control plane does not read ends the
-// stream: meanwhile nothing else could be asked for.
+// send sends one request. If the control plane does not read it, send ends the
+// stream, because nothing else could be requested on it.
 func (s *Stream) send(c *call, m proto.Message) error {
 	if n := proto.Size(m); n > s.limit {
-		// What is asked for fits: it is the control plane's own version or nonce.
+		// The names fit: the control plane's own version or nonce is too long.
 		return fmt.Errorf("an answer to the control plane has %d bytes, with its version and nonce, and max_request_bytes allows %d", n, s.limit)
 	}
 	if !c.announced {
@@ -284,21 +282,21 @@ func (s *Stream) send(c *call, m proto.Message) error {
 	defer stuck.Stop()
 	err := c.stream.SendMsg(m)
 	if errors.Is(err, io.EOF) {
-		return nil // the receiver has ended or will, and knows why
+		return nil // the receiver has ended or will, and has the reason
 	}
 	if context.Cause(c.ctx) != nil {
-		return nil // likewise
+		return nil // the same
 	}
 	return err
 }
 
-// part takes leave of a control plane of which nothing is wanted any more.
+// part unsubscribes from everything and closes a stream that is no longer needed.
 func (s *Stream) part(c *call) {
 	s.mu.Lock()
 	var out []proto.Message
 	for _, f := range s.sorted() {
-		// A wildcard is not given up in so many words: made explicit first, as it
-		// has to be, it would all be sent once more.
+		// A wildcard is not unsubscribed from. The relay would have to subscribe to it explicitly
+		// first, and the control plane would send all of it again.
 		if f.session != nil && !f.topics.Has(cache.Wildcard) {
 			out = append(out, f.session.Requests(time.Now(), s.limit)...)
 		}
@@ -359,7 +357,7 @@ func (s *Stream) begin(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = true
-	forceAnswer := s.opts.ForceAnswer && s.down != nil // it could not be reached
+	forceAnswer := s.opts.ForceAnswer && s.down != nil // the control plane could not be reached
 	s.down = nil
 	for _, f := range s.sorted() {
 		if s.opts.Seed != nil && c.form.name == Delta {
@@ -379,7 +377,7 @@ func (s *Stream) begin(c *call) {
 	}
 }
 
-// connected takes note that the control plane is there: a stream is open, or it
+// connected records that the control plane can be reached: a stream is open, or it
 // has answered a poll. The caller holds mu.
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
@@ -388,7 +386,7 @@ func (s *Stream) connected(c *call) {
 	s.own.Debug("stream to control plane is open", "protocol", string(c.form.name))
 }
 
-// response takes one response. It returns why the stream cannot go on.
+// response processes one response. An error ends the stream.
 func (s *Stream) response(c *call, m *frame) error {
 	receipt := &propagation.Receipt{At: time.Now()}
 	r, err := m.parse(c.form)
@@ -413,7 +411,7 @@ func (s *Stream) response(c *call, m *frame) error {
 	return s.take(c, m, r)
 }
 
-// take is response, of which r was parsed, nil for the silence of a control plane that is polled.
+// take processes a parsed response. r is nil if a poll has brought nothing new.
 func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -422,7 +420,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	}
 	if m.poll != nil {
 		c.heard = m.poll.question
-		s.concernAll() // it is one type, and whether its silence counts may have changed
+		s.concernAll() // a poll is of one type, and its silence may count now
 		if !c.responded {
 			s.connected(c)
 		}
@@ -452,7 +450,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	}
 	f := s.feeds[r.TypeURL]
 	if f != nil && f.stale && f.session == nil {
-		return nil // it is for names that have moved, and there will be another stream
+		return nil // it is for names that have moved; there will be another stream
 	}
 	if f == nil || f.session == nil || !f.session.Begun() {
 		s.ignoreUnrequested(c, r)
@@ -481,16 +479,15 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	return nil
 }
 
-// learnRelay learns from a stream's headers whether the control plane is a relay. There was a response,
-// so they have come. The caller holds mu.
+// learnRelay learns from a stream's headers whether the control plane is a relay. The headers have
+// come, as there was a response. The caller holds mu.
 func (s *Stream) learnRelay(c *call) {
 	headers, err := c.stream.Header()
 	s.ofRelay = err == nil && len(headers.Get(chain.RelayHeader)) > 0
 }
 
-// answered takes note of the first response of a stream. What is without an answer
-// waits from now on: until then the control plane's silence says nothing. The caller
-// holds mu.
+// answered records the first response of a stream. The response timeout of unanswered subscriptions
+// starts again: until now the control plane's silence meant nothing. The caller holds mu.
 func (s *Stream) answered(c *call) {
 	c.answered = true
 	now := time.Now()
@@ -500,13 +497,13 @@ func (s *Stream) answered(c *call) {
 	s.concernAll()
 }
 
-// ignoreUnrequested takes note of a response of a type that was not requested. It is not
-// answered: an answer would be the first request of its type, and having no
+// ignoreUnrequested logs a response of a type that was not requested. The relay sends no ACK or
+// NACK: that would be the first request of its type, and as it has no
 // names it would subscribe to everything. The caller holds mu.
 func (s *Stream) ignoreUnrequested(c *call, r *session.Response) {
 	log, level := s.log, slog.LevelDebug
 	if c.unrequested++; c.unrequested == 1 {
 		log, level = bounded(&s.lines.unrequested, s.log)
 	}
-	log.Log(s.ctx, level, "response ignored: its type was not asked for", "type_url", shown(r.TypeURL), "nonce", shown(r.Nonce))
+	log.Log(s.ctx, level, "response ignored: its type was not requested", "type_url", shown(r.TypeURL), "nonce", shown(r.Nonce))
 }

@@ -6,12 +6,13 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Some control planes answer a NACK with what was rejected, at once, so that both sides do nothing else.
-// The NACK that such a loop is made of is sent later and later.
+// Some control planes answer a NACK at once with the resources that were rejected, and so keep both sides
+// busy. In such a loop, the relay delays each repeated NACK more than the one before.
 //
-// The first NACK of a response is sent at once. So is one of another version, or for another reason: the
-// control plane may wait for it before it sends the next one. (A delta control plane need not send versions.)
-// A control plane that sends more without having the NACK does not wait for it.
+// The first NACK is sent at once. So is a NACK of another version or for another reason, because
+// the control plane may wait for it before it sends the next response. (A delta control plane need not
+// send versions.) A control plane that sends the next response while the NACK is delayed does not wait for
+// the NACK.
 
 const (
 	calmFrom = 10 * time.Millisecond
@@ -20,14 +21,14 @@ const (
 
 // calm says how long a repeated NACK of a type waits.
 type calm struct {
-	// reasons are those of the NACK of the last response, of this version; empty if it was accepted.
+	// reasons are those of the NACK of the last response, which had this version; empty after an ACK.
 	reasons string
 	version string
 	wait    time.Duration
 	until   time.Time
 }
 
-// answered takes note of a response, and of the NACK of it if there is one.
+// answered records a response and its NACK; nack is empty for an ACK.
 func (c *calm) answered(now time.Time, version, nack string) {
 	reasons := session.Reasons(nack)
 	switch {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec encodes requests, and hands over responses undecoded.
+// codec encodes requests, and passes responses on undecoded.
 type codec struct{}
 
 // Name is that of the usual codec: on the wire there is no difference.

@@ -19,16 +19,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Conn is what all streams to one server share: a gRPC connection, and further ones
-// while the streams are more than the server allows on one
-// (SETTINGS_MAX_CONCURRENT_STREAMS). gRFC A105: gRPC for Go does not do that by itself,
-// and has streams wait for others to end. Of each connection one stream is left for the
-// probe, where the server allows more than one.
+// Conn is shared by all streams to one server. It has a gRPC connection, and opens further ones
+// while there are more streams than the server allows on one
+// (SETTINGS_MAX_CONCURRENT_STREAMS). gRFC A105: gRPC for Go does not do that by itself:
+// its streams wait until others end. On each connection one stream is reserved for the
+// probe, if the server allows more than one.
 type Conn struct {
 	address string
 	dial    []grpc.DialOption
 	creds   credentials.TransportCredentials
-	most    int // links
+	most    int // of links
 	// makeRoom is DialOptions.MakeRoom, or nil.
 	makeRoom func() bool
 	probe    struct{ after, timeout time.Duration }
@@ -36,11 +36,11 @@ type Conn struct {
 	mu     sync.Mutex
 	links  []*link // at least one; a stream goes over the first that has room for it
 	closed bool
-	// freed, if not nil, is closed when there is room for a stream again: some wait for it.
+	// freed, if not nil, is closed when there may be room for a stream again: some streams wait for it.
 	freed chan struct{}
 }
 
-// link is one of a Conn's connections, which gRPC makes anew when it is lost.
+// link is one of a Conn's connections. gRPC reconnects it when it is lost.
 type link struct {
 	of   *Conn
 	cc   *grpc.ClientConn
@@ -48,7 +48,7 @@ type link struct {
 
 	// of.mu guards these:
 	streams int    // that are open or being opened
-	limit   uint32 // of streams, by the server's newest word
+	limit   uint32 // of streams, by the server's newest SETTINGS
 	opening map[*opening]struct{}
 }
 
@@ -56,7 +56,7 @@ type link struct {
 type opening struct {
 	link   *link
 	cancel context.CancelFunc
-	moved  bool // it is to go over another link; of.mu guards it
+	moved  bool // it must go over another link; link.of.mu guards it
 	ended  sync.Once
 }
 
@@ -68,7 +68,7 @@ func newConn(c *Conn) (*Conn, error) {
 	return c, nil
 }
 
-// add adds a link. The caller holds mu, if others know c.
+// add adds a link. The caller holds mu, unless c is not shared yet.
 func (c *Conn) add() (*link, error) {
 	l := &link{of: c, limit: math.MaxUint32, opening: map[*opening]struct{}{}}
 	creds := grpc.WithTransportCredentials(wiredCredentials{c.creds, l})
@@ -118,11 +118,11 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 			}
 			return &linkStream{stream, o.link}, nil
 		}
-		o.end() // which ends the stream, if there is one
+		o.end() // also ends the stream, if there is one
 	}
 }
 
-// linkStream notes what is sent, for the probe.
+// linkStream notes that requests were sent, for the probe.
 type linkStream struct {
 	grpc.ClientStream
 	link *link
@@ -137,26 +137,26 @@ func (s *linkStream) SendMsg(m any) error {
 	return err
 }
 
-// errFull says that no link has room for a stream, and that there can be no further ones.
+// errFull says that no link has room for a stream, and that there can be no further links.
 var errFull = errors.New("no connection has room for a stream")
 
 const (
 	// roomPatience is how long a stream waits for room that was made for it: longer than
-	// a control plane may take to end a stream that is not needed any more.
+	// a control plane may take to end a stream that is no longer needed.
 	roomPatience = 2 * parting
-	// roomEvery is after what time more room is made, as something has not come of it yet:
-	// others may have been quicker to take it, or what was given up needed no stream.
+	// roomEvery is how often a waiting stream has more room made: another stream
+	// may have taken the room, or what was given up had no stream.
 	roomEvery = 500 * time.Millisecond
 )
 
-// beginOrWait is begin for a stream that waits for room, if some can be made.
+// beginOrWait is begin for a stream that waits for room, if MakeRoom can make some.
 func (c *Conn) beginOrWait(ctx context.Context) (*opening, context.Context, error) {
 	o, within, freed, err := c.begin(ctx)
 	if err == nil || !errors.Is(err, errFull) {
 		return o, within, err
 	}
 	full := status.Errorf(codes.ResourceExhausted,
-		"all streams are in use that the server allows on %d connections, and there are no further connections", c.most)
+		"all streams that the server allows on %d connections are in use, and the relay opens no further connections", c.most)
 	if c.makeRoom == nil || !c.makeRoom() {
 		return nil, nil, full
 	}
@@ -180,8 +180,8 @@ func (c *Conn) beginOrWait(ctx context.Context) (*opening, context.Context, erro
 	}
 }
 
-// begin finds a link for a new stream. It is to end with the context that is returned. If
-// there is none, freed is closed when there may be one.
+// begin finds a link for a new stream. The stream must use the returned context. If
+// there is no link, freed is closed when there may be one.
 func (c *Conn) begin(ctx context.Context) (o *opening, within context.Context, freed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,8 +210,8 @@ func (c *Conn) begin(ctx context.Context) (o *opening, within context.Context, f
 	return o, within, nil, nil
 }
 
-// opened notes that the stream waits no more. It says false if it is to go over another
-// link.
+// opened notes that the stream waits no more. It returns false if the stream must go over
+// another link.
 func (o *opening) opened() bool {
 	c := o.link.of
 	c.mu.Lock()
@@ -220,8 +220,8 @@ func (o *opening) opened() bool {
 	return !o.moved
 }
 
-// end notes that the stream has ended. A link that has no more streams is closed, unless
-// it is the only one.
+// end notes that the stream has ended. It closes the link if that has no more streams and
+// is not the only one.
 func (o *opening) end() {
 	o.ended.Do(func() {
 		o.cancel()
@@ -232,7 +232,7 @@ func (o *opening) end() {
 		l.streams--
 		if at := slices.Index(c.links, l); at >= 0 && l.streams == 0 && len(c.links) > 1 && !c.closed {
 			c.links = slices.Delete(c.links, at, at+1)
-			go func() { _ = l.cc.Close() }() // it says only that it was closed before
+			go func() { _ = l.cc.Close() }() // the only error is that it was closed before
 		}
 		if c.freed != nil {
 			close(c.freed)
@@ -241,31 +241,31 @@ func (o *opening) end() {
 	})
 }
 
-// room is how many streams the link is for. The caller holds of.mu.
+// room returns how many streams may use the link. The caller holds of.mu.
 func (l *link) room() int {
 	switch {
 	case l.limit == 0 || l.limit > math.MaxInt32:
-		return math.MaxInt // of 0, because other links will not have more
+		return math.MaxInt // also for 0, because other links would not allow more
 	case l.limit == 1:
 		return 1
 	}
 	return int(l.limit) - 1
 }
 
-// hasRoom says whether a stream can be added. The caller holds of.mu.
+// hasRoom reports whether a stream can be added. The caller holds of.mu.
 func (l *link) hasRoom() bool { return l.streams < l.room() }
 
-// canProbe says whether there are streams to be probed for, and room for one more: a call
-// that has to wait for another's end would say nothing about the connection.
+// canProbe reports whether the link has streams, and room for one more. A probe that has to wait
+// for the end of a stream would say nothing about the connection.
 func (l *link) canProbe() bool {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
 	return l.streams > 0 && uint32(min(l.streams, math.MaxInt32)) < l.limit
 }
 
-// allow takes the server's word for how many streams it allows. It comes before gRPC
-// knows it, so that the streams which wait for the connection and are too many go over
-// others.
+// allow sets how many streams the server allows. It is called before gRPC
+// learns the limit, so that excess streams which still wait for the connection go over
+// other links.
 func (l *link) allow(streams uint32) {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -284,7 +284,7 @@ func (l *link) allow(streams uint32) {
 }
 
 // Dial makes the connection to a server, host:port or any other target of gRPC,
-// for streams that live long and say little. It does not wait: gRPC connects when
+// for long-lived streams with little traffic. It does not wait: gRPC connects when
 // the first stream is opened, and again when the connection is lost.
 func Dial(address string, o DialOptions) (*Conn, error) {
 	connect := grpcbackoff.DefaultConfig
@@ -298,8 +298,7 @@ func Dial(address string, o DialOptions) (*Conn, error) {
 		grpc.WithInitialWindowSize(or(o.StreamWindow, defaultStreamWindow)),
 		grpc.WithInitialConnWindowSize(or(o.ConnWindow, defaultConnWindow)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
-		// Where the relay connects to, and how, is for its configuration to say,
-		// not for DNS.
+		// The relay's configuration decides where and how it connects, not DNS.
 		grpc.WithDisableServiceConfig(),
 	}
 	if o.UserAgent != "" {

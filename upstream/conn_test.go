@@ -189,7 +189,7 @@ func TestEveryConnectionIsProbed(t *testing.T) {
 		l.wantOpen(2)
 		for _, link := range l.conn.links {
 			if !link.canProbe() {
-				t.Errorf("no room for a probe beside %d streams of %d", link.streams, link.limit)
+				t.Errorf("no room for a probe with %d streams of %d", link.streams, link.limit)
 			}
 		}
 	})
@@ -204,7 +204,7 @@ func TestEveryConnectionIsProbed(t *testing.T) {
 	})
 }
 
-// A stream that nobody needs ends for one that is needed.
+// A stream that nobody needs ends to make room for one that is needed.
 func TestRoomIsMadeForAStreamWhenAllAreInUse(t *testing.T) {
 	var ends []context.CancelFunc
 	asked := 0

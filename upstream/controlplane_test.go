@@ -27,7 +27,7 @@ import (
 
 // The same against a control plane that others wrote: go-control-plane's.
 
-// plane is go-control-plane's server, and counts what it is asked for.
+// plane is go-control-plane's server, and counts the requests.
 type plane struct {
 	snapshots cachev3.SnapshotCache
 	cancel    context.CancelFunc
@@ -191,12 +191,12 @@ func TestGoControlPlane(t *testing.T) {
 		b.wantText(e["b"], "2")
 		b.wantText(e["x"], "2")
 
-		// Another name, of which go-control-plane would say nothing.
+		// Another name, which go-control-plane would not answer.
 		one := b.watch("cds", "a")["a"]
 		b.wantText(one, "1")
 
-		// The control plane restarts, and something is gone meanwhile. What has not
-		// changed stays, and delta does not send it.
+		// The control plane restarts, and a resource has gone since. Unchanged resources
+		// stay, and delta does not send them.
 		b.server.Stop()
 		synctest.Wait()
 		p.set(b.T, "3", map[string]string{"a": "1", "b": "3"})
@@ -246,9 +246,8 @@ func TestGoControlPlaneIsNotSentTwiceOnReconnect(t *testing.T) {
 	})
 }
 
-// A wildcard that was given up and is wanted again, while the stream is kept open
-// by something else, is the one thing in which go-control-plane forgets to send
-// what the client may have forgotten.
+// A wildcard was given up and is wanted again, while another subscription keeps the stream open.
+// Only in this case go-control-plane does not send again what the client may have forgotten.
 func TestGoControlPlaneSendsASecondWildcardEverything(t *testing.T) {
 	withPlane(t, func(b *bench, p *plane) {
 		p.set(b.T, "1", map[string]string{"a": "1", "b": "1"})

@@ -1,45 +1,46 @@
 // Package upstream feeds the topics of one [cache.Scope] from a control plane, as
-// one well-behaved xDS client: [Aggregated] over one aggregated [Stream], or [Streams]
-// over one for each type, from the types' own services or by polling (REST-JSON).
+// one well-behaved xDS client. [Aggregated] uses one aggregated [Stream]. [Streams] uses a Stream
+// for each type, from the type's own service or by polling (REST-JSON).
 //
-// The protocol is in plain values, in package session. A [Stream] does the rest: the goroutines,
-// the clock and the connection. Polling looks like a gRPC stream to it (pollStream), on a
+// Package session has the protocol, in plain values. A [Stream] does the rest: the goroutines,
+// the clock and the connection. To a Stream, polling looks like a gRPC stream (pollStream) on a
 // [RESTConn].
 //
 // # Where the protocol leaves a choice
 //
-// What the sessions decide is in the documentation of package session.
+// The documentation of package session has the choices of the sessions.
 //
-//   - A control plane may end a stream on which a type is requested that it does not have
-//     (go-control-plane's MuxCache does). When it has done so, types that it has never
-//     answered get streams of their own until it answers them, at most 16 of a scope. So one
-//     client's type does not keep the others from what they request. See [Aggregated].
-//   - A response of a type that was not asked for on the stream is logged and not
-//     answered. An answer would be the first request of its type, and that, having
-//     no names, subscribes to everything.
-//   - Names of a type of which a wildcard is wanted are requested on a second stream. `*`
-//     together with names is in the document, but in delta nothing says which resources are
+//   - A control plane may end a stream because a type is requested on it that the control plane
+//     does not have (go-control-plane's MuxCache does). After that, each type that it has never
+//     answered gets a stream of its own until it answers the type, at most 16 in a scope. So the
+//     types that one client requests do not keep other clients from theirs. See [Aggregated].
+//   - A response of a type that was not requested on the stream is logged, and gets no ACK or
+//     NACK. An ACK would be the first request of its type. As it has no names, it would subscribe
+//     to everything.
+//   - If a wildcard of a type is wanted, names of that type are requested on a second stream. The
+//     xDS document allows `*` together with names. But in delta nothing says which resources are
 //     the wildcard's members and which are for names, and SotW control planes (go-control-plane's
 //     snapshots) take `*` for one more name. Between the two streams there is no order. See
 //     namesstream.go.
-//   - When a stream that has brought a response ends, no client is sent an error. Only if
-//     the next one brings none, those that wait for an answer are. gRFC A57: "Handling ADS
+//   - When a stream ends on which a response came, no client gets an error. If the next stream
+//     brings no response, clients that wait for an answer get one. gRFC A57: "Handling ADS
 //     Stream Termination".
-//   - Protocol auto: once delta has been found UNIMPLEMENTED, SotW is used as long
-//     as the Stream lives, unless that turns out UNIMPLEMENTED too. A control plane
-//     that has learnt delta is served as well with SotW until the relay restarts.
-//   - TP2: a scope has dynamic parameters, and so each set of them has its own stream.
-//     On one stream, a removal or an error without constraints could be about any of them.
-//   - REST: a request with names that are new goes without a version, at once. The
-//     documents do not ask for that, but control planes that compare versions only
-//     (go-control-plane) would say that there is nothing new.
-//   - REST: an ACK or NACK goes with the next poll, and a NACK with each until there
-//     is another version. Sent at once, it would bring the same at once.
-//   - REST: silence says nothing until what is asked for now has been answered.
-//   - REST: a response of a version that is held, or that was the last one, says
-//     nothing new, whatever is in it.
-//   - REST: what has a TTL is asked for without a version, because nothing new would
-//     not renew it.
-//   - REST: a field that is not known here cannot be passed on, as it is in
-//     protobuf: the resource is rejected.
+//   - Protocol auto: once the control plane has answered delta with UNIMPLEMENTED, a Stream uses
+//     SotW for as long as it lives, unless SotW is UNIMPLEMENTED too. A Stream does not notice
+//     that the control plane has learnt delta since.
+//   - TP2: a scope includes dynamic parameters, so each set of parameters has its own stream.
+//     On a shared stream, a removal or an error without constraints could be about any of them.
+//   - REST: a request with new names is made at once, and without a version. The
+//     documents do not require that, but control planes that compare versions only
+//     (go-control-plane) would answer that there is nothing new.
+//   - REST: an ACK goes with the next poll, and a NACK with each poll until there
+//     is another version. If the relay polled at once, it would get the same response at once.
+//   - REST: silence means nothing until the control plane has answered a poll for the current
+//     names.
+//   - REST: a response with the accepted version, or with the version of the last response to the
+//     same names, counts as unchanged, whatever its resources are.
+//   - REST: resources with a TTL are polled without a version, because the answer that nothing is
+//     new would not renew the TTL.
+//   - REST: the relay rejects a resource with a field that it does not know. Other than in
+//     protobuf, it cannot pass such a field on.
 package upstream

@@ -14,7 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// endsSink remembers when the newest update said that times to live end.
+// endsSink records when the TTLs of the newest update end.
 type endsSink struct {
 	mu   sync.Mutex
 	ends map[string]time.Time
@@ -27,9 +27,9 @@ func (s *endsSink) Apply(u cache.Update) {
 	s.mu.Unlock()
 }
 
-// What is said again says when its time to live ends, which is not begun by that; of
-// members too, and of what goes by another name.
-func TestTimesToLiveComeWithWhatHasThem(t *testing.T) {
+// A resource that is resent has the end of its TTL, which does not start again. The same holds for
+// members and aliases.
+func TestTTLsComeWithTheirResources(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		sink := &endsSink{}
 		run(t, Options{Protocol: Delta}, func(b *bench) {

@@ -2,40 +2,40 @@ package upstream
 
 import "sync"
 
-// EventKind says what has become of a control plane, as a stream to it sees it.
+// EventKind is a kind of event of a control plane, as a stream to it sees it.
 type EventKind uint8
 
 // The kinds of events.
 const (
-	// Opened: a stream to it is open, which says little yet; or, of one that is
-	// polled, it has answered.
+	// Opened: a stream to the control plane is open, which does not mean much yet. A control plane
+	// that is polled has answered.
 	Opened EventKind = iota
-	// Responded: the first response of a stream has come. What it says comes to the
-	// sink after that.
+	// Responded: the first response of a stream has come. The sink gets its updates
+	// after the event.
 	Responded
-	// Lost: a stream that had brought a response has ended, and is being opened
-	// again. gRFC A57 calls that no error.
+	// Lost: a stream on which a response came has ended, and is being opened
+	// again. To gRFC A57 that is no error.
 	Lost
-	// Failed: a stream could not be opened, or has ended without a response. After that
-	// the sink gets the error.
+	// Failed: a stream could not be opened, or has ended without a response. The sink gets the
+	// error after the event.
 	Failed
-	// Ended: a stream is not needed any more, or is needed anew.
+	// Ended: a stream has ended because it is no longer needed, or because a new one is needed.
 	Ended
 )
 
-// Event is what has become of a control plane.
+// Event is an event of a control plane.
 type Event struct {
 	Kind EventKind
-	// TypeURL is that of a stream for one type, and NamesStream is set of a second stream
+	// TypeURL is that of a stream for one type. NamesStream is set for a second stream
 	// for names. Events of all streams as a whole have neither.
 	TypeURL     string
 	NamesStream bool
-	// Reason is why, if it is Lost or Failed.
+	// Reason is why the stream was lost or has failed.
 	Reason string
 }
 
-// mergeEvents makes one control plane's events of those of its streams: it can be
-// reached as long as one of them can, and has failed when all have.
+// mergeEvents merges the events of a control plane's streams: the control plane can be
+// reached as long as one of them is not lost, and has failed when all have.
 func mergeEvents(watch func(Event)) func(Event) {
 	if watch == nil {
 		return nil

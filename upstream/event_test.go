@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// events writes down what it gets, with what look says at that moment.
+// events records the events, each with the result of look at that moment.
 type events struct {
 	mu   sync.Mutex
 	all  []string
@@ -45,9 +45,9 @@ func (e *events) take() []string {
 	return all
 }
 
-// TestEventsComeBeforeWhatTheyBring holds the order of events and updates: whoever
-// decides by events whose updates count has decided before they come.
-func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
+// TestEventsComeBeforeTheirUpdates checks the order of events and updates: failover, which decides
+// by events whose updates count, has decided before they come.
+func TestEventsComeBeforeTheirUpdates(t *testing.T) {
 	e := &events{}
 	run(t, Options{Protocol: Delta, Watch: e.watch}, func(b *bench) {
 		expect := func(want ...string) {
@@ -79,7 +79,7 @@ func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
 		expect("opened present", "failed present")
 		b.next()
 		expect("opened present")
-		// A new stream for a wildcard, and one for its names, are nobody's fault.
+		// A new stream for a wildcard, and one for its names, are no failures.
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		b.next()
 		ofNamesStream := b.next()
@@ -88,14 +88,14 @@ func TestEventsComeBeforeWhatTheyBring(t *testing.T) {
 				b.Errorf("event %q", event)
 			}
 		}
-		// Nor is it anything if one of them fails while the other is open.
+		// Nor is there an event if one of them fails while the other is open.
 		ofNamesStream.end <- status.Error(codes.Unavailable, "restarting")
 		expect()
 	})
 }
 
-// TestControlPlaneOfSeveralStreamsFailsWhenAllHave holds what events of a stream for
-// each type mean for the control plane.
+// TestControlPlaneOfSeveralStreamsFailsWhenAllHave checks how the events of several streams are merged into
+// those of the control plane.
 func TestControlPlaneOfSeveralStreamsFailsWhenAllHave(t *testing.T) {
 	e := &events{}
 	watch := mergeEvents(e.watch)
@@ -132,9 +132,9 @@ func TestControlPlaneOfSeveralStreamsFailsWhenAllHave(t *testing.T) {
 	}
 }
 
-// TestOtherServersVersionsAreOfferedIfShared holds that what another server has said
-// is offered to this one, which then need not send it; and that what is offered and
-// not refused is what is held.
+// TestOtherServersVersionsAreOfferedIfShared checks that the resources of another server are listed to
+// this one, which then need not send them; and that listed resources which it does not replace
+// are held.
 func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 	held := map[string]map[string]*cache.Resource{}
 	put := func(topic, name string) {
@@ -207,8 +207,8 @@ func TestOtherServersVersionsAreOfferedIfShared(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidAgainIsAll holds that a sink that has not listened has all in the end.
-func TestWhatIsSaidAgainIsAll(t *testing.T) {
+// TestResendIsComplete checks that a sink that has missed updates has everything in the end.
+func TestResendIsComplete(t *testing.T) {
 	run(t, Options{Protocol: Delta, ResponseTimeout: 15 * time.Second}, func(b *bench) {
 		entries := b.watch("cds", "there", "gone", "silent")
 		st := b.next()

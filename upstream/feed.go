@@ -7,14 +7,14 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// feed is what a stream has of one type.
+// feed is the state of one type on a stream.
 type feed struct {
 	topics  *session.Topics
 	session session.Session // nil without a stream
-	// stale: what was requested on the stream is not wanted there any more, so that the next
-	// one is needed. Without a session, what is wanted waits for it.
+	// stale: topics that were requested on the present stream are not wanted there any more, so
+	// that a new stream is needed. Without a session, the feed waits for it.
 	stale    bool
-	lastNack string // that was logged
+	lastNack string // the reason of the newest NACK, empty after an ACK
 	entry    entry
 	gather   gather
 	calm     calm
@@ -25,44 +25,44 @@ func (f *feed) typeURL() string { return f.topics.TypeURL() }
 // wanted returns how many names and sets are wanted.
 func (f *feed) wanted() int { return f.topics.Wanted() }
 
-// begun says whether the control plane has had a request on the present stream.
+// begun reports whether the first request of the type was sent on the present stream.
 func (f *feed) begun() bool { return f.session != nil && f.session.Begun() }
 
 // gather is the wait of one type for client requests. See gather.go.
 type gather struct {
-	began   time.Time // zero before it
-	request uint64    // the one that is waited for
-	ended   bool      // nothing is waited for
+	began   time.Time // zero before the wait
+	request uint64    // the newest client request that it waits for
+	ended   bool      // it waits no more
 	// taken is Stream.taken when the client requests were found to have ended. Their last notes may
-	// be in the inbox then.
+	// still be in the inbox then.
 	taken uint64
 }
 
-// Clients can make up types, so a stream may have very many. What happens concerns one
+// Clients can make up types, so a stream may have very many. An event concerns one
 // of them, or a few, and must not cost work for the others.
 
-// agenda says which of a stream's types are to be looked at, and keeps what all of them
-// come to. Stream.mu guards it. The zero value is ready.
+// agenda has the types that the stream must process, and the sums over all types. Stream.mu
+// guards it. The zero value is ready for use.
 type agenda struct {
 	// pending are the types to which something has happened, each once.
 	pending []*feed
-	// due is when a type is to be looked at although nothing has happened to it.
+	// due is when a type must be processed although nothing has happened to it.
 	due cache.Expiries[*feed]
 	sum tally
 }
 
-// tally is what one type adds to what is known of all.
+// tally is what one type adds to the agenda's sum.
 type tally struct {
-	wanted int // names and wildcards that have not been given up
+	wanted int // names and wildcards that are wanted
 	idle   int // 1 if there are none
 	late   int // 1 if a new stream is needed
 	unsent int // the memory of answers that wait to be sent, in bytes
 }
 
-// entry is what the agenda notes of a type.
+// entry is the agenda's record of a type.
 type entry struct {
 	pending bool
-	counted tally // is in the agenda's sum
+	counted tally // the part of the agenda's sum that is of this type
 }
 
 func (a *agenda) add(f *feed) {
@@ -72,7 +72,7 @@ func (a *agenda) add(f *feed) {
 	}
 }
 
-// count counts a type anew.
+// count replaces a type's part of the sum.
 func (a *agenda) count(f *feed, t tally) {
 	before := &f.entry.counted
 	a.sum.wanted += t.wanted - before.wanted

@@ -7,14 +7,14 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// form is how one protocol is spoken.
+// form is how a stream speaks one protocol.
 type form struct {
 	name   Protocol
 	method string
-	// typeURL is the type of all that goes over the stream, which responses then
-	// may leave out; empty for the aggregated service.
+	// typeURL is the type of everything on the stream, which responses may leave out.
+	// It is empty for the aggregated service.
 	typeURL string
-	// spoken is how requests and responses are.
+	// spoken is the form of requests and responses.
 	spoken session.Form
 }
 

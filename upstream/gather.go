@@ -2,17 +2,17 @@ package upstream
 
 import "time"
 
-// The first request of a type on a stream says what no later one can: initial_resource_versions,
-// of which the control plane needs to send nothing. But a client's request reaches the
-// Stream name by name, and the Stream's goroutine may be woken by the first of them. So the first request of a
-// type waits until those client requests have ended that have begun before it. Those that begin
-// later do not delay it, so clients cannot hold it up.
+// Only the first request of a type on a stream can have initial_resource_versions, which spare
+// the control plane from sending resources that the relay holds. But a client's request reaches the
+// Stream name by name, and the first name may wake the Stream's goroutine. So the first request of a
+// type waits until the client requests have ended that were being noted when the wait began. Client
+// requests that begin later do not delay it, so clients cannot hold it up.
 
 // gatherWait bounds the wait, should a client request take that long.
 const gatherWait = 250 * time.Millisecond
 
-// gathered reports whether the first request of a type may be sent, or after what time to ask
-// again. The caller holds mu.
+// gathered reports whether the first request of a type may be sent, and if not, after what time to
+// call it again. The caller holds mu.
 func (s *Stream) gathered(f *feed, now time.Time) (ok bool, again time.Duration) {
 	g, requests := &f.gather, s.opts.ClientRequests
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// A hostile control plane says ever new things that are wrong, and ends the stream now and
-// then. However it does that, it has ten lines of each kind logged, and one a minute after
+// A hostile control plane sends ever new faults, and ends the stream now and
+// then. In each case the log has ten lines of each kind, and one a minute after
 // that, which says how many were left out.
 
 const (
@@ -96,7 +96,7 @@ func TestLinesAboutResponsesThatCannotBeStoredAreFew(t *testing.T) {
 	})
 }
 
-// A control plane that rejects nothing but two things in turn is as hostile.
+// A control plane whose responses are rejected for two reasons in turn is just as hostile.
 func TestLinesAboutResponsesThatAreRejectedInTurnAreFew(t *testing.T) {
 	const all = hostileStreams * hostileResponses
 	hostile(t, "NACK", all-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
@@ -106,10 +106,10 @@ func TestLinesAboutResponsesThatAreRejectedInTurnAreFew(t *testing.T) {
 	})
 }
 
-// Of what was not asked for there is one line for each gRPC stream, as there was before,
-// and few for all of them.
-func TestLinesAboutResponsesThatWereNotAskedForAreFew(t *testing.T) {
-	hostile(t, "not asked for", hostileStreams-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
+// Responses of a type that was not requested cause one line for each gRPC stream,
+// and few for all streams.
+func TestLinesAboutResponsesThatWereNotRequestedAreFew(t *testing.T) {
+	hostile(t, "not requested", hostileStreams-loglines.AtOnce, func(b *bench) { b.watch("eds", "a") }, func(i int) *discoveryv3.DeltaDiscoveryResponse {
 		return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: fmt.Sprint(strings.Repeat("t", 10<<10), i), Nonce: strings.Repeat("n", 10<<10)}
 	})
 }
@@ -135,8 +135,8 @@ func TestLinesAboutVariantsAreFew(t *testing.T) {
 	})
 }
 
-// resource_errors go to the clients that they are about, and are counted. They are no
-// line of log.
+// resource_errors go to the clients of their resources, and are counted. They are not
+// logged.
 func TestResourceErrorsAreNotLogged(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		e := b.watch("eds", "a")["a"]
@@ -162,7 +162,7 @@ func TestResourceErrorsAreNotLogged(t *testing.T) {
 	})
 }
 
-// What versions do not fit into the first request of a stream is said of each stream.
+// For each stream, the log reports versions that do not fit into the first request.
 func TestLinesAboutRequestsThatAreTooLongAreFew(t *testing.T) {
 	run(t, Options{Protocol: Delta, MaxRequestBytes: 1 << 10}, func(b *bench) {
 		b.cache.WatchSet(key("eds", cache.Wildcard), &setWatcher{})

@@ -19,26 +19,27 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Load reports (LRS): one stream for a scope, to the server that is active.
+// Load reports (LRS): one stream for each scope, to its active server.
 
-// loadsForm is what Presence knows the service by.
+// loadsForm stands for the service in Presence.forms.
 var loadsForm = &form{name: "lrs", method: lrsv3.LoadReportingService_StreamLoadStats_FullMethodName}
 
 var loadsDesc = &grpc.StreamDesc{StreamName: "StreamLoadStats", ClientStreams: true, ServerStreams: true}
 
-// Loads are what a LoadStream reports. It calls the methods one at a time.
+// Loads are the loads that a LoadStream reports. The LoadStream calls the methods one at a time.
 type Loads interface {
-	// Asked takes what the control plane asks for, and returns the time between two reports.
+	// Asked takes a response, which says what the control plane wants reported. It returns the time between
+	// two reports.
 	Asked(*lrsv3.LoadStatsResponse) time.Duration
 	// Failed notes that there is no stream at present, Refused that the control plane takes no reports or may not
 	// get any.
 	Failed()
 	Refused()
-	// Take returns what is to be sent, as the parts of messages of no more than most bytes. It is not ok if the
-	// control plane asks for nothing. Restore takes back what could not be sent.
+	// Take returns the stats to send now, for messages of at most most bytes each. It is not ok if the
+	// control plane wants no reports. Restore takes back stats that could not be sent.
 	Take(most int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool)
 	Restore(messages [][]*endpointv3.ClusterStats, at time.Time)
-	// Over reports whether nobody needs the stream any more. After that nothing is called.
+	// Over reports whether nobody needs the stream any more. The LoadStream calls no method after that.
 	Over() bool
 }
 
@@ -51,18 +52,18 @@ type LoadTarget struct {
 	// BackoffBase, BackoffMax and MaxRequestBytes are as in Options.
 	BackoffBase, BackoffMax time.Duration
 	MaxRequestBytes         int
-	// Current reports whether this is still where reports go.
+	// Current reports whether load reports still go to this server.
 	Current func() bool
-	// Leave ends the use of Conn.
+	// Leave releases Conn.
 	Leave func()
 	// Reports counts the reports that were sent. It may be shared.
 	Reports *atomic.Uint64
 }
 
-// LoadRoute knows where the reports of a scope go.
+// LoadRoute selects the server for the load reports of a scope.
 type LoadRoute interface {
-	// Target returns the server for an attempt: how many there were since the last answer. It is not ok if there is no
-	// server that takes reports.
+	// Target returns the server for an attempt. attempt is the number of attempts since the last answer. It is not ok
+	// if no server takes reports.
 	Target(attempt int) (_ LoadTarget, ok bool)
 	Close()
 }
@@ -76,7 +77,7 @@ type LoadStream struct {
 	wake      chan struct{}
 	ctx       context.Context
 	cancel    context.CancelFunc
-	last      chan struct{} // closed when the last report is to be sent
+	last      chan struct{} // closed when the last report must be sent
 	ended     chan struct{}
 	connected atomic.Bool
 	closing   atomic.Bool
@@ -88,12 +89,12 @@ const (
 	// mostReportWait is how long a control plane may take to read a report.
 	mostReportWait = 15 * time.Second
 	// mostDoubts is how many streams in a row a server that has taken reports may refuse before it counts as
-	// one that takes none: what stands before a server that restarts may say so, too.
+	// one that takes none. A proxy in front of a restarting server may refuse streams, too.
 	mostDoubts = 5
 )
 
-// errRefused says that a server takes no load reports; errDoubted, that one does not which has taken some; errMoved, that they go to another one; errOver, that nobody needs
-// the stream any more.
+// errRefused says that a server takes no load reports. errDoubted says the same of a server that has taken some.
+// errMoved says that load reports now go to another server, errOver that nobody needs the stream any more.
 var (
 	errRefused = errors.New("the control plane takes no load reports")
 	errDoubted = errors.New("the control plane takes no load reports any more")
@@ -101,7 +102,7 @@ var (
 	errOver    = errors.New("there is nothing to report any more")
 )
 
-// NewLoadStream opens the stream. lines bound what is logged of all such streams. It does not wait.
+// NewLoadStream opens the stream, and does not wait for it. lines bound the log lines of all LoadStreams together.
 func NewLoadStream(loads Loads, route LoadRoute, lines *loglines.Shared, log *slog.Logger) *LoadStream {
 	s := &LoadStream{
 		loads: loads, route: route, lines: lines, log: log,
@@ -112,7 +113,7 @@ func NewLoadStream(loads Loads, route LoadRoute, lines *loglines.Shared, log *sl
 	return s
 }
 
-// Wake has the stream look at whether it is over, and whether it goes to the right server.
+// Wake makes the stream check whether it is over, and whether it goes to the right server.
 func (s *LoadStream) Wake() {
 	select {
 	case s.wake <- struct{}{}:
@@ -120,10 +121,10 @@ func (s *LoadStream) Wake() {
 	}
 }
 
-// Connected reports whether the control plane has answered on a stream that is open.
+// Connected reports whether a gRPC stream is open on which the control plane has answered.
 func (s *LoadStream) Connected() bool { return s.connected.Load() }
 
-// Close sends what there is, if a stream is open, and ends it.
+// Close sends a last report, if a stream is open, and ends the LoadStream.
 func (s *LoadStream) Close() {
 	if s.closing.CompareAndSwap(false, true) {
 		close(s.last)
@@ -191,7 +192,7 @@ func (s *LoadStream) run() {
 func (s *LoadStream) logLost(server string, why error) {
 	select {
 	case <-s.last:
-		return // by the relay
+		return // the relay has closed the stream
 	default:
 	}
 	if log, ok := s.lines.Next(s.log); ok {
@@ -199,7 +200,7 @@ func (s *LoadStream) logLost(server string, why error) {
 	}
 }
 
-// appeared reports whether there is a server that takes reports.
+// appeared reports whether a server takes reports now.
 func (s *LoadStream) appeared() bool {
 	t, ok := s.route.Target(0)
 	if ok {
@@ -208,7 +209,8 @@ func (s *LoadStream) appeared() bool {
 	return ok
 }
 
-// pause waits until the next attempt, which is early if the server has changed. It returns false if there is to be none.
+// pause waits until the next attempt, which is early if changed returns true. It returns false if there must be no
+// further attempt.
 func (s *LoadStream) pause(d time.Duration, changed func() bool) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -235,10 +237,10 @@ type loadCall struct {
 	cancel    context.CancelFunc
 	responses chan *lrsv3.LoadStatsResponse
 	ended     chan error    // has room for one
-	over      chan struct{} // closed after that
+	over      chan struct{} // closed after ended has got its error
 }
 
-// serve reports on one stream until that ends, and returns whether there was a response, and why it has ended.
+// serve reports on one stream until that ends. It returns whether there was a response, and why the stream has ended.
 func (s *LoadStream) serve(t *LoadTarget) (responded bool, err error) {
 	if t.Presence.forms.lacking(loadsForm) {
 		return false, errRefused
@@ -298,7 +300,7 @@ func (s *LoadStream) serve(t *LoadTarget) (responded bool, err error) {
 	}
 }
 
-// open opens a stream. What has gone wrong before the first response comes from ended.
+// open opens a stream and sends the first request. If that fails, ended has the reason.
 func (s *LoadStream) open(t *LoadTarget) (*loadCall, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	connect := time.AfterFunc(minConnectTimeout, cancel)
@@ -329,7 +331,7 @@ func (s *LoadStream) open(t *LoadTarget) (*loadCall, error) {
 	return c, nil
 }
 
-// supportsAllClusters is the client feature of those that can be asked for all clusters.
+// supportsAllClusters is the client feature of LRS clients that support send_all_clusters.
 const supportsAllClusters = "envoy.lrs.supports_send_all_clusters"
 
 func (c *loadCall) receive(ctx context.Context) {
@@ -347,14 +349,14 @@ func (c *loadCall) receive(ctx context.Context) {
 	}
 }
 
-// report sends a report. What gRPC has not taken to be sent is restored.
+// report sends a report. It restores the stats of messages that gRPC has not accepted.
 func (s *LoadStream) report(c *loadCall, t *LoadTarget) error {
 	messages, at, ok := s.loads.Take(or(t.MaxRequestBytes, defaultMaxRequestBytes))
 	if !ok {
 		return nil
 	}
 	if len(messages) == 0 {
-		messages = [][]*endpointv3.ClusterStats{nil} // as clients do: it says that there was no load
+		messages = [][]*endpointv3.ClusterStats{nil} // an empty report says that there was no load, as from clients
 	}
 	for i, message := range messages {
 		stuck := time.AfterFunc(mostReportWait, c.cancel)
@@ -373,13 +375,13 @@ func (s *LoadStream) report(c *loadCall, t *LoadTarget) error {
 	return nil
 }
 
-// why returns why a stream has ended. Responses that came before the end count for nothing: the next stream has its own.
+// why returns why a stream has ended. It drops responses that came before the end: the next stream has its own.
 func (c *loadCall) why() error {
 	for {
 		select {
 		case err := <-c.ended:
 			return err
-		case <-c.responses: // receive waits for somebody to take it
+		case <-c.responses: // receive waits until it is taken
 		}
 	}
 }

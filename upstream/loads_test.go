@@ -163,7 +163,7 @@ func startLoads(t *testing.T, l *someLoads, p *loadPlane) *LoadStream {
 	return s
 }
 
-// A control plane without the service is asked once, and not again for some time, by no scope.
+// A control plane without the service gets one stream, and no further one for some time, from any scope.
 func TestAControlPlaneThatTakesNoLoadReportsIsLeftAlone(t *testing.T) {
 	p := startLoadPlane(t, func(int32, lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 		return status.Error(codes.Unimplemented, "no such service")
@@ -181,8 +181,8 @@ func TestAControlPlaneThatTakesNoLoadReportsIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A control plane that has taken reports and says so for a moment is tried again: what was reported is not
-// forgotten.
+// A control plane that has taken reports and answers UNIMPLEMENTED for a moment is tried again: no load is
+// lost.
 func TestAControlPlaneThatHasTakenLoadReportsIsTriedAgain(t *testing.T) {
 	p := startLoadPlane(t, func(n int32, stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 		if n == 1 {
@@ -199,7 +199,7 @@ func TestAControlPlaneThatHasTakenLoadReportsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What is reported comes to the control plane exactly once, though it ends each stream after one report.
+// The control plane gets each load exactly once, although it ends each stream after one report.
 func TestLoadsAreSentOnTheNextStream(t *testing.T) {
 	var sum atomic.Uint64
 	const requests, each = 20, 3
@@ -236,7 +236,7 @@ func TestLoadsAreSentOnTheNextStream(t *testing.T) {
 	}
 }
 
-// A stream that is closed sends what there is, though the interval is not over.
+// A stream that is closed sends the load so far, although the interval is not over.
 func TestTheLastLoadIsSentAtTheEnd(t *testing.T) {
 	var sum atomic.Uint64
 	p := startLoadPlane(t, func(_ int32, stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
@@ -258,7 +258,7 @@ func TestTheLastLoadIsSentAtTheEnd(t *testing.T) {
 	}
 }
 
-// A stream whose reports go to another server now moves there with what there is.
+// When reports go to another server, the stream moves there with the load so far.
 func TestLoadsMoveToAnotherServer(t *testing.T) {
 	var moved atomic.Bool
 	var old, next atomic.Uint64
@@ -350,7 +350,7 @@ func (p *endingPlane) RecvMsg(any) error {
 	return status.Error(codes.Unavailable, "that was all")
 }
 
-// A control plane may answer again and end the stream while it is sent a report: the next stream reports.
+// A control plane may answer again and end the stream while a report is being sent: the next stream reports.
 func TestALoadStreamThatEndsDuringAReportIsFollowedByAnother(t *testing.T) {
 	p := startLoadPlane(t, nil)
 	ending := &endingPlane{reporting: make(chan struct{}), answered: make(chan struct{})}

@@ -24,8 +24,8 @@ func wildcard(form session.Form, scope cache.Scope, typeURL string) (*session.To
 	return of, s
 }
 
-// silenceAfter is what is known of a control plane that is silent, which has answered
-// something on the stream, or has not.
+// silenceAfter returns the kind of silence of a control plane that has answered on the stream, or
+// has not.
 func silenceAfter(answered bool) session.Silence {
 	if answered {
 		return session.Selective
@@ -36,10 +36,10 @@ func silenceAfter(answered bool) session.Silence {
 // t0 is some time.
 var t0 = time.Unix(1_700_000_000, 0)
 
-// modelNames are what there may be.
+// modelNames are all names that may exist.
 var modelNames = []string{"always", "a", "b", "c"}
 
-// What the tests of the sessions need, too.
+// Also needed by the tests of the sessions.
 var (
 	typeURLs    = sessiontest.TypeURLs
 	appendText  = sessiontest.AppendText

@@ -9,30 +9,30 @@ import (
 )
 
 // The sets of a type (a wildcard, globs) are always on the first stream. In delta its names
-// share that, as long as there is no wildcard: [session.Sets.KeepsApart] says why. When one starts, the
-// names move together to the second stream, the names stream, and stay there until all of them
-// are given up. In SotW globs are fed from a wildcard, so the same goes for these. The second
-// stream opens when it is needed. The first one has to be opened again if names of the type
-// were requested on it.
+// share that stream as long as there is no wildcard: [session.Sets.KeepsApart] says why. When a
+// wildcard starts, all names move to the second stream, the names stream, and stay there until all of
+// them are stopped. In SotW, where globs are fed from a wildcard, the names also move when a glob
+// starts. The second stream opens when it is needed. The first stream must be opened again if names
+// of the type were requested on it.
 
-// noted collects what the notes of Start and Stop change, on both streams. Both are locked
-// meanwhile, the first one first.
+// noted collects the changes of the notes of Start and Stop, on both streams. Both stay locked,
+// the first stream being locked first.
 type noted struct {
 	first   *Stream
 	locked  bool // the names stream is locked
 	updates map[session.Subscriptions]*cache.Update
-	feeds   map[*feed]*Stream // to which something has happened
+	feeds   map[*feed]*Stream // the feeds that have changed
 }
 
 func newNoted(first *Stream) *noted {
 	return &noted{first: first, updates: map[session.Subscriptions]*cache.Update{}, feeds: map[*feed]*Stream{}}
 }
 
-// take takes a note.
+// take processes a note.
 func (w *noted) take(n note) {
 	f := w.feed(n)
 	if f == nil {
-		return // there is nothing of that kind
+		return // nothing is subscribed to that the note could concern
 	}
 	of, name, typeURL := f.topics, n.key.Name, n.key.TypeURL
 	switch {
@@ -52,8 +52,8 @@ func (w *noted) take(n note) {
 	}
 }
 
-// feed returns the feed that a note is for. It is new if the note starts something, and
-// nil if there is none otherwise.
+// feed returns the feed that a note is for. If there is none, feed makes it for a note that starts a
+// topic, and returns nil for any other note.
 func (w *noted) feed(n note) *feed {
 	s, typeURL, name := w.first, n.key.TypeURL, n.key.Name
 	f := s.feeds[typeURL]
@@ -73,7 +73,7 @@ func (w *noted) feed(n note) *feed {
 	return f
 }
 
-// withNames returns the feed of the names of a type, with those that are new.
+// withNames returns the feed of a type with names. It makes the feed and the names if they do not exist.
 func (s *Stream) withNames(f *feed, typeURL string) *feed {
 	switch {
 	case f == nil:
@@ -84,8 +84,8 @@ func (s *Stream) withNames(f *feed, typeURL string) *feed {
 	return f
 }
 
-// withSets returns the feed of the sets of a type, with those that are new. wildcard says that
-// a wildcard is to start.
+// withSets returns the feed of a type with sets. It makes the feed and the sets if they do not exist.
+// wildcard says that a wildcard is about to start.
 func (w *noted) withSets(f *feed, typeURL string, wildcard bool) *feed {
 	s := w.first
 	if f == nil {
@@ -109,13 +109,13 @@ func (w *noted) withSets(f *feed, typeURL string, wildcard bool) *feed {
 	return f
 }
 
-// keepsApart says that names cannot share the stream with sets. The caller holds mu.
+// keepsApart reports that names cannot share the stream with these sets. The caller holds mu.
 func (s *Stream) keepsApart(of *session.Sets) bool {
 	return s.form.name != Delta || of.KeepsApart()
 }
 
-// onNamesStream returns the feed of a name on the names stream, nil if there is none and
-// nothing starts.
+// onNamesStream returns the feed of a name on the names stream. It returns nil if there is none and
+// starts is false.
 func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
 	s := w.first
 	if s.away[k.TypeURL] == nil && !starts {
@@ -134,7 +134,7 @@ func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
 	return f
 }
 
-// away notes that names are on the names stream.
+// away notes that the names of a type are on the names stream.
 func (w *noted) away(f *feed, b *Stream) {
 	if w.first.away == nil {
 		w.first.away = map[string]*session.Names{}
@@ -143,8 +143,8 @@ func (w *noted) away(f *feed, b *Stream) {
 	w.feeds[f] = b
 }
 
-// separateNames moves the names to the names stream that share this one with sets and cannot
-// any more, as another form is spoken. The caller holds mu.
+// separateNames moves names to the names stream if they share this one with sets and no longer
+// can, because the stream speaks another form. The caller holds mu.
 func (s *Stream) separateNames() {
 	w := newNoted(s)
 	for _, f := range s.sorted() {
@@ -157,8 +157,8 @@ func (s *Stream) separateNames() {
 	s.count()
 }
 
-// separate moves the names of a type to the names stream, which share one with sets. What these
-// have requested goes on.
+// separate moves the names of a type, which share the first stream with sets, to the names stream.
+// The sets stay on the first stream.
 func (w *noted) separate(f *feed) {
 	n := f.topics.RemoveNames()
 	f.stale = f.stale || f.begun()
@@ -180,7 +180,7 @@ func (w *noted) moveNames(n *session.Names) {
 	}
 }
 
-// update returns the update of some topics.
+// update returns the update that is collected for some subscriptions.
 func (w *noted) update(of session.Subscriptions) *cache.Update {
 	u := w.updates[of]
 	if u == nil {
@@ -190,7 +190,7 @@ func (w *noted) update(of session.Subscriptions) *cache.Update {
 	return u
 }
 
-// namesStream returns the names stream, and sees that it is there and locked.
+// namesStream returns the names stream. It opens and locks it if need be.
 func (w *noted) namesStream() *Stream {
 	s := w.first
 	if s.namesStream == nil {
@@ -204,7 +204,7 @@ func (w *noted) namesStream() *Stream {
 	return s.namesStream
 }
 
-// done applies what the notes have changed.
+// done applies the collected changes.
 func (w *noted) done() {
 	for of, u := range w.updates {
 		w.first.apply(of, *u)
@@ -220,8 +220,8 @@ func (w *noted) done() {
 	}
 }
 
-// openNamesStream makes the names stream, which opens when something is wanted of it.
-// It speaks what the first has found out. The caller holds mu.
+// openNamesStream makes the names stream, which opens its gRPC stream when a name is wanted.
+// It speaks the form of the first stream. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
 	o.Links = nil // sets are on the first stream

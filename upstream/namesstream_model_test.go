@@ -15,13 +15,13 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
 
-// With names and a wildcard as with one of them: after any interleaving, with two streams
-// of which each is as slow and as often lost as it likes, the cache has what the
-// control plane has, and on the way there it never gets that something is gone
-// that was there all the time. Here the wildcard is only of some names.
+// With names and a wildcard as with one of them: after any interleaving of two streams,
+// each with any delays and losses, the cache has the control plane's state. On the way there it
+// never gets the removal of a resource that always existed. Here the wildcard has only some of the
+// names.
 
-// twoStreamsModel is a model for each stream; they share what the cache would have and
-// what the control plane has.
+// twoStreamsModel has a model for each stream. They share the states of the cache and of
+// the control plane.
 type twoStreamsModel struct {
 	*sessiontest.Model // the first's, whose entries and set count
 	second             *sessiontest.Model
@@ -39,7 +39,7 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 					for i, side := range m.sides {
 						half := sessiontest.NewModel(t, t0, typ, form == deltaForm, modelNames, cache.Wildcard)
 						half.Entries, half.World = entries, world
-						client := &sideClient{side: side, typeURL: typeURLs[typ]}
+						client := &streamClient{side: side, typeURL: typeURLs[typ]}
 						half.Client = client
 						half.Hidden = modelOutside
 						half.Update = func(u cache.Update) {
@@ -67,42 +67,42 @@ var modelOutside = map[string]bool{"c": true}
 // Apply implements Sink.
 func (m *twoStreamsModel) Apply(u cache.Update) {
 	if m.Sets[cache.Wildcard] == nil {
-		// A topic that has ended and begun again before that is noted may get a
+		// A topic that has stopped and started again before the stream has processed that may get a
 		// part of the set first. All of it follows.
 		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
 	}
 	m.Model.Apply(u)
 }
 
-// sideClient is one of two Streams that have no goroutine, as the client of a model.
-type sideClient struct {
+// streamClient is one of two Streams that have no goroutine, as the client of a model.
+type streamClient struct {
 	side    *Stream
 	typeURL string
 }
 
-// feed returns what the stream has of the type, nil if there is nothing.
-func (c *sideClient) feed() *feed { return c.side.feeds[c.typeURL] }
+// feed returns the stream's feed of the type, nil if there is none.
+func (c *streamClient) feed() *feed { return c.side.feeds[c.typeURL] }
 
 // Start implements sessiontest.Client. Names start by notes.
-func (c *sideClient) Start(string) cache.Update { panic("not by itself") }
+func (c *streamClient) Start(string) cache.Update { panic("not by itself") }
 
 // Stop implements sessiontest.Client.
-func (c *sideClient) Stop(string) { panic("not by itself") }
+func (c *streamClient) Stop(string) { panic("not by itself") }
 
 // Opened implements sessiontest.Client.
-func (c *sideClient) Opened() { openSide(c.side) }
+func (c *streamClient) Opened() { openSide(c.side) }
 
 // Lost implements sessiontest.Client.
-func (c *sideClient) Lost() { loseSide(c.side) }
+func (c *streamClient) Lost() { loseSide(c.side) }
 
 // NeedsStream implements sessiontest.Client.
-func (c *sideClient) NeedsStream() bool {
+func (c *streamClient) NeedsStream() bool {
 	f := c.feed()
 	return f != nil && (f.stale || f.session != nil && f.topics.NeedStream(f.begun()))
 }
 
 // Requests implements sessiontest.Client.
-func (c *sideClient) Requests(now time.Time, update func(cache.Update)) []proto.Message {
+func (c *streamClient) Requests(now time.Time, update func(cache.Update)) []proto.Message {
 	f := c.feed()
 	if f == nil || f.session == nil {
 		return nil
@@ -113,7 +113,7 @@ func (c *sideClient) Requests(now time.Time, update func(cache.Update)) []proto.
 }
 
 // Response implements sessiontest.Client.
-func (c *sideClient) Response(now time.Time, b []byte) (u cache.Update, nack string, err error) {
+func (c *streamClient) Response(now time.Time, b []byte) (u cache.Update, nack string, err error) {
 	r, err := c.side.form.spoken.Parse(b)
 	f := c.feed()
 	if err != nil || f == nil || !f.begun() {
@@ -124,7 +124,7 @@ func (c *sideClient) Response(now time.Time, b []byte) (u cache.Update, nack str
 }
 
 // Answered implements sessiontest.Client.
-func (c *sideClient) Answered() bool { return c.feed() != nil && c.feed().topics.Answered() }
+func (c *streamClient) Answered() bool { return c.feed() != nil && c.feed().topics.Answered() }
 
 func (m *twoStreamsModel) note(n note, name string) {
 	n.key = cache.Key{TypeURL: typeURLs[m.Type], Name: name}
@@ -133,7 +133,7 @@ func (m *twoStreamsModel) note(n note, name string) {
 
 func (m *twoStreamsModel) run(t *rapid.T) {
 	name := rapid.SampledFrom(modelNames)
-	// The cache's topics begin and end at once, the notes are taken later.
+	// The cache's topics start and stop at once, the stream processes the notes later.
 	steps := map[string]func(*rapid.T){
 		"start": func(t *rapid.T) {
 			n := name.Draw(t, "name")

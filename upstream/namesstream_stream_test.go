@@ -13,7 +13,7 @@ import (
 
 // Both streams of a scope, as they come and go.
 
-// inUse is what the operator is shown of the streams that have something to do.
+// inUse returns the statuses of the streams that are in use.
 func inUse(s interface{ Statuses() []Status }) string {
 	synctest.Wait()
 	text := ""
@@ -64,7 +64,7 @@ func TestGoControlPlaneNamesAndAWildcard(t *testing.T) {
 		b.wantText(a, "2")
 		b.wantText(x, "2")
 
-		// The control plane restarts; either stream goes on with what it has.
+		// The control plane restarts, and each stream resumes with its own resources.
 		b.server.Stop()
 		synctest.Wait()
 		p.set(b.T, "3", map[string]string{"a": "2", "x": "3", "d": "3"})
@@ -75,7 +75,7 @@ func TestGoControlPlaneNamesAndAWildcard(t *testing.T) {
 		b.wantText(a, "2")
 		b.wantText(x, "3")
 
-		// The wildcard goes, and its stream with it.
+		// The wildcard is given up, and its stream ends.
 		b.cache.Unwatch(all)
 		pass(2 * time.Minute)
 		wantInUse(b.T, b.stream, fmt.Sprintf(namesInUse, 2))
@@ -85,7 +85,7 @@ func TestGoControlPlaneNamesAndAWildcard(t *testing.T) {
 		b.wantText(c, "requested") // on a stream that has begun, silence says nothing yet
 		wantInUse(b.T, b.stream, fmt.Sprintf(namesInUse, 3))
 
-		// It comes back, and takes the first stream for itself.
+		// It starts again, on the first stream.
 		set = b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
 		if got := members(set); got != "present [a=4]" {
 			b.Errorf("the second set is %s", got)
@@ -104,8 +104,8 @@ func TestGoControlPlaneNamesAndAWildcard(t *testing.T) {
 	})
 }
 
-// The second stream ends when nothing is wanted of it, and takes its leave no longer
-// than until something is.
+// The second stream ends when nothing is wanted of it. If a name is wanted while it is ending, it opens
+// again.
 func TestNamesStreamEndsAndComesBack(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
@@ -134,7 +134,7 @@ func TestNamesStreamEndsAndComesBack(t *testing.T) {
 	})
 }
 
-// What the first stream has found out about the control plane counts for the second.
+// The second stream speaks the form that the first has found.
 func TestNamesStreamSpeaksWhatTheFirstDoes(t *testing.T) {
 	run(t, Options{}, func(b *bench) {
 		b.script.noDelta = true
@@ -187,7 +187,7 @@ func TestNamesAndAWildcardThatArePolled(t *testing.T) {
 		b.wantText(a, "1")
 		r.reply(200, answerOf(t, "cds", "1", "2", "a"))
 		b.wantText(a, "2")
-		// Each is polled for, with what it has.
+		// Each stream polls, with its own version.
 		for range 2 {
 			r := b.next()
 			if len(r.GetResourceNames()) > 0 {
@@ -205,7 +205,7 @@ func TestNamesAndAWildcardThatArePolled(t *testing.T) {
 	})
 }
 
-// Once Done is closed nothing comes any more, from neither.
+// Once Done is closed, neither stream sends an update.
 func TestCloseEndsBothStreams(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
@@ -224,8 +224,8 @@ func TestCloseEndsBothStreams(t *testing.T) {
 	})
 }
 
-// Drain is for both, also if the first has nothing to take leave of.
-func TestLeaveIsOfBothStreams(t *testing.T) {
+// Drain waits for both streams, even if the first has no subscriptions.
+func TestDrainWaitsForBothStreams(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		all, name := &setWatcher{}, &watcher{}
 		b.cache.WatchSet(key("cds", cache.Wildcard), all)
@@ -299,8 +299,8 @@ func TestNamesAndGlobsShareAStreamInDelta(t *testing.T) {
 	})
 }
 
-// A control plane that turns out to speak SotW only gives globs from the wildcard, so the names
-// move before it is asked for anything in SotW.
+// If a control plane turns out to speak SotW only, globs are fed from the wildcard. So the names
+// move before any SotW request.
 func TestNamesMoveFromGlobsWhereThereIsNoDelta(t *testing.T) {
 	run(t, Options{}, func(b *bench) {
 		b.script.noDelta = true

@@ -23,8 +23,8 @@ import (
 //	response on=first|names ...
 //	lost STREAM | unreachable STREAM REASON | open STREAM [form=delta|sotw]
 //
-// Streams that are needed anew are opened anew. What is sent to the control plane
-// is printed with the stream, what the cache gets without.
+// A stream that must be opened again is opened again. Requests to the control plane
+// are printed with their stream, updates of the cache without.
 func TestNamesStreamTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !isOfNamesStream(path) {

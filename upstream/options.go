@@ -12,84 +12,82 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Options are the settings of a Stream. The zero value of each means its default.
+// Options are the settings of a Stream. The zero value of a field stands for its default.
 type Options struct {
 	// Protocol is Auto by default.
 	Protocol Protocol
 	// BackoffBase and BackoffMax are the shortest and the longest time between
 	// attempts to open the stream: 500 ms and 30 s by default.
 	BackoffBase, BackoffMax time.Duration
-	// ResponseTimeout is how long a name waits for an answer: 15 s by default, as
-	// recommended. xDS: "Knowing When a Requested Resource Does Not Exist".
+	// ResponseTimeout is how long the Stream waits for an answer for a name: 15 s by default, as
+	// xDS recommends. xDS: "Knowing When a Requested Resource Does Not Exist".
 	ResponseTimeout time.Duration
 	// MaxRequestBytes is the length of the longest request, with the Node. The default is
-	// just below 4 MiB, which gRPC servers take if they have not been set otherwise. What
-	// does not fit is not asked for, see budget.
+	// just below 4 MiB, which gRPC servers accept by default. Names that do not fit are not
+	// requested: see session/budget.go.
 	MaxRequestBytes int
-	// Modest, if not nil, says whether a name is asked for by a client whose names of its
-	// type are at most so many bytes: see cache.Cache.HasSmallClient.
+	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
+	// such a client requests have at most `most` bytes together: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool
-	// ClientRequests, if not nil, are those of which names are being noted: the first request of a
-	// type waits for their end.
+	// ClientRequests, if not nil, are the client requests whose names are being watched. The first
+	// request of a type waits until these have ended, see gather.go.
 	ClientRequests *cache.Requests
-	// ForceAnswer has a control plane that could not be reached asked for something that it
-	// has to answer, once a stream is open again: one of the resources that are held,
-	// or in SotW all of one type, come once more. Otherwise one that has nothing new to
-	// say looks like one that does not answer.
+	// ForceAnswer makes a control plane that could not be reached answer once a stream is open
+	// again: the stream requests that one of the held resources, or in SotW all of one type, be
+	// sent again. Otherwise a control plane that has nothing new looks like one that does not
+	// answer.
 	ForceAnswer bool
-	// Speaks, if not nil, says whether the control plane is believed in what it says of
-	// another authority, because that is served from the same place.
+	// Speaks, if not nil, reports whether the relay accepts what the control plane sends about
+	// another authority, because both authorities have the same origin.
 	Speaks func(authority string) bool
-	// NoGlobs says that the control plane does not know glob collections: they are fed
+	// NoGlobs says that the control plane does not know glob collections. They are then fed
 	// from the wildcard of their type. In SotW they always are.
 	NoGlobs bool
-	// Chain, if not nil, is the relays that the stream announces.
+	// Chain, if not nil, has the relays that the stream announces.
 	Chain Announced
-	// ResourceErrors, if not nil, counts the resource_errors that came. It may be
-	// shared.
+	// ResourceErrors, if not nil, counts the resource_errors received. Streams may share it.
 	ResourceErrors *atomic.Uint64
-	// Watch, if not nil, is called with what becomes of the control plane, in order, and in
-	// order with the updates of the sink. It must not block, and must not call the
-	// Stream but to Close it.
+	// Watch, if not nil, is called with each event of the control plane, in order, and in
+	// order with the updates of the sink. It must not block. Of the Stream's methods it may
+	// call Close only.
 	Watch func(Event)
-	// Links, if not nil, is told which types have a stream for their sets, and which are answered
-	// on it. It must not block, and must not call the Stream.
+	// Links, if not nil, learns which types have a stream for their sets, and which of them the
+	// control plane has answered there. It must not block, and must not call the Stream.
 	Links Links
 	// WithExpiresAt adds to updates when TTLs expire (cache.Update.ExpiresAt).
 	WithExpiresAt bool
-	// Presence, if not nil, is that of the server, for all of its streams.
+	// Presence, if not nil, is that of the server. All streams to the server share it.
 	Presence *Presence
-	// typeAnswered, if not nil, is called with the stream's lock when a type that is requested has
-	// its first response. typesBlamed is called with it when the control plane has ended the
-	// stream, with why and the types of which one may be the reason. It says whether any of them
-	// is not requested on the stream any more.
+	// typeAnswered, if not nil, is called with the stream's lock when the first response of a
+	// requested type has come. typesBlamed, if not nil, is called with that lock when the control
+	// plane has ended the stream, with the reason and the types that may have caused it. It returns
+	// whether any of them is no longer requested on the stream.
 	typeAnswered func(typeURL string)
 	typesBlamed  func(types []string, why string) bool
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
-	// Tally says what becomes of resources that clients would reject, and takes note of them. If
-	// it is nil, those are refused that no client can read.
+	// Tally decides what becomes of resources that clients would reject, and counts them. If
+	// it is nil, the relay refuses the resources that no client can read.
 	Tally *taster.Tally
 	// Tracer, if not nil, makes a span of each response that is sampled.
 	Tracer trace.Tracer
 	// LargeResponse, if not nil, is called with the size in bytes of each gRPC response of 1 MiB and more, before
 	// the response is processed. It must not block, and is called concurrently.
 	LargeResponse func(bytes int)
-	// Recall, if not nil, gives what the relay had of a topic from this server before it was
-	// started: the resource of a name, or the members of a set, each with what it is kept
-	// under. It is asked before the first request of a type on a delta stream. See recall.go.
+	// Recall, if not nil, yields the resources of a topic that the relay had from this server
+	// before it was started: the resource of a name, or the members of a set, each with its key.
+	// It is called before the first request of a type on a delta stream. See session/recall.go.
 	Recall func(k cache.Key, yield func(key string, r *cache.Resource))
-	// Seed, if not nil, gives what is held of a topic that came from another server
-	// whose versions mean the same: the resource of a name, or the members of a
-	// wildcard, each with what it is kept under. It is asked when a delta stream
-	// opens, about what this server has not answered.
+	// Seed, if not nil, yields the held resources of a topic that came from another server
+	// with the same versions: the resource of a name, or the members of a wildcard, each with its
+	// key. It is called when a delta stream opens, for topics that this server has not answered.
 	Seed func(k cache.Key, yield func(key string, r *cache.Resource))
 }
 
-// Links follow the streams of types.
+// Links learns of the streams of types.
 type Links interface {
-	// Opened says that a type is requested on a new stream, Answered that it has its first
-	// response there, and Lost that the stream has ended.
+	// Opened is called when a type is requested on a new stream, Answered when its first
+	// response has come there, and Lost when the stream has ended.
 	Opened(typeURL string)
 	Answered(typeURL string)
 	Lost(typeURL string)
@@ -110,12 +108,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Announced is the relays that a stream announces.
+// Announced has the relays that a stream announces.
 type Announced interface {
-	// Chain returns them as they are now.
+	// Chain returns the relays to announce now.
 	Chain() chain.Chain
-	// Stale says that a stream which has announced these is to be opened anew.
+	// Stale reports whether a stream that has announced these relays must be opened again.
 	Stale(announced []string) bool
-	// Watch has f called when Stale may have changed, until stop. f does not block.
+	// Watch calls f whenever the result of Stale may have changed, until stop is called. f must not block.
 	Watch(f func()) (stop func())
 }

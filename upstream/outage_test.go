@@ -71,7 +71,7 @@ func TestAStreamThatEndsAfterAResponseIsNoOutage(t *testing.T) {
 	})
 }
 
-// A control plane that says nothing is slow, and not gone.
+// A control plane that does not answer is slow, and not gone.
 func TestAControlPlaneThatDoesNotAnswerIsNoOutage(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		e := b.watch("cds", "a")["a"]
@@ -83,7 +83,7 @@ func TestAControlPlaneThatDoesNotAnswerIsNoOutage(t *testing.T) {
 	})
 }
 
-// A host that is gone refuses nothing.
+// A host that is gone does not refuse connections.
 func TestAConnectionThatIsNotMadeIsAnOutageSoon(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		b.dialer = func(ctx context.Context) (net.Conn, error) {

@@ -77,7 +77,7 @@ func TestEachSetOfParametersHasItsOwnStream(t *testing.T) {
 	}
 }
 
-func TestTypeThatCannotBeAskedForIsRefused(t *testing.T) {
+func TestTypeThatCannotBeRequestedIsRefused(t *testing.T) {
 	runSeparate(t, Options{}, func(s *separate) {
 		a := entryOf(s.cache.Watch(key("other", "a"), &watcher{}))
 		b := entryOf(s.cache.Watch(key("other", "b"), &watcher{}))

@@ -2,9 +2,9 @@ package upstream
 
 import "sync"
 
-// peers are the streams of one scope to one control plane: of several types, and names
-// streams. That one of them is open or answered says that the others need not wait until they
-// try again. Failover goes by the first answer; the rest is to follow.
+// peers are the streams of one scope to one control plane: those of several types, and names
+// streams. When one of them is open or answered, the others need not wait for their next
+// attempt. The failover decision needs the first answer only, but the other streams must follow.
 type peers struct {
 	mu      sync.Mutex // comes after Stream.mu
 	streams map[*Stream]struct{}
@@ -25,7 +25,7 @@ func (p *peers) leave(s *Stream) {
 	delete(p.streams, s)
 }
 
-// reached has the others try again at once, as one of them is open or, for certain, was
+// reached makes the other streams try again at once, because one is open or, if certain, was
 // answered.
 func (p *peers) reached(by *Stream, certain bool) {
 	p.mu.Lock()

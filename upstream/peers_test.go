@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
-// When a control plane is back, both streams of a scope are at the same time, however
-// long each has been waiting to try again; and no client gets the error that it cannot be reached.
+// When a control plane is back, both streams of a scope are open at the same time, however
+// long each would have waited for its next attempt. No client gets the error that it cannot be reached.
 func TestStreamsComeBackTogether(t *testing.T) {
 	withPlane(t, func(b *bench, p *plane) {
 		p.set(b.T, "1", map[string]string{"a": "1"})

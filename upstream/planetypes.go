@@ -24,10 +24,10 @@ type planeTypes struct {
 
 const (
 	// maxAnswered bounds the types that are remembered, because a control plane may answer
-	// whatever clients make up. What is not remembered counts as never answered.
+	// types that clients make up. Other types count as never answered.
 	maxAnswered = 4096
 	// endsFor is how long the relay remembers that a control plane ends streams. A later release
-	// of it may not.
+	// of the control plane may not.
 	endsFor = 10 * time.Minute
 )
 
@@ -64,8 +64,8 @@ func (p *planeTypes) ends() bool {
 }
 
 // blamesRequest reports whether a control plane that ends a stream with this error may have done so
-// because of what was requested on it, rather than because it is leaving, is overloaded, or does
-// not let the relay in.
+// because of what was requested on it, rather than because it shuts down, is overloaded, or does
+// not admit the relay.
 func blamesRequest(err error) bool {
 	st, ok := status.FromError(err)
 	if !ok || errors.Is(err, io.EOF) {

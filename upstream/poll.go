@@ -24,83 +24,83 @@ import (
 // Polling in the form of a gRPC stream, so that a Stream and its sessions need not
 // know of it.
 
-// asker asks once.
-type asker interface {
-	// ask returns what is answered: nil if there is nothing new.
-	ask(ctx context.Context, path string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error)
+// poller makes single polls.
+type poller interface {
+	// poll returns the answer to a request, nil if there is nothing new.
+	poll(ctx context.Context, path string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error)
 }
 
-// polled is what a poll has brought.
+// polled is the result of a poll.
 type polled struct {
-	// question is the number of the question: each change of the names is a new one.
+	// question is the number of the question: each change of the names makes a new one.
 	question int
 	response *session.Response // nil: nothing new
 }
 
-// pollStream is one type's polling. What is sent says what is asked for; what is
-// received are the answers that say something new.
+// pollStream polls for one type. SendMsg sets the names to poll for, and RecvMsg returns the
+// results of polls.
 //
-// A request with names that are new is made at once. It goes without a version:
-// go-control-plane, and every control plane that looks at versions alone, would
-// say that there is nothing new. A request that is in flight meanwhile has a while
-// to be answered, so that names that keep coming do not keep answers away; if it
-// is held for longer than that, it is given up.
+// If there are new names, it polls at once, and without a version: otherwise
+// go-control-plane, and every control plane that only compares versions, would
+// answer that there is nothing new. If another request is in flight, that one gets some time to
+// be answered, so that names that keep coming do not hold up all answers. If the control plane
+// holds it for longer, it is given up.
 //
 // An ACK or a NACK goes with the next poll.
 type pollStream struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	path     string
-	asker    asker
+	poller   poller
 	interval time.Duration
 
 	out  chan polled
-	done chan struct{} // closed when err is set and nothing is in flight any more
+	done chan struct{} // closed when err is set and no request is in flight any more
 	err  error
-	// wake has room for one: what is asked for has changed, or has come to an end.
+	// wake has room for one element, and gets it when the request has changed or the stream was closed.
 	wake chan struct{}
 
 	mu      sync.Mutex
 	node    *corev3.Node
 	request *discoveryv3.DiscoveryRequest // the last, nil before the first
 	number  int                           // of the question
-	// fresh says that the present question has names that are new.
+	// fresh says that the present question has new names, or must be polled without a version for
+	// another reason.
 	fresh bool
-	// timed says that the last response had something with a TTL. That there is
-	// nothing new would not renew it, so that polls go without a version.
+	// timed says that the last response had a resource with a TTL. The answer that there is
+	// nothing new would not renew it, so polls go without a version.
 	timed bool
-	named bool // there was a name: from then on, no names mean nothing
+	named bool // there was a name: from then on, a request without names subscribes to nothing
 	ended bool // by CloseSend
-	// nonce is that of the last response that was handed out. The next poll waits
-	// until it was accepted or rejected.
+	// nonce is that of the last response that was passed on. The next poll waits
+	// until the session has accepted or rejected the response.
 	nonce string
 	// The request in flight:
-	giveUp      context.CancelFunc // nil if there is none
-	asked       time.Time          // when the last one was made
-	askedNumber int                // its question
-	hold        time.Duration      // for how long it goes on if there is already another
-	timer       *time.Timer        // gives it up
+	giveUp     context.CancelFunc // nil if there is none
+	sentAt     time.Time          // when the last one was made
+	sentNumber int                // its question
+	hold       time.Duration      // for how long it goes on once there is a newer question
+	timer      *time.Timer        // gives it up
 }
 
-// asking is a request in flight.
-type asking struct {
+// pollRequest is a request in flight.
+type pollRequest struct {
 	ctx      context.Context
 	request  *discoveryv3.DiscoveryRequest
-	question int // which it asks
+	question int // that it is for
 }
 
-// For how long a request goes on for which there is already another. One with a
-// version may be held until there is something new. One without is answered, if it
-// takes a while to make the answer: names that keep coming faster than that must
-// not keep it away.
+// For how long a request goes on once there is a newer question. The control plane may hold a
+// request with a version until there is something new. It answers a request without a version, but
+// may need some time for that: names that keep coming faster must not hold up the answer.
 const (
 	holdKnown   = time.Second
 	holdUnknown = 10 * time.Second
 )
 
-func newPollStream(ctx context.Context, path string, a asker, interval time.Duration) *pollStream {
+func newPollStream(ctx context.Context, path string, by poller, interval time.Duration) *pollStream {
 	p := &pollStream{
-		path: path, asker: a, interval: interval,
+		path: path, poller: by, interval: interval,
 		out: make(chan polled), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(ctx)
@@ -127,7 +127,7 @@ func (p *pollStream) SendMsg(m any) error {
 		p.number++
 		p.fresh = p.fresh || !first && grown(namesOf(p.request), names)
 		if p.giveUp != nil && p.timer == nil {
-			p.timer = time.AfterFunc(p.hold-time.Since(p.asked), p.giveUp)
+			p.timer = time.AfterFunc(p.hold-time.Since(p.sentAt), p.giveUp)
 		}
 	}
 	p.named = p.named || len(names) > 0
@@ -136,8 +136,8 @@ func (p *pollStream) SendMsg(m any) error {
 	return nil
 }
 
-// namesOf returns the names in a request, in order: all requests of a stream have the same
-// dynamic parameters.
+// namesOf returns the names in a request, in order. It leaves out dynamic parameters, which are the
+// same in all requests of a stream.
 func namesOf(r *discoveryv3.DiscoveryRequest) []string {
 	names := slices.Clone(r.GetResourceNames())
 	for _, l := range r.GetResourceLocators() {
@@ -147,7 +147,7 @@ func namesOf(r *discoveryv3.DiscoveryRequest) []string {
 	return names
 }
 
-// grown says whether there are names that were not there before. Both are sorted.
+// grown reports whether now has names that before does not have. Both are sorted.
 func grown(before, now []string) bool {
 	return slices.ContainsFunc(now, func(name string) bool {
 		_, known := slices.BinarySearch(before, name)
@@ -211,7 +211,7 @@ func (p *pollStream) wakeUp() {
 func (p *pollStream) run() {
 	defer close(p.done)
 	defer p.cancel()
-	version := "" // of the last response that was handed out
+	version := "" // of the last response that was passed on
 	known := 0    // the question that it answered
 	nonce := 0
 	for {
@@ -220,7 +220,7 @@ func (p *pollStream) run() {
 			p.err = err
 			return
 		}
-		got, err := p.asker.ask(now.ctx, p.path, now.request)
+		got, err := p.poller.poll(now.ctx, p.path, now.request)
 		if givenUp := p.finish(); err != nil {
 			if givenUp && p.ctx.Err() == nil {
 				continue
@@ -234,8 +234,8 @@ func (p *pollStream) run() {
 		case got == nil:
 			p.nothingNew(req, question)
 		case !got.timed() && got.version != "" && (got.version == req.GetVersionInfo() || got.version == version && question == known):
-			// A control plane that does not look at versions, or has sent again what
-			// was rejected.
+			// The control plane does not compare versions, or has sent again a response that was
+			// rejected.
 			p.settle(question, nil)
 		default:
 			if answer.response, err = got.decode(req.GetTypeUrl()); err != nil {
@@ -257,7 +257,7 @@ func (p *pollStream) run() {
 }
 
 // next waits until a request is due, and returns it.
-func (p *pollStream) next() (asking, error) {
+func (p *pollStream) next() (pollRequest, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -265,7 +265,7 @@ func (p *pollStream) next() (asking, error) {
 		wait, ok := p.due()
 		if p.ended {
 			p.mu.Unlock()
-			return asking{}, io.EOF
+			return pollRequest{}, io.EOF
 		}
 		if ok && wait <= 0 {
 			defer p.mu.Unlock()
@@ -279,42 +279,42 @@ func (p *pollStream) next() (asking, error) {
 		case <-p.wake:
 		case <-timer.C:
 		case <-p.ctx.Done():
-			return asking{}, status.FromContextError(p.ctx.Err()).Err()
+			return pollRequest{}, status.FromContextError(p.ctx.Err()).Err()
 		}
 	}
 }
 
 // begin makes the request that is due. The caller holds mu.
-func (p *pollStream) begin() asking {
+func (p *pollStream) begin() pollRequest {
 	req := p.compose()
 	p.hold = holdKnown
 	if req.GetVersionInfo() == "" {
 		p.hold = holdUnknown
 	}
-	p.asked, p.askedNumber = time.Now(), p.number
+	p.sentAt, p.sentNumber = time.Now(), p.number
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.giveUp = cancel
-	return asking{ctx, req, p.number}
+	return pollRequest{ctx, req, p.number}
 }
 
-// due returns how long the next request has to wait, if there is to be one. The
-// caller holds mu.
+// due returns how long the next request has to wait. It is not ok if there must not be one yet.
+// The caller holds mu.
 func (p *pollStream) due() (wait time.Duration, ok bool) {
 	switch {
 	case p.request == nil, p.named && len(namesOf(p.request)) == 0:
 		return 0, false
-	case p.askedNumber != p.number || p.fresh:
+	case p.sentNumber != p.number || p.fresh:
 		return 0, true
 	case p.request.GetResponseNonce() != p.nonce:
 		return 0, false
 	}
-	// From the beginning of one request to that of the next: who holds requests is
-	// asked again at once. Jitter keeps relays apart that began together.
-	return time.Until(p.asked.Add(p.interval - rand.N(p.interval/10+1))), true
+	// The interval is from the beginning of one request to that of the next: a control plane that
+	// holds requests is polled again at once. Jitter keeps relays apart that began together.
+	return time.Until(p.sentAt.Add(p.interval - rand.N(p.interval/10+1))), true
 }
 
-// compose makes the request. Each is by itself, and so has all that a stream would
-// only say once. The caller holds mu.
+// compose makes the request. Each poll stands for itself, and so has everything, also the Node,
+// which a stream would send only once. The caller holds mu.
 func (p *pollStream) compose() *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
 		Node:             p.node,
@@ -331,7 +331,7 @@ func (p *pollStream) compose() *discoveryv3.DiscoveryRequest {
 	return req
 }
 
-// finish takes note that nothing is in flight any more. It returns whether the
+// finish records that no request is in flight any more. It returns whether the
 // request was given up.
 func (p *pollStream) finish() (givenUp bool) {
 	p.mu.Lock()
@@ -345,7 +345,7 @@ func (p *pollStream) finish() (givenUp bool) {
 	return givenUp || p.ended
 }
 
-// settle takes note of the answer to a question, and of the response in it, if any.
+// settle records the answer to a question, and the response in it, if any.
 func (p *pollStream) settle(question int, r *session.Response) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -358,9 +358,9 @@ func (p *pollStream) settle(question int, r *session.Response) {
 	}
 }
 
-// nothingNew takes note of an answer that says that there is nothing newer than the
-// version in the request. If something newer was rejected, some of that is held, so
-// that the version is asked for as if it were not known.
+// nothingNew records the answer that there is nothing newer than the version in the request. If
+// the request was a NACK, the relay holds a part of the newer version that it rejected. So the next
+// poll is without a version, to get all resources of the older one.
 func (p *pollStream) nothingNew(req *discoveryv3.DiscoveryRequest, question int) {
 	p.settle(question, nil)
 	if req.GetErrorDetail() == nil {
@@ -375,19 +375,19 @@ func (p *pollStream) nothingNew(req *discoveryv3.DiscoveryRequest, question int)
 	}
 }
 
-// frame receives a message as it came over the wire, or what a poll has brought.
+// frame is a received message, encoded, or the result of a poll.
 type frame struct {
 	buf  mem.Buffer
-	poll *polled // nil unless it is that
+	poll *polled // nil on a gRPC stream
 	// parsed is the response in buf, once it is parsed.
 	parsed *session.Response
 }
 
 // idleResponses has *session.Response that are free. Their lists have room for as many resources as
-// control planes send in one response, which otherwise is garbage for each response.
+// control planes send in one response. Without the pool, these lists were garbage after each response.
 var idleResponses = sync.Pool{New: func() any { return &session.Response{} }}
 
-// parse returns the response, nil if a poll has brought nothing new.
+// parse returns the response. It is nil if a poll has brought nothing new.
 func (f *frame) parse(form *form) (*session.Response, error) {
 	if f.poll != nil {
 		return f.poll.response, nil
@@ -400,7 +400,7 @@ func (f *frame) parse(form *form) (*session.Response, error) {
 	return f.parsed, nil
 }
 
-// free gives the bytes and the response back: nothing may refer to them any more.
+// free returns the bytes and the response to their pools. Nothing may refer to them any more.
 func (f *frame) free() {
 	if f.parsed != nil {
 		f.parsed.Clear()

@@ -14,24 +14,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// askedOf is an asker that says what it is asked for, and gives a test's answers.
-type askedOf struct {
+// fakePoller is a poller that records its requests, and returns a test's answers.
+type fakePoller struct {
 	answers chan *answerJSON
 
-	mu    sync.Mutex
-	asked []*discoveryv3.DiscoveryRequest
+	mu     sync.Mutex
+	polled []*discoveryv3.DiscoveryRequest
 }
 
-// requests returns all that it was asked for.
-func (a *askedOf) requests() []*discoveryv3.DiscoveryRequest {
+// requests returns all requests so far.
+func (a *fakePoller) requests() []*discoveryv3.DiscoveryRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.asked)
+	return slices.Clone(a.polled)
 }
 
-func (a *askedOf) ask(ctx context.Context, _ string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error) {
+func (a *fakePoller) poll(ctx context.Context, _ string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error) {
 	a.mu.Lock()
-	a.asked = append(a.asked, proto.CloneOf(r))
+	a.polled = append(a.polled, proto.CloneOf(r))
 	a.mu.Unlock()
 	select {
 	case answer := <-a.answers:
@@ -42,12 +42,12 @@ func (a *askedOf) ask(ctx context.Context, _ string, r *discoveryv3.DiscoveryReq
 }
 
 // runPoll runs a test of a pollStream by itself.
-func runPoll(t *testing.T, test func(p *pollStream, a *askedOf)) {
+func runPoll(t *testing.T, test func(p *pollStream, a *fakePoller)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		a := &askedOf{answers: make(chan *answerJSON)}
+		a := &fakePoller{answers: make(chan *answerJSON)}
 		p := newPollStream(ctx, "/path", a, time.Minute)
 		test(p, a)
 		cancel()
@@ -78,33 +78,33 @@ func (p *pollStream) receives(t *testing.T, wantVersion string) {
 	}
 }
 
-// No names after some are no wildcard, which they would be to a server that sees
-// nothing but the request.
+// A request without names after one with names is no wildcard. For a server that sees only that
+// request it would be, so it is not sent.
 func TestNoNamesAfterSomeAreNotPolledFor(t *testing.T) {
-	runPoll(t, func(p *pollStream, a *askedOf) {
+	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "", "a")
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
 		p.sends(t, "1", "1")
 		pass(time.Hour)
-		if asked := a.requests(); len(asked) != 1 {
-			t.Errorf("asked for %v", asked[1:])
+		if sent := a.requests(); len(sent) != 1 {
+			t.Errorf("polled for %v", sent[1:])
 		}
 		p.sends(t, "1", "1", "b")
-		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" {
-			t.Errorf("asked for %v", asked)
+		if sent := a.requests(); len(sent) != 2 || sent[1].GetVersionInfo() != "" {
+			t.Errorf("polled for %v", sent)
 		}
 	})
 }
 
-// What a stream before had is shown as it is on any stream.
+// The first poll shows the version of an earlier stream, as on any stream.
 func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
-	runPoll(t, func(p *pollStream, a *askedOf) {
+	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "7", "a", "b")
 		if got := a.requests()[0].GetVersionInfo(); got != "7" {
-			t.Errorf("asked with version %q", got)
+			t.Errorf("polled with version %q", got)
 		}
-		// Who does not look at it answers with the same.
+		// A control plane that does not compare versions answers with the same.
 		a.answers <- &answerJSON{version: "7"}
 		p.receives(t, "nothing new")
 		if got := p.question(); got != 1 {
@@ -113,9 +113,9 @@ func TestFirstPollShowsTheVersionThatIsHeld(t *testing.T) {
 	})
 }
 
-// An answer to the names before says nothing of those that are new.
-func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
-	runPoll(t, func(p *pollStream, a *askedOf) {
+// An answer for the names before does not answer new names.
+func TestNewNamesAreRequestedAfterAnAnswerToTheOthers(t *testing.T) {
+	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "", "a")
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
@@ -127,8 +127,8 @@ func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
 		a.answers <- nil
 		p.receives(t, "nothing new")
 		synctest.Wait()
-		if asked := a.requests(); len(asked) != 3 || asked[1].GetVersionInfo() != "1" || asked[2].GetVersionInfo() != "" {
-			t.Errorf("asked for %v", asked)
+		if sent := a.requests(); len(sent) != 3 || sent[1].GetVersionInfo() != "1" || sent[2].GetVersionInfo() != "" {
+			t.Errorf("polled for %v", sent)
 		}
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
@@ -137,7 +137,7 @@ func TestNewNamesAreAskedForAfterAnAnswerToTheOthers(t *testing.T) {
 
 // Names with parameters are in locators.
 func TestLocatorsArePolledFor(t *testing.T) {
-	runPoll(t, func(p *pollStream, a *askedOf) {
+	runPoll(t, func(p *pollStream, a *fakePoller) {
 		send := func(nonce string, names ...string) {
 			m := &discoveryv3.DiscoveryRequest{VersionInfo: nonce, ResponseNonce: nonce}
 			for _, name := range names {
@@ -152,22 +152,22 @@ func TestLocatorsArePolledFor(t *testing.T) {
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
 		send("1", "a", "b")
-		if asked := a.requests(); len(asked) != 2 || asked[1].GetVersionInfo() != "" || len(asked[1].GetResourceLocators()) != 2 ||
-			asked[1].GetResourceLocators()[1].GetDynamicParameters()["k"] != "v" {
-			t.Fatalf("asked for %v", asked)
+		if sent := a.requests(); len(sent) != 2 || sent[1].GetVersionInfo() != "" || len(sent[1].GetResourceLocators()) != 2 ||
+			sent[1].GetResourceLocators()[1].GetDynamicParameters()["k"] != "v" {
+			t.Fatalf("polled for %v", sent)
 		}
 		a.answers <- &answerJSON{version: "1"}
 		p.receives(t, "1")
 		send("2")
 		pass(time.Hour)
-		if asked := a.requests(); len(asked) != 2 {
-			t.Errorf("asked for %v", asked[2:])
+		if sent := a.requests(); len(sent) != 2 {
+			t.Errorf("polled for %v", sent[2:])
 		}
 	})
 }
 
 func TestPollStreamEnds(t *testing.T) {
-	runPoll(t, func(p *pollStream, a *askedOf) {
+	runPoll(t, func(p *pollStream, a *fakePoller) {
 		p.sends(t, "", "", "a")
 		if err := p.CloseSend(); err != nil {
 			t.Error(err)
@@ -182,7 +182,7 @@ func TestPollStreamEnds(t *testing.T) {
 			t.Errorf("it goes on, %d times", len(a.requests()))
 		}
 	})
-	runPoll(t, func(p *pollStream, _ *askedOf) {
+	runPoll(t, func(p *pollStream, _ *fakePoller) {
 		for _, m := range []any{nil, &discoveryv3.DeltaDiscoveryRequest{}} {
 			if p.SendMsg(m) == nil || p.RecvMsg(m) == nil {
 				t.Errorf("%T was taken", m)

@@ -12,23 +12,23 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Presence logs when a control plane is lost and when it answers again: a
-// line each, however many streams go to it. Streams that are lost at about the same time
-// are one loss. What becomes of each stream, and of each attempt, is logged at debug.
+// Presence logs when a control plane is lost and when it answers again, with one
+// line for all of its streams. Streams that are lost at about the same time
+// count as one loss. The end of each stream, and each attempt, is logged at debug level.
 //
-//	lost       a stream of which something is wanted has ended: a loss begins, and is
-//	           logged a moment later, with the number of streams that it concerns
-//	cannot be  the first attempt has failed to open one of them again. (A stream that
+//	lost       a stream that is needed has ended: a loss begins, and is
+//	           logged a moment later, with the number of lost streams
+//	cannot be  the first attempt to open one of them again has failed. (A stream that
 //	reached    ends after a response is no failure. gRFC A57)
-//	answers    one of them has had a response again, and so have those that came soon
-//	again      after
+//	answers    one of them has had a response again; the line counts the streams that had one
+//	again      soon after, too
 //
-// A control plane that comes and goes is logged so a few times, and then at most every
-// lossEvery, with how many losses were left out (skipped). One that lasts is never left out,
-// only logged that much later.
+// The losses of an unstable control plane are logged a few times, and then at most every
+// lossEvery, with the number of losses that were left out (skipped). A loss that lasts is never left
+// out, only logged that much later.
 //
-// While no stream is up, those that are lost later belong to the loss that there is. Where
-// others are up, as when a control plane refuses one Node, the next loss is another one.
+// While no stream is up, streams that are lost later join the present loss. If
+// others are up, as when a control plane refuses one Node, they begin another loss.
 type Presence struct {
 	server string
 	log    *slog.Logger
@@ -40,7 +40,7 @@ type Presence struct {
 	streams map[*Stream]*presentStream
 	room    cache.Room // of streams
 	up      int        // streams that have had a response and are open
-	current *loss      // that streams join which are lost now; nil if there is none
+	current *loss      // the loss that streams join which are lost now; nil if there is none
 	// lossLines bounds the lines, and skipped counts the losses without one since the last.
 	lossLines *rate.Limiter
 	skipped   int
@@ -48,28 +48,28 @@ type Presence struct {
 	reportedUp bool
 }
 
-// presentStream is what is known of a stream. It is guarded by Presence.mu.
+// presentStream is the state of a stream. Presence.mu guards it.
 type presentStream struct {
 	up   bool
 	loss *loss // nil if it is not lost
 }
 
-// loss is the loss of a control plane. Guarded by Presence.mu.
+// loss is the loss of a control plane. Presence.mu guards it.
 type loss struct {
 	since    time.Time
 	first    *slog.Logger // of the first stream
 	reason   string       // of the first stream
-	quiet    bool         // the first one ended after a response
+	quiet    bool         // the first stream ended after a response
 	streams  int          // that were ever part of it
-	reported bool         // a line says that it was lost
-	late     bool         // there was no line for it in time
+	reported bool         // its "lost" line was logged
+	late     bool         // the bound has delayed its "lost" line
 	failed   bool         // a line says that the control plane cannot be reached
-	back     time.Time    // when the first stream had a response again
-	again    int          // streams that had one
+	back     time.Time    // when the first of its streams had a response again
+	again    int          // streams that had a response again
 	left     int          // streams that are still part of it
 }
 
-// together is how long streams are waited for that share a loss, or its end.
+// together is how long a line waits for further streams that share a loss, or its end.
 const together = 250 * time.Millisecond
 
 // How many losses of one server are logged at once, and how often one after that.
@@ -78,11 +78,11 @@ const (
 	lossEvery    = 10 * time.Second
 )
 
-// catchUp is how long after a control plane has answered attempts count that had begun
-// before.
+// catchUp: a failure within this time after the control plane has answered belongs to the old loss,
+// as the attempt may have begun before the answer.
 const catchUp = time.Second
 
-// NewPresence makes a Presence for all streams to a server, which is named in the lines.
+// NewPresence makes a Presence for all streams to a server. Its lines name the server.
 func NewPresence(server string, log *slog.Logger) *Presence {
 	return &Presence{
 		server: server, log: log, streams: map[*Stream]*presentStream{},
@@ -91,11 +91,11 @@ func NewPresence(server string, log *slog.Logger) *Presence {
 	}
 }
 
-// Inherit has p know how the control plane answers, as far as before has seen it: both are of one server. From then on
-// both see it. It is called before p is used.
+// Inherit makes p share the habits of before, which is the Presence of the same server: how the
+// control plane answers, as far as it has been seen. It must be called before p is used.
 func (p *Presence) Inherit(before *Presence) { p.habits = before.habits }
 
-// of returns what is known of a stream. The caller holds mu.
+// of returns the state of a stream. The caller holds mu.
 func (p *Presence) of(s *Stream) *presentStream {
 	st := p.streams[s]
 	if st == nil {
@@ -118,7 +118,7 @@ func (p *Presence) setUp(st *presentStream, up bool) {
 	}
 }
 
-// lost notes that a stream has ended and is to be opened again; responded, that there
+// lost notes that a stream has ended and will be opened again. responded says that there
 // was a response on it.
 func (p *Presence) lost(s *Stream, reason string, responded bool) {
 	p.mu.Lock()
@@ -157,7 +157,8 @@ func (p *Presence) failed(l *loss, reason string, responded bool) {
 	}
 }
 
-// logger names the stream, if there is one only. The caller holds mu.
+// logger returns the logger for a loss. If the loss has only one stream, its lines name the stream.
+// The caller holds mu.
 func (p *Presence) logger(l *loss) *slog.Logger {
 	log := p.log
 	if l.streams == 1 {
@@ -182,7 +183,7 @@ func (p *Presence) reportLost(l *loss) {
 	}
 	switch {
 	case over && l.late:
-		return // it was counted when it was over
+		return // it was counted in skipped when it was over
 	case p.lossLines.Allow():
 	case over:
 		p.skipped++
@@ -208,8 +209,8 @@ func (p *Presence) reportLost(l *loss) {
 	}
 }
 
-// answered notes the first response of a stream. A stream that is only open says little: a
-// control plane may refuse each.
+// answered notes the first response of a stream. An open stream is not enough: a
+// control plane may refuse every stream after it was opened.
 func (p *Presence) answered(s *Stream, protocol Protocol) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +231,7 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 		p.skipped++
 	}
 	if !l.reported {
-		return // reportLost logs both
+		return // reportLost will log both lines
 	}
 	if p.current == l {
 		p.current = nil
@@ -256,7 +257,7 @@ func (p *Presence) reportBack(l *loss) {
 	p.logger(l).Info("control plane answers again", "streams", l.again, "away", l.back.Sub(l.since).Round(time.Millisecond))
 }
 
-// drop ends a stream's part in a loss. The caller holds mu.
+// drop removes a stream from its loss. The caller holds mu.
 func (p *Presence) drop(st *presentStream) {
 	l := st.loss
 	if l == nil {
@@ -268,8 +269,8 @@ func (p *Presence) drop(st *presentStream) {
 	}
 }
 
-// rests notes that a stream is not open, because nothing is wanted of it or because it is
-// needed anew.
+// rests notes that a stream is not open, because nothing is wanted of it or because a new one is
+// needed.
 func (p *Presence) rests(s *Stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,7 +280,7 @@ func (p *Presence) rests(s *Stream) {
 	}
 }
 
-// leaves notes that there will be no stream any more.
+// leaves notes that a Stream was closed.
 func (p *Presence) leaves(s *Stream) {
 	p.rests(s)
 	p.mu.Lock()

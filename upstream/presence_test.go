@@ -93,7 +93,7 @@ func TestARefusedFirstAttemptIsALossAndItsEndIsReported(t *testing.T) {
 	})
 }
 
-// A control plane that refuses one Node for ever hides no outage.
+// If a control plane always refuses one Node, an outage is still logged.
 func TestOneStreamThatIsRefusedHidesNoOutage(t *testing.T) {
 	testPresence(t, 3, func(p *presenceTest) {
 		refused, others := p.all[0], p.all[1:]
@@ -127,7 +127,7 @@ func TestAStreamThatIsBackAtOnceIsTwoLines(t *testing.T) {
 	})
 }
 
-// What nobody wants any more is not missed, and hides nothing either.
+// A stream that nobody needs any more is no loss, and does not hide one.
 func TestAStreamThatIsNotWantedIsNotLost(t *testing.T) {
 	testPresence(t, 2, func(p *presenceTest) {
 		p.lost(p.all[0], "refused", false)
@@ -148,7 +148,7 @@ func TestAStreamThatIsNotWantedIsNotLost(t *testing.T) {
 	})
 }
 
-// A control plane that comes and goes is a few lines, and says nothing less of an outage.
+// An unstable control plane causes a few lines only, and an outage is still logged.
 func TestLossesOfAControlPlaneThatFlapsAreBounded(t *testing.T) {
 	testPresence(t, 1, func(p *presenceTest) {
 		const flaps = 100
@@ -189,8 +189,8 @@ func TestLossesOfAControlPlaneThatFlapsAreBounded(t *testing.T) {
 	})
 }
 
-// The same by a Stream: whatever happens between, one line each way.
-func TestAStreamTellsWhenItsControlPlaneIsLostAndBack(t *testing.T) {
+// The same with a Stream: one line each way, whatever happens in between.
+func TestAStreamReportsWhenItsControlPlaneIsLostAndBack(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		lines := func(what string) int { return b.logs.count(fmt.Sprintf("msg=%q", what)) }
 		b.watch("cds", "a")

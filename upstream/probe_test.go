@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pipe is a connection that can be cut in the middle: what is written is swallowed, and
+// pipe is a connection that can be cut in the middle: writes succeed and are dropped, and
 // nothing comes.
 type pipe struct {
 	net.Conn

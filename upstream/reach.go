@@ -10,8 +10,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Reach connects to the server, and waits until it takes the connection. The error says why it does
-// not, or that ctx has ended. Streams that are opened later use the connection.
+// Reach connects to the server, and waits until the connection is ready. The error says why
+// connecting failed, or that ctx has ended. Streams that are opened later use the connection.
 func (c *Conn) Reach(ctx context.Context) error {
 	c.mu.Lock()
 	cc := c.links[0].cc
@@ -24,7 +24,7 @@ func (c *Conn) Reach(ctx context.Context) error {
 		case connectivity.Shutdown:
 			return net.ErrClosed
 		case connectivity.TransientFailure:
-			// gRPC says why to calls only. This one is not sent, unless there is a connection by now.
+			// gRPC gives the reason to calls only. This call is not sent, unless there is a connection by now.
 			_, err := healthv1.NewHealthClient(cc).Check(ctx, &healthv1.HealthCheckRequest{})
 			if cc.GetState() != connectivity.Ready {
 				return err
@@ -40,7 +40,7 @@ func (c *Conn) Reach(ctx context.Context) error {
 	}
 }
 
-// Reach connects to the server, and returns why that fails. It does not send a request, and
+// Reach connects to the server, and returns an error if that fails. It sends no request, and
 // closes the connection.
 func (c *RESTConn) Reach(ctx context.Context) error {
 	base, err := url.Parse(c.base)

@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// refusal feeds topics whose type cannot be requested: with an error that says
-// why, because silence would look as if the control plane had yet to answer.
+// refusal feeds topics whose type cannot be requested with an error that says
+// why. Without it, clients would wait for an answer of the control plane.
 type refusal struct {
 	sink Sink
 	log  *slog.Logger
@@ -19,19 +19,19 @@ type refusal struct {
 
 	// mu comes last in the order of locks.
 	mu sync.Mutex
-	// types are those that were asked for.
+	// types are the refused types that are wanted.
 	types map[string]*refused
 	room  cache.Room // of types
-	// pending are the topics of which the sink is yet to get the error, in order.
+	// pending are the topics whose error the sink has not received yet, in order.
 	pending []cache.Key
-	// sending says that there is a goroutine that sends it: whoever starts a
-	// topic holds the cache's locks.
+	// sending says that a goroutine is sending them. The caller of start cannot, because it
+	// holds the cache's locks.
 	sending bool
 	closed  bool
 	logged  int
 }
 
-// maxRefusedLogs bounds the lines of log about types: clients may make them up.
+// maxRefusedLogs bounds the lines of log about types, because clients may make up types.
 const maxRefusedLogs = 16
 
 type refused struct {
@@ -45,8 +45,7 @@ func newRefusal(sink Sink, log *slog.Logger) *refusal {
 	return &refusal{sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
 }
 
-// start has the sink get the error of a topic, for which there is nothing. It neither blocks
-// nor calls the cache.
+// start queues the error of a topic for the sink. It neither blocks nor calls the cache.
 func (r *refusal) start(k cache.Key, why *cache.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ func (r *refusal) start(k cache.Key, why *cache.Error) {
 		t = &refused{err: why, since: time.Now(), topics: map[cache.Key]struct{}{}}
 		r.types[k.TypeURL] = t
 		if r.logged++; r.logged <= maxRefusedLogs {
-			r.log.Warn("a type cannot be asked for", "type_url", k.TypeURL, "reason", why.Message)
+			r.log.Warn("a type cannot be requested", "type_url", k.TypeURL, "reason", why.Message)
 		}
 	}
 	t.topics[k] = struct{}{}
@@ -66,7 +65,7 @@ func (r *refusal) start(k cache.Key, why *cache.Error) {
 	r.begin()
 }
 
-// begin has the sink get what is pending. The caller holds mu.
+// begin starts the goroutine that sends the pending errors, unless it runs. The caller holds mu.
 func (r *refusal) begin() {
 	if !r.sending {
 		r.sending = true
@@ -74,9 +73,9 @@ func (r *refusal) begin() {
 	}
 }
 
-// restate has the sink get the errors of all topics once more. It neither blocks nor calls
+// resend queues the errors of all topics for the sink once more. It neither blocks nor calls
 // the cache.
-func (r *refusal) restate() {
+func (r *refusal) resend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || len(r.types) == 0 {
@@ -101,7 +100,7 @@ func (r *refusal) stop(k cache.Key) {
 	}
 }
 
-// close ends it; done is closed when it has.
+// close ends the refusal. done is closed once the sink gets nothing more.
 func (r *refusal) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +127,7 @@ func (r *refusal) send() {
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
-				continue // given up meanwhile
+				continue // stopped since
 			}
 			u := updates[k.TypeURL]
 			if u == nil {
@@ -148,7 +147,7 @@ func (r *refusal) send() {
 	}
 }
 
-// statuses returns what an operator sees of the types.
+// statuses returns a status for each refused type.
 func (r *refusal) statuses() (all []Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

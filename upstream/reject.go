@@ -2,12 +2,12 @@ package upstream
 
 import "github.com/xds-relay/xds-relay/loglines"
 
-// What the relay says of a state that it had acknowledged, and that its clients have refused since.
+// NACKs for a state that the relay had acknowledged, and that its clients have rejected since.
 
-// Reject answers the newest response of a type with a NACK, in the words of those who refused it.
-// version is the last one that was accepted. A control plane that sends the same once more is
-// answered with an ACK: it was told, and one that sends it after each NACK must not be kept
-// busy.
+// Reject sends a NACK of the newest response of a type. words are those of the clients that rejected
+// it, version is the last one that was accepted. If the control plane sends the same state once more,
+// the relay answers with an ACK: the control plane has had the NACK, and one that sends the state
+// again after each NACK must not be kept busy.
 func (s *Stream) Reject(typeURL, version, words string) {
 	s.mu.Lock()
 	f, b := s.feeds[typeURL], s.namesStream
@@ -22,8 +22,8 @@ func (s *Stream) Reject(typeURL, version, words string) {
 	}
 }
 
-// PassOn answers the newest response of a type with a NACK, once, if the control plane is another
-// relay: a client has rejected something of that type.
+// PassOn sends a NACK of the newest response of a type, once, if the control plane is another
+// relay. It is for when a client has rejected a resource of that type.
 func (s *Stream) PassOn(typeURL, words string) {
 	s.mu.Lock()
 	f, b := s.feeds[typeURL], s.namesStream
@@ -56,14 +56,14 @@ func (a *Aggregated) Reject(typeURL, version, words string) {
 // PassOn is [Stream.PassOn], on the stream of the type.
 func (a *Aggregated) PassOn(typeURL, words string) { a.ofType(typeURL).PassOn(typeURL, words) }
 
-// Reject is [Stream.Reject], on the stream of the type.
+// Reject is [Stream.Reject] of each stream. Only the stream of the type has it.
 func (s *Streams) Reject(typeURL, version, words string) {
 	for _, st := range s.all() {
 		st.Reject(typeURL, version, words)
 	}
 }
 
-// PassOn is [Stream.PassOn], on the stream of the type.
+// PassOn is [Stream.PassOn] of each stream. Only the stream of the type has it.
 func (s *Streams) PassOn(typeURL, words string) {
 	for _, st := range s.all() {
 		st.PassOn(typeURL, words)

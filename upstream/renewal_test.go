@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A client that wishes for the wildcard of a type after a name of it needs a new stream
-// of the scope, which others share.
+// A client that requests the wildcard of a type after a name needs a new stream
+// of the scope, which other clients share.
 
 func TestFirstWildcardAfterANameIsNotDelayed(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
@@ -63,7 +63,7 @@ func TestWildcardsOfMadeUpTypesRenewTheStreamAtGrowingDistances(t *testing.T) {
 }
 
 // While a wildcard waits for the next stream all else goes on, on the present one.
-func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
+func TestServedResourcesGoOnWhileAWildcardWaits(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
 		t.Run(string(form), func(t *testing.T) {
 			run(t, Options{Protocol: form}, func(b *bench) {
@@ -119,7 +119,7 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 						t.Errorf("the next stream begins with %s, want %s", got, typeURLs[typ])
 					}
 				}
-				if b.logs.count("was not asked for") > 0 {
+				if b.logs.count("type was not requested") > 0 {
 					t.Error("what comes for names that have moved is logged")
 				}
 			})
@@ -127,7 +127,7 @@ func TestWhatIsServedGoesOnWhileAWildcardWaits(t *testing.T) {
 	}
 }
 
-func TestPaceBeginsAnewAfterAQuietTime(t *testing.T) {
+func TestPaceStartsAgainAfterAQuietTime(t *testing.T) {
 	p := pace{base: 2 * time.Second, limit: 10 * time.Second}
 	now := t0
 	for i, tt := range []struct{ after, want time.Duration }{ // since the one before, and until the next

@@ -30,8 +30,8 @@ import (
 
 // REST-JSON over HTTP. xDS: "REST-JSON polling subscriptions".
 
-// RESTOptions are the settings of a connection for REST. The zero value of each
-// means its default.
+// RESTOptions are the settings of a connection for REST. The zero value of a field
+// stands for its default.
 type RESTOptions struct {
 	// TLS makes it https. The default is plaintext.
 	TLS *tls.Config
@@ -41,10 +41,10 @@ type RESTOptions struct {
 	// RequestTimeout is how long a request may take, with its answer. Control planes
 	// may hold a request until there is something new. The default is 1 minute.
 	RequestTimeout time.Duration
-	// ProbeAfter is after how much silence an HTTP/2 connection with a request on it is
-	// pinged, and ProbeTimeout how long that may take. On a connection of HTTP/1.1 that
-	// was used before, a request that the server does not hold is given up after both, and
-	// made again on a new one. The default is 10 s for each.
+	// ProbeAfter is the silence after which an HTTP/2 connection with a request on it is
+	// pinged, and ProbeTimeout how long the ping may take. On an HTTP/1.1 connection that
+	// was used before, a request that the server does not hold is given up after the sum of both, and
+	// made again on a new connection. The default is 10 s for each.
 	ProbeAfter, ProbeTimeout time.Duration
 	// MaxResponseBytes is the length of the longest answer: 256 MiB by default.
 	MaxResponseBytes int
@@ -52,29 +52,29 @@ type RESTOptions struct {
 	UserAgent string
 	// Token, if not nil, returns the bearer token of each request. It is only for TLS.
 	Token func() string
-	// Dial connects, if not with TCP.
+	// Dial, if not nil, makes the connections, instead of TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const (
 	defaultPollInterval   = 5 * time.Second
 	defaultRequestTimeout = time.Minute
-	// An idle connection is kept for longer than most intervals.
+	// idleConnTimeout is longer than most poll intervals.
 	idleConnTimeout = 90 * time.Second
-	// maxIdleConns are as many as there are types with a path, for one scope.
+	// maxIdleConns is enough for all types with a REST path, in one scope.
 	maxIdleConns = 16
-	// maxErrorBody is how much of an error's text is kept.
+	// maxErrorBody is how much of an error's body is read, in bytes.
 	maxErrorBody = 1 << 10
 )
 
-// RESTConn are the connections to a server that is polled. To Streams with the
-// protocol REST it is what a gRPC connection is to others.
+// RESTConn has the connections to a server that is polled. Streams with the
+// protocol REST use it in place of a gRPC connection.
 type RESTConn struct {
 	base      string // of all URLs
 	transport *http.Transport
 	o         RESTOptions
-	// prompt says that the server answers at once also if there is nothing new, and does
-	// not hold requests.
+	// prompt says that the server does not hold requests: it answers at once even if there is
+	// nothing new.
 	prompt atomic.Bool
 }
 
@@ -94,13 +94,12 @@ func DialREST(address string, o RESTOptions) *RESTConn {
 	}
 	return &RESTConn{
 		base: scheme + "://" + address,
-		// No proxy and no redirects: where the relay connects to is for its
-		// configuration to say.
+		// No proxy and no redirects: the relay's configuration decides where it connects.
 		transport: &http.Transport{
 			DialContext:         o.Dial,
 			TLSClientConfig:     o.TLS,
 			TLSHandshakeTimeout: connectTimeout,
-			ForceAttemptHTTP2:   true, // which a TLS configuration would turn off
+			ForceAttemptHTTP2:   true, // a TLS configuration would turn it off
 			MaxIdleConnsPerHost: maxIdleConns,
 			IdleConnTimeout:     idleConnTimeout,
 			HTTP2:               &http.HTTP2Config{SendPingTimeout: o.ProbeAfter, PingTimeout: o.ProbeTimeout},
@@ -109,13 +108,13 @@ func DialREST(address string, o RESTOptions) *RESTConn {
 	}
 }
 
-// Close closes the connections. What polls over them is closed before.
+// Close closes the connections. The streams that poll over them must be closed before.
 func (c *RESTConn) Close() error {
 	c.transport.CloseIdleConnections()
 	return nil
 }
 
-// NewStream implements grpc.ClientConnInterface. The method is a path.
+// NewStream implements grpc.ClientConnInterface. The method is an HTTP path.
 func (c *RESTConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, path string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	return newPollStream(ctx, path, c, c.o.PollInterval), nil
 }
@@ -125,8 +124,8 @@ func (c *RESTConn) Invoke(_ context.Context, method string, _, _ any, _ ...grpc.
 	return status.Error(codes.Unimplemented, method+": a control plane that is polled has no gRPC methods")
 }
 
-// ask makes one request.
-func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.DiscoveryRequest) (answer *answerJSON, err error) {
+// poll makes one request.
+func (c *RESTConn) poll(ctx context.Context, path string, r *discoveryv3.DiscoveryRequest) (answer *answerJSON, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("POST %s%s: %w", c.base, path, err)
@@ -135,8 +134,8 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	late := fmt.Errorf("no answer for %s", c.o.RequestTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.RequestTimeout, late)
 	defer cancel()
-	// The names of the proto files: parsers of proto3 JSON take either, but those
-	// who write their own know Envoy's requests, which have these.
+	// Field names as in the proto files: parsers of proto3 JSON accept either form, but control
+	// planes with parsers of their own know Envoy's requests, which have these.
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -147,8 +146,8 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
-	// It asks only: on a connection that turns out to be closed already it is made
-	// again. Empty, the header is not sent.
+	// A poll changes nothing at the server, so the transport may repeat it if the connection turns
+	// out to be closed. The empty header allows that, and is not sent.
 	req.Header["Idempotency-Key"] = []string{}
 	if md, ok := metadata.FromOutgoingContext(ctx); ok {
 		req.Header[http.CanonicalHeaderKey(chain.Header)] = md.Get(chain.Header)
@@ -191,9 +190,9 @@ func (c *RESTConn) ask(ctx context.Context, path string, r *discoveryv3.Discover
 	return parseJSON(text)
 }
 
-// errorWords returns what the body of an error says, on one line: text, or the message of a
-// google.rpc.Status. It may be a response with the wrong status, and so of anything else, and
-// of all about secrets, it says nothing.
+// errorWords returns the error message in the body, on one line: the body if it is text, or the
+// message of a google.rpc.Status. Any other body may be a response with the wrong status, and so is
+// not shown. Nor is any body of the type of secrets.
 func errorWords(typeURL string, body []byte) string {
 	words := string(body)
 	if bytes.ContainsAny(body, "{}") {
@@ -211,15 +210,15 @@ func errorWords(typeURL string, body []byte) string {
 
 var errSilent = errors.New("an old connection brings no answer")
 
-// exchange makes a request. If the connection may be half-open it makes it again: one of
-// HTTP/1.1 that was used before, on which nothing comes for as long as a probe takes,
-// though the server does not hold such requests. (HTTP/2 has pings.)
+// exchange makes a request. If the connection may be half-open, it makes the request again on a
+// new one. That is an HTTP/1.1 connection that was used before, on which nothing comes for as long
+// as a probe takes, although the server does not hold such requests. (HTTP/2 has pings.)
 func (c *RESTConn) exchange(req *http.Request, version string) (*http.Response, error) {
 	resp, err := c.attempt(req, version == "" || c.prompt.Load())
 	if !errors.Is(err, errSilent) {
 		return resp, err
 	}
-	c.transport.CloseIdleConnections() // they go the same way
+	c.transport.CloseIdleConnections() // they are likely half-open too
 	body, err := req.GetBody()
 	if err != nil {
 		return nil, err
@@ -248,7 +247,7 @@ func (c *RESTConn) attempt(req *http.Request, suspect bool) (*http.Response, err
 		}
 		return nil, err
 	}
-	context.AfterFunc(req.Context(), func() { cancel(nil) }) // the body is read with it
+	context.AfterFunc(req.Context(), func() { cancel(nil) }) // reading the body needs ctx
 	return resp, nil
 }
 
@@ -257,8 +256,8 @@ func isHTTP2(conn net.Conn) bool {
 	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// cause returns why a request failed, which is the end of its context if that has
-// ended.
+// cause returns why a request failed: the cause of its context's end, if that has ended,
+// otherwise err.
 func cause(ctx context.Context, err error) error {
 	if ended := context.Cause(ctx); ended != nil {
 		return ended

@@ -100,10 +100,10 @@ type restStep struct {
 	number     int
 }
 
-// TestPollingComesToWhatTheControlPlaneHas: after any interleaving of changes, of
-// going back to an earlier state, of failures, bad resources and names that come and
-// go, what is held is what the control plane has.
-func TestPollingComesToWhatTheControlPlaneHas(t *testing.T) {
+// TestPollingConvergesToTheControlPlanesState: after any interleaving of changes,
+// rollbacks, failures, bad resources, and names that come and
+// go, the relay holds the state of the control plane.
+func TestPollingConvergesToTheControlPlanesState(t *testing.T) {
 	step := rapid.Custom(func(t *rapid.T) restStep {
 		return restStep{
 			what:   rapid.IntRange(0, 7).Draw(t, "what"),
@@ -125,7 +125,7 @@ func TestPollingComesToWhatTheControlPlaneHas(t *testing.T) {
 	})
 }
 
-// pollThrough returns what is held in the end that is not right.
+// pollThrough returns the differences between the relay's and the control plane's state at the end.
 func pollThrough(t *testing.T, steps []restStep) (wrong []string) {
 	m := &restModel{states: []map[string]string{{}}, changed: make(chan struct{})}
 	b := &restBench{separate: &separate{bench: &bench{T: t, logs: &logBuffer{}}}}

@@ -130,7 +130,7 @@ func (b *restBench) next() *restRequest {
 	}
 }
 
-// none wants that nothing is asked for a while.
+// none checks that there is no poll for a while.
 func (b *restBench) none(d time.Duration) {
 	b.Helper()
 	pass(d)
@@ -139,7 +139,7 @@ func (b *restBench) none(d time.Duration) {
 	}
 }
 
-// reply answers a poll, and lets happen what follows.
+// reply answers a poll, and waits for the effects.
 func (r *restRequest) reply(status int, body string) {
 	select {
 	case r.answer <- restAnswer{status, body}:
@@ -253,7 +253,7 @@ func TestPollsAndKeepsWhatItHas(t *testing.T) {
 		if got := members(set); got != "present [a=1 b=1]" {
 			t.Errorf("after 304 the set is %s", got)
 		}
-		// Who does not look at versions says the same once more.
+		// A control plane that does not compare versions answers the same once more.
 		third := b.next()
 		b.wantAsked(third, "@1")
 		third.reply(200, answerOf(t, "cds", "1", "1", "a", "b"))
@@ -295,7 +295,7 @@ func TestPollsWithNewNamesAtOnce(t *testing.T) {
 		r.reply(200, answerOf(t, "eds", "1", "1", "a", "c"))
 		b.wantText(c, "1")
 
-		// A name less goes with the version: there is nothing to be had.
+		// If a name is given up, the poll has the version: nothing can be new.
 		b.cache.Unwatch(w)
 		r = b.next()
 		b.wantAsked(r, "c@1")
@@ -341,8 +341,8 @@ func TestHeldPollIsReplaced(t *testing.T) {
 	})
 }
 
-// TestNamesThatKeepComingDoNotKeepAnswersAway: a request that is new has a while to
-// be answered before it is replaced.
+// TestNamesThatKeepComingDoNotKeepAnswersAway: a request gets some time to
+// be answered before a newer one replaces it.
 func TestNamesThatKeepComingDoNotKeepAnswersAway(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: 5 * time.Second}, func(b *restBench) {
 		entries := b.watch("eds", "n00")
@@ -402,7 +402,7 @@ func TestSilenceBeforeAnAnswerSaysNothing(t *testing.T) {
 	})
 }
 
-func TestPollThatFailsTellsWhoWaits(t *testing.T) {
+func TestFailedPollSendsTheErrorToWaitingTopics(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		fail func(*restBench, *restRequest)
@@ -476,7 +476,7 @@ func TestWhatIsHeldStaysWhenPollsFail(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		// The version that is held goes with the first request, and nothing new is
-		// as good as an answer: backoff begins anew.
+		// as good as an answer: backoff is reset.
 		r := b.next()
 		b.wantAsked(r, "@1")
 		r.reply(304, "")
@@ -517,14 +517,14 @@ func TestBadResourceIsRejectedAloneWithTheNextPoll(t *testing.T) {
 		if got, want := nack.GetErrorDetail().GetMessage(), `resources[1] "b" cannot be read: unable to resolve "made.up/of.nothing"`; got != want {
 			t.Errorf("the reason is %q, want %q", got, want)
 		}
-		// The same again is no news, and rejected as before.
+		// The same again is not new, and stays rejected.
 		nack.reply(200, bad)
 		nack = b.next()
 		if nack.GetErrorDetail() == nil || b.streams.Statuses()[0].Nacks != 1 {
 			t.Errorf("asked with %s; %d NACKs", nack.text, b.streams.Statuses()[0].Nacks)
 		}
-		// The control plane goes back to what was accepted. Of that not all is held
-		// any more, so it is asked for as if it were not known.
+		// The control plane goes back to the accepted version. The relay does not hold all of that
+		// any more, so it polls without a version.
 		begin := time.Now()
 		nack.reply(304, "")
 		r = b.next()
@@ -544,7 +544,7 @@ func TestBadResourceIsRejectedAloneWithTheNextPoll(t *testing.T) {
 	})
 }
 
-// TestTTLIsRenewedByPolls: that there is nothing new would not renew it.
+// TestTTLIsRenewedByPolls: the answer that nothing is new would not renew the TTL.
 func TestTTLIsRenewedByPolls(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: 5 * time.Second}, func(b *restBench) {
 		answer := `{"version_info": "1", "resources": [{"@type": "` + xdstype.Wrapper + `", "name": "a", "ttl": "12s", "resource":
@@ -562,7 +562,7 @@ func TestTTLIsRenewedByPolls(t *testing.T) {
 	})
 }
 
-func TestDoNotCacheIsAskedForAnew(t *testing.T) {
+func TestDoNotCacheIsRequestedAgain(t *testing.T) {
 	runREST(t, Options{}, RESTOptions{PollInterval: time.Hour}, func(b *restBench) {
 		answer := `{"version_info": "1", "resources": [{"@type": "` + xdstype.Wrapper + `", "name": "a", "cache_control": {"do_not_cache": true},
 			"resource": {"@type": "` + typeURLs["eds"] + `", "cluster_name": "a", "named_endpoints": {"%s": {}}}}]}`
@@ -704,7 +704,7 @@ func TestGoControlPlanesGateway(t *testing.T) {
 		if got := members(set); got != "present [a=1 b=2 c=2]" {
 			t.Errorf("then the set is %s", got)
 		}
-		// Of a name that is new it says nothing unless it is asked without a version.
+		// It does not answer for a new name, unless the poll has no version.
 		late := b.watch("eds", "c")
 		b.wantText(late["c"], "2")
 		if st := b.streams.Statuses(); len(st) != 2 || !st[0].Connected || !st[1].Connected {
@@ -790,7 +790,7 @@ func TestDecodeJSONResourceErrors(t *testing.T) {
 func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`{"version_info": 5}`, "version_info is a JSON number"},
-		{`{"version_info": "1", "versionInfo": "2"}`, "version_info is there twice, as versionInfo too"},
+		{`{"version_info": "1", "versionInfo": "2"}`, "version_info occurs twice, also as versionInfo"},
 		{`{"resources": {}}`, "resources is a JSON object"},
 		{`{"resources": [}`, "invalid character '}'"},
 		{`null`, "not an object"},
@@ -804,7 +804,7 @@ func TestParseJSONSaysWhatIsWrong(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{`{"resource_errors": [5]}`, "resource_errors[0]: not an object"},
 		{`{"resource_errors": [{}, {"error_detail": {"code": "no"}}]}`, "resource_errors[1]: invalid value for int32 field code"},
-		{`{"type_url": "other"}`, `is of type "other", and was asked for as "t"`},
+		{`{"type_url": "other"}`, `is of type "other" (want "t", as requested)`},
 	} {
 		a, err := parseJSON([]byte(tt.text))
 		if err == nil {
@@ -872,7 +872,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// TestWrapperInJSONIsThatOfTheWire: what a wrapped resource has outside comes through as on the wire.
+// TestWrapperInJSONIsThatOfTheWire: the fields of a Resource around a resource are the same as on the wire.
 func TestWrapperInJSONIsThatOfTheWire(t *testing.T) {
 	inner, err := anypb.New(&clusterv3.Cluster{Name: "a"})
 	if err != nil {

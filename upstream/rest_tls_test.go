@@ -17,7 +17,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestRESTOverTLS is over loopback: https, with HTTP/2, from who is trusted only.
+// TestRESTOverTLS is over loopback: https, with HTTP/2, from a trusted server only.
 func TestRESTOverTLS(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"version_info": "`+r.Proto+`"}`)
@@ -41,7 +41,7 @@ func TestRESTOverTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			conn := DialREST(server.Listener.Addr().String(), RESTOptions{TLS: tt.config})
 			defer conn.Close()
-			answer, err := conn.ask(t.Context(), "/v3/discovery:clusters", &discoveryv3.DiscoveryRequest{})
+			answer, err := conn.poll(t.Context(), "/v3/discovery:clusters", &discoveryv3.DiscoveryRequest{})
 			switch {
 			case tt.want != "":
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -77,7 +77,7 @@ func TestHalfOpenHTTP2IsFoundByAPing(t *testing.T) {
 	})
 	defer conn.Close()
 	ask := func() error {
-		_, err := conn.ask(t.Context(), "/v3/discovery:clusters", &discoveryv3.DiscoveryRequest{VersionInfo: "0"})
+		_, err := conn.poll(t.Context(), "/v3/discovery:clusters", &discoveryv3.DiscoveryRequest{VersionInfo: "0"})
 		return err
 	}
 	if err := ask(); err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// DiscoveryResponses in JSON. The message as a whole is taken apart as JSON, and
-// each resource is decoded by itself: protojson rejects all of it if a single Any,
-// however deep, is of a type that is not known here.
+// DiscoveryResponses in JSON. The relay splits the message as JSON, and decodes
+// each resource by itself: protojson would reject the whole message if a single Any,
+// however deep, is of a type that the relay does not know.
 
 // answerJSON is a DiscoveryResponse whose resources are not decoded yet.
 type answerJSON struct {
@@ -32,7 +32,7 @@ type answerJSON struct {
 	resources, errors []json.RawMessage
 }
 
-// parseJSON parses a DiscoveryResponse as far as its resources.
+// parseJSON parses a DiscoveryResponse, but not its resources.
 func parseJSON(text []byte) (*answerJSON, error) {
 	fields, err := object(text)
 	if err != nil {
@@ -50,8 +50,8 @@ func parseJSON(text []byte) (*answerJSON, error) {
 			return nil, fmt.Errorf("no DiscoveryResponse in JSON: %w", err)
 		}
 	}
-	// A bad resource is rejected by itself. So many that are none at all are no
-	// answer, and would take long to reject.
+	// A bad resource is rejected by itself. But an answer with very many resources that are not
+	// even objects is rejected as a whole: rejecting each would take long.
 	const most = 1000
 	bad := 0
 	for _, text := range a.resources {
@@ -65,18 +65,18 @@ func parseJSON(text []byte) (*answerJSON, error) {
 	return a, nil
 }
 
-// timed says that something in the answer may have a TTL.
+// timed reports whether any resource of the answer may have a TTL.
 func (a *answerJSON) timed() bool {
 	return slices.ContainsFunc(a.resources, func(text json.RawMessage) bool {
 		return bytes.Contains(text, []byte(`"ttl"`)) && bytes.Contains(text, []byte(xdstype.Wrapper))
 	})
 }
 
-// decode returns the response to a request for a type. What is wrong with a single
-// resource is in it.
+// decode returns the response to a request for a type. Errors of single resources
+// are in the resources.
 func (a *answerJSON) decode(typeURL string) (*session.Response, error) {
 	if a.typeURL != "" && a.typeURL != typeURL {
-		return nil, fmt.Errorf("the answer is of type %q, and was asked for as %q", loglines.Clip(a.typeURL), typeURL)
+		return nil, fmt.Errorf("the answer is of type %q (want %q, as requested)", loglines.Clip(a.typeURL), typeURL)
 	}
 	r := &session.Response{Version: a.version, TypeURL: typeURL}
 	for _, text := range a.resources {
@@ -108,8 +108,8 @@ func decodeResource(text json.RawMessage) session.Resource {
 	return session.ParseAny(b, "")
 }
 
-// decodeError returns an element of resource_errors as it goes over the wire. The
-// details may be of types that are not known here, and nobody looks at them.
+// decodeError returns an element of resource_errors encoded as protobuf. It drops the
+// details, which may be of types that the relay does not know, and which nobody uses.
 func decodeError(text json.RawMessage) ([]byte, error) {
 	fields, err := object(text)
 	if err != nil {
@@ -143,8 +143,8 @@ func decodeError(text json.RawMessage) ([]byte, error) {
 	return proto.Marshal(e)
 }
 
-// nameJSON returns the name of a resource that cannot be decoded, empty if it
-// cannot be known. A wrapped one has it outside, and any other in its field 1.
+// nameJSON returns the name of a resource that cannot be decoded, empty if the name
+// cannot be found. A wrapped resource has it in the Resource, any other in its field 1.
 func nameJSON(text json.RawMessage) (name string) {
 	fields, err := object(text)
 	if err != nil {
@@ -192,15 +192,15 @@ func object(text []byte) (jsonObject, error) {
 	return o, err
 }
 
-// get reads a field, which has either of its names: that in the proto file, or in
-// camel case. One that is missing or null stays as it is.
+// get reads a field, which may have its name of the proto file or its camel-case name. If the
+// field is missing or null, into stays as it is.
 func (o jsonObject) get(name string, into any) error {
 	value, ok := o[name]
 	if camel := camelCase(name); camel != name {
 		other, both := o[camel]
 		switch {
 		case both && ok:
-			return fmt.Errorf("%s is there twice, as %s too", name, camel)
+			return fmt.Errorf("%s occurs twice, also as %s", name, camel)
 		case both:
 			value = other
 		}
@@ -216,7 +216,7 @@ func (o jsonObject) get(name string, into any) error {
 	return err
 }
 
-// camelCase is the JSON name of a field.
+// camelCase returns the JSON name of a field.
 func camelCase(name string) string {
 	var b strings.Builder
 	for i, word := range strings.Split(name, "_") {
@@ -228,7 +228,7 @@ func camelCase(name string) string {
 	return b.String()
 }
 
-// unmarshal is protojson's, with errors that quote nothing of the values: these may
+// unmarshal is protojson.Unmarshal with errors that do not quote values, because values may
 // be secrets.
 func unmarshal(text []byte, m proto.Message) error {
 	err := protojson.Unmarshal(text, m)

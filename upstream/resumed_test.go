@@ -9,8 +9,8 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// go-control-plane says in delta that a name is gone only to who holds it. What a client
-// holds from before the relay was started is what the relay holds, then.
+// In delta, go-control-plane reports a removal only to a client that holds the resource. So the relay
+// lists resources that its clients hold from before it was started.
 
 // reading watches names, which a client holds from an earlier stream if resumed.
 func (b *bench) reading(resumed bool, names ...string) map[string]*cache.Entry {
@@ -44,7 +44,7 @@ func (p *plane) streams() int {
 	return p.deltas
 }
 
-func TestGoControlPlaneSaysWhatIsGoneOfWhatIsResumed(t *testing.T) {
+func TestGoControlPlaneReportsRemovalsOfResumedResources(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, _ *plane) {
 		resumed, fresh := b.reading(true, "a", "gone"), b.reading(false, "new")
 		b.wantText(resumed["a"], "1")
@@ -54,7 +54,7 @@ func TestGoControlPlaneSaysWhatIsGoneOfWhatIsResumed(t *testing.T) {
 	})
 }
 
-func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
+func TestNamesResumedLaterAreRequestedOnOneNewStream(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		first := b.reading(false, "a", "silent")
 		b.wantText(first["a"], "1")
@@ -79,8 +79,8 @@ func TestWhatIsResumedLaterIsAskedForOnOneNewStream(t *testing.T) {
 	})
 }
 
-// A client says name by name what it resumes, while the first request may go out.
-func TestWhatJustMissesTheFirstRequestIsListedOnANewStreamAtOnce(t *testing.T) {
+// A client resumes name by name, while the relay may send its first request.
+func TestNamesThatJustMissTheFirstRequestAreListedOnANewStreamAtOnce(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		first := b.reading(false, "a", "gone")
 		b.wantText(first["a"], "1")
@@ -98,8 +98,8 @@ func TestWhatJustMissesTheFirstRequestIsListedOnANewStreamAtOnce(t *testing.T) {
 	})
 }
 
-// What misses the first request of a stream that was opened for names that are resumed waits for an answer.
-func TestWhatJustMissesANewStreamCostsNoFurtherOne(t *testing.T) {
+// On a stream that was opened for resumed names, a name that misses the first request waits for an answer.
+func TestNamesThatJustMissANewStreamCostNoFurtherOne(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		b.wantText(b.reading(false, "a", "gone")["a"], "1")
 		b.reading(true, "gone") // which costs a stream
@@ -118,8 +118,8 @@ func TestWhatJustMissesANewStreamCostsNoFurtherOne(t *testing.T) {
 	})
 }
 
-// What clients make up costs a stream within the time of an answer, at most.
-func TestAllThatIsResumedRenewsTheStreamTogether(t *testing.T) {
+// Names that clients make up cost at most one stream in each response timeout.
+func TestResumedNamesRenewTheStreamTogether(t *testing.T) {
 	withDeltaPlane(t, func(b *bench, p *plane) {
 		b.reading(false, "a")
 		pass(2 * time.Second) // nothing misses the first request

@@ -18,12 +18,11 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// The goroutine of a Stream: it opens one gRPC stream after another (see call.go), and says what
-// becomes of the topics when one has ended.
+// The goroutine of a Stream opens one gRPC stream after another (see call.go). When one has ended,
+// it decides what happens to the topics.
 
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
-// share it; node is how the stream announces itself and must not be changed any
-// more. Close ends it.
+// share it. The stream sends node, which must not be changed any more. Close ends the Stream.
 func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	log = withScope(log, scope)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
@@ -64,7 +63,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 	return s
 }
 
-// run opens the stream whenever there is something to subscribe to.
+// run opens a gRPC stream whenever there is something to subscribe to.
 func (s *Stream) run() {
 	defer close(s.done)
 	defer s.watchChain()()
@@ -78,7 +77,7 @@ func (s *Stream) run() {
 	}
 }
 
-// await returns when a stream is to be opened, or false if none is any more.
+// await waits until a gRPC stream must be opened. It returns false if the Stream was closed.
 func (s *Stream) await() bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -101,8 +100,8 @@ func (s *Stream) await() bool {
 	}
 }
 
-// takeNotes takes the notes of Start and Stop, and says whether anything is
-// wanted. All that came in a burst is taken together.
+// takeNotes processes the notes of Start, Stop and the like, and reports whether anything is
+// wanted. It processes the notes of a burst together.
 func (s *Stream) takeNotes() (wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,10 +133,10 @@ func (s *Stream) takeNotes() (wanted bool) {
 	return s.wanted()
 }
 
-// retryNow tries again at once, if there was no stream: that the control plane cannot be
-// reached is not so any more. Of a stream that is only open that is not certain: it may
-// be refused, and then they are not to wake each other without end. The caller holds
-// mu.
+// retryNow ends the wait for the next attempt, because another stream has reached the control
+// plane. If that stream is only open, the control plane may still refuse it (certain is false):
+// then this stream retries at most every BackoffMax, lest two streams wake each other without end.
+// The caller holds mu.
 func (s *Stream) retryNow(certain bool) {
 	now := time.Now()
 	if s.live || !now.Before(s.retryAt) || !certain && now.Sub(s.retried) < s.opts.BackoffMax {
@@ -149,7 +148,7 @@ func (s *Stream) retryNow(certain bool) {
 	}
 }
 
-// resendAll does what Resend asked for. The caller holds mu.
+// resendAll does the work of Resend. The caller holds mu.
 func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
 		s.apply(f.topics, f.topics.Resend())
@@ -159,7 +158,7 @@ func (s *Stream) resendAll() {
 	}
 }
 
-// attendOffline does what there is to be done without a stream. The caller holds mu.
+// attendOffline does the work that is due without a gRPC stream. The caller holds mu.
 func (s *Stream) attendOffline(now time.Time) {
 	for _, f := range s.concerned(now) {
 		s.apply(f.topics, f.topics.Expire(now))
@@ -171,8 +170,7 @@ func (s *Stream) attendOffline(now time.Time) {
 	}
 }
 
-// untilDue returns in what time something comes about by time alone, or a long
-// time.
+// untilDue returns the time until a type is due by time alone, at most never.
 func (s *Stream) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +180,7 @@ func (s *Stream) untilDue() time.Duration {
 	return never
 }
 
-// ended takes note of the end of a stream, and decides what comes next.
+// ended records the end of a gRPC stream, and decides what comes next.
 func (s *Stream) ended(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +222,7 @@ func (s *Stream) ended(c *call) {
 			s.swapped = true
 			return
 		}
-		s.swapped = false // neither: perhaps it is something on the way that answers
+		s.swapped = false // neither form: perhaps a proxy on the way has answered
 		s.change(s.forms[0])
 		fallthrough
 	default:
@@ -234,8 +232,8 @@ func (s *Stream) ended(c *call) {
 	}
 }
 
-// blame has types blamed for the end of a stream: those that were requested on it and were never
-// answered. It says whether they get streams of their own, so that this one can be opened again
+// blame passes to typesBlamed the types that were requested on the ended stream and were never
+// answered. It returns whether they get streams of their own, so that this one can be opened again
 // without them. The caller holds mu, and the feeds still have their sessions.
 func (s *Stream) blame(c *call) bool {
 	if s.opts.typesBlamed == nil || c.err == nil || s.ctx.Err() != nil || !blamesRequest(c.err) {
@@ -250,7 +248,7 @@ func (s *Stream) blame(c *call) bool {
 	return len(types) > 0 && s.opts.typesBlamed(types, reason(c.err))
 }
 
-// change has the next stream speak another form. The caller holds mu.
+// change sets the form that the next stream speaks. The caller holds mu.
 func (s *Stream) change(f *form) {
 	s.speak(f)
 	s.separateNames()
@@ -264,15 +262,15 @@ func (s *Stream) other(than *form) *form {
 	return s.forms[0]
 }
 
-// lost says that the stream was lost, and why, to the operator and to those who
-// wait. The caller holds mu.
+// lost reports to the operator why the stream was lost, and sends an error to the topics that
+// wait for an answer if there was no response. The caller holds mu.
 func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	s.noteFailure(reason)
 	s.own.Debug("stream to control plane has ended", "reason", reason, "retry_in", wait)
 	s.opts.Presence.lost(s, reason, c.responded)
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
-		// then, and nobody has to know.
+		// then, which is no error for clients.
 		s.event(Lost, reason)
 		return
 	}
@@ -292,8 +290,8 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	}
 }
 
-// Drain waits until the control plane has been sent that nothing is wanted any
-// more, but not for long. It is for the time between the last Stop and Close.
+// Drain waits, for a limited time, until the Stream has unsubscribed from everything at the
+// control plane. Callers use it between the last Stop and Close.
 func (s *Stream) Drain() {
 	s.mu.Lock()
 	b := s.namesStream

@@ -16,26 +16,26 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// gRPC says neither how many streams a server allows on a connection nor when bytes
-// last came on it. Both can be seen in what the server sends.
+// gRPC exposes neither how many streams a server allows on a connection nor when bytes
+// last came on it. The relay learns both from the bytes that the server sends.
 
-// scannedConn is one HTTP/2 connection whose incoming frames it scans. gRPC writes and reads it after
-// the handshake of TLS.
+// scannedConn is an HTTP/2 connection that scans its incoming frames. gRPC writes and reads it after
+// the TLS handshake.
 type scannedConn struct {
 	net.Conn
 	link   *link
 	opened time.Time
 	// heard is when bytes last came, as the time since opened.
 	heard atomic.Int64
-	// draining says that the server has sent GOAWAY: new calls go elsewhere.
+	// draining says that the server has sent GOAWAY: new calls go to another connection.
 	draining atomic.Bool
-	frames   frameScanner // of who reads
+	frames   frameScanner // used by the reader only
 
 	mu        sync.Mutex
 	closed    bool
-	failure   error         // why it was closed, if a probe was not answered
-	suspected bool          // a request was sent, and a probe has not answered for that
-	since     time.Duration // after opened, when that was
+	failure   error         // why the connection was closed, if a probe was not answered
+	suspected bool          // a request was sent, and no check has been done since
+	since     time.Duration // when that request was sent, as the time since opened
 	timer     *time.Timer   // for check
 }
 
@@ -73,8 +73,8 @@ func (w *scannedConn) Close() error {
 	return w.Conn.Close()
 }
 
-// wiredCredentials puts a scannedConn around each connection of a link. That is done here, and
-// not where gRPC dials: there gRPC needs the TCP connection, to set TCP_USER_TIMEOUT.
+// wiredCredentials puts a scannedConn around each connection of a link. The dialer cannot do
+// that, because gRPC needs the TCP connection from it, to set TCP_USER_TIMEOUT.
 type wiredCredentials struct {
 	credentials.TransportCredentials
 	link *link
@@ -96,8 +96,8 @@ func (c wiredCredentials) Clone() credentials.TransportCredentials {
 	return wiredCredentials{c.TransportCredentials.Clone(), c.link}
 }
 
-// frameScanner follows the frames that a server sends as far as their headers, and
-// reads SETTINGS_MAX_CONCURRENT_STREAMS and GOAWAY.
+// frameScanner parses the headers of the frames that a server sends, and
+// recognizes SETTINGS_MAX_CONCURRENT_STREAMS and GOAWAY.
 type frameScanner struct {
 	// streams is called with the number of streams that the server allows:
 	// math.MaxUint32 if its first SETTINGS do not limit them.
@@ -120,7 +120,7 @@ const (
 	settingPair = 6
 )
 
-// scan takes the next bytes that came.
+// scan takes the next bytes that were read.
 func (s *frameScanner) scan(b []byte) {
 	for len(b) > 0 {
 		if s.headed < frameHeader {
@@ -158,7 +158,7 @@ func (s *frameScanner) begin() {
 	}
 }
 
-// take takes bytes of SETTINGS.
+// take parses bytes of SETTINGS.
 func (s *frameScanner) take(b []byte) {
 	const idBytes = 2
 	for len(b) > 0 {
@@ -189,15 +189,15 @@ func (s *frameScanner) end() {
 	}
 }
 
-// A half-open connection takes requests and brings nothing: the host is dead, or
-// something on the way swallows what is sent. gRPC's keepalive finds that after
-// minutes, as servers do not take pings more often. A probe finds it sooner: after a
+// A half-open connection accepts requests and brings nothing: the host is dead, or
+// something on the way drops the packets. gRPC's keepalive notices that after
+// minutes, as servers do not allow more frequent pings. A probe notices it sooner: after a
 // request and then silence, the relay makes one small call on the connection, which
-// every gRPC server answers, be it with UNIMPLEMENTED. Any byte that comes says that the
-// connection is alive: a control plane that has nothing to say on its streams keeps them.
+// every gRPC server answers, if only with UNIMPLEMENTED. Any byte received shows that the
+// connection is alive: a control plane that has nothing to send keeps its streams.
 //
-// Each request arms the connection's timer, if it is not armed; each silence after that
-// has one probe.
+// A request arms the connection's timer, if it is not armed. Each silence after a request
+// causes one probe.
 
 // sent notes that a request was sent over the connection.
 func (w *scannedConn) sent() {
@@ -210,7 +210,7 @@ func (w *scannedConn) sent() {
 	w.arm(w.link.of.probe.after)
 }
 
-// arm has check called. The caller holds mu.
+// arm schedules check. The caller holds mu.
 func (w *scannedConn) arm(in time.Duration) {
 	if w.timer == nil {
 		w.timer = time.AfterFunc(in, w.check)
@@ -241,11 +241,11 @@ func (w *scannedConn) check() {
 	}
 	w.mu.Unlock()
 	if err != nil {
-		_ = w.Conn.Close() // gRPC then reads the failure, and ends the streams
+		_ = w.Conn.Close() // gRPC's next Read then returns failure, and gRPC ends the streams
 	}
 }
 
-// probe returns why the connection is to be given up, if it is.
+// probe returns an error if the connection is half-open.
 func (w *scannedConn) probe() error {
 	if w.draining.Load() || !w.link.canProbe() {
 		return nil
@@ -254,7 +254,7 @@ func (w *scannedConn) probe() error {
 	before := w.heard.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
 	defer cancel()
-	_, _ = healthv1.NewHealthClient(w.link.cc).Check(ctx, &healthv1.HealthCheckRequest{}) // whatever it says
+	_, _ = healthv1.NewHealthClient(w.link.cc).Check(ctx, &healthv1.HealthCheckRequest{}) // any answer will do
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) || w.heard.Load() != before || w.draining.Load() {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What the scanner makes of frames does not depend on how the bytes are cut.
+// The result of the scanner does not depend on how the bytes are cut.
 func TestScannerReadsStreamLimitsAndGoAwayInBytesOfAnyLength(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b bytes.Buffer

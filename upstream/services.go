@@ -6,12 +6,12 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// serviceForms returns the forms in which a type can be asked for on a stream of
+// serviceForms returns the forms in which a type can be requested on a stream of
 // its own under a protocol, in the order in which they are tried.
 func serviceForms(typeURL string, p Protocol) (forms []*form) {
 	service := xdstype.Of(typeURL).Service(typeURL)
 	if service == nil || service.V2 {
-		return nil // over the v2 transport the relay asks for nothing
+		return nil // the relay requests nothing over the v2 transport
 	}
 	add := func(base *form, name Protocol, method string) {
 		if method != "" {

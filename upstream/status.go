@@ -13,52 +13,53 @@ import (
 type Status struct {
 	// TypeURL is the stream's type, empty for an aggregated one.
 	TypeURL string
-	// NamesStream says that it is the second stream, for names of types with a wildcard.
+	// NamesStream says that this is the second stream, for names of types with a wildcard.
 	NamesStream bool
-	// Connected says whether a stream to the control plane is open.
+	// Connected says whether a gRPC stream to the control plane is open.
 	Connected bool
-	// Since is when that became so.
+	// Since is when Connected last changed.
 	Since time.Time
-	// Protocol is what is spoken, or will be: Delta, SotW or REST. It is empty for a
-	// type that cannot be asked for, of which LastError says why.
+	// Protocol is the one that the stream speaks, or will speak: Delta, SotW or REST. It is empty
+	// for a type that cannot be requested; LastError then says why.
 	Protocol Protocol
-	// LastError is why the stream was lost last, empty if it never was. LastErrorAt is when that was, and Failures how
-	// often in a row since a stream was open.
+	// LastError is why the stream was last lost, empty if it never was. LastErrorAt is when that was.
+	// Failures counts the losses since a stream was last open.
 	LastError   string
 	LastErrorAt time.Time
 	Failures    int
 	// Subscriptions is the number of names and wildcards that are wanted.
 	Subscriptions int
-	// Responses is the number of responses received, and Nacks that of those which
-	// were not accepted as a whole, over all streams.
+	// Responses is the number of responses received over all streams, and Nacks the number of those
+	// that were not accepted as a whole.
 	Responses, Nacks uint64
-	// ResourceErrors is the number of resource_errors that came.
+	// ResourceErrors is the number of resource_errors received.
 	ResourceErrors uint64
 }
 
-// board has what operators see of a Stream, under a lock that nobody computes or waits
-// with: whatever the stream is busy with, they can look.
+// board has the status of a Stream, for operators. Nobody computes or waits while holding its lock,
+// so the status can be read whatever the stream is doing.
 type board struct {
 	mu          sync.Mutex
 	status      Status
 	namesStream *Stream // the second stream, nil until it was needed
 }
 
-// post changes what is seen.
+// post changes the status.
 func (b *board) post(change func(*Status)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.status)
 }
 
-// Status returns a snapshot. It does not wait for what the stream is doing.
+// Status returns a snapshot. It does not wait for the stream's work.
 func (s *Stream) Status() Status {
 	s.board.mu.Lock()
 	defer s.board.mu.Unlock()
 	return s.board.status
 }
 
-// Statuses returns the status of the stream, and of the names stream if that is in use. It does not wait for what the streams are doing.
+// Statuses returns the status of the stream, and of the names stream if that is in use. It does not
+// wait for the streams' work.
 func (s *Stream) Statuses() []Status {
 	all := []Status{s.Status()}
 	s.board.mu.Lock()
@@ -72,13 +73,13 @@ func (s *Stream) Statuses() []Status {
 	return all
 }
 
-// count posts how much is subscribed to. The caller holds mu.
+// count posts the number of subscriptions. The caller holds mu.
 func (s *Stream) count() {
 	wanted := s.agenda.sum.wanted
 	s.board.post(func(st *Status) { st.Subscriptions = wanted })
 }
 
-// speak has the stream speak another form. The caller holds mu.
+// speak sets the form that the stream speaks. The caller holds mu.
 func (s *Stream) speak(f *form) {
 	s.form = f
 	s.board.post(func(st *Status) { st.TypeURL, st.Protocol = f.typeURL, f.name })
@@ -86,7 +87,7 @@ func (s *Stream) speak(f *form) {
 
 func (st *Status) inUse() bool { return st.Connected || st.Subscriptions > 0 }
 
-// setConnected takes note of the beginning or end of a stream.
+// setConnected records that a gRPC stream has opened or ended.
 func (s *Stream) setConnected(connected bool) {
 	s.board.post(func(st *Status) {
 		if st.Connected != connected {
@@ -98,7 +99,7 @@ func (s *Stream) setConnected(connected bool) {
 	})
 }
 
-// noteFailure takes note of why a stream was lost, or was not opened.
+// noteFailure records why a gRPC stream was lost, or was not opened.
 func (s *Stream) noteFailure(reason string) {
 	s.board.post(func(st *Status) {
 		st.LastError, st.LastErrorAt = reason, time.Now()
@@ -106,20 +107,20 @@ func (s *Stream) noteFailure(reason string) {
 	})
 }
 
-// What a control plane can have logged is bounded, however often it says what cannot be
-// stored, and whatever names it gives.
+// The lines of log that a control plane can cause are bounded, however often it sends
+// resources that cannot be stored, and whatever their names are.
 
-// lines are those that a control plane can cause: so many at once, then one from time to
-// time. They last as long as the Stream, so that a control plane that ends the gRPC stream
-// does not begin anew. Stream.mu guards them.
+// lines bound the log lines that a control plane can cause: a few at once, then one from time to
+// time. They last as long as the Stream, so that a control plane does not get around the bound by
+// ending the gRPC stream. Stream.mu guards them.
 type lines struct {
 	nacks, unrequested, variants, unfit loglines.Lines
 }
 
-// shown bounds a name, a version or a nonce in a line of log.
+// shown bounds the length of a name, a version or a nonce in a line of log.
 func shown(s string) string { return loglines.ClipTo(s, 256) }
 
-// bounded returns the logger and the level for a line: warn, or debug if there is no room for it.
+// bounded returns the logger and the level for a line: warn, or debug if the bound is reached.
 // The caller holds mu.
 func bounded(l *loglines.Lines, log *slog.Logger) (*slog.Logger, slog.Level) {
 	log, ok := l.Next(log)
@@ -129,18 +130,18 @@ func bounded(l *loglines.Lines, log *slog.Logger) (*slog.Logger, slog.Level) {
 	return log, slog.LevelWarn
 }
 
-// logNack logs why a response was rejected; what was wrong with the last one of its type as
-// well is only for debugging. The caller holds mu.
+// logNack logs why a response was rejected. If the previous response of the type was rejected for
+// the same reason, it logs at debug level. The caller holds mu.
 func (s *Stream) logNack(f *feed, r *session.Response, nack string) {
 	log, level := s.log, slog.LevelDebug
 	if nack != f.lastNack {
 		log, level = bounded(&s.lines.nacks, s.log)
 	}
-	log.Log(s.ctx, level, "NACK: response has what cannot be stored",
+	log.Log(s.ctx, level, "NACK: the response has resources that cannot be stored",
 		"type_url", shown(f.typeURL()), "version", shown(r.Version), "nonce", shown(r.Nonce), "reason", loglines.Clip(nack))
 }
 
-// logVariants logs the names of which more than one variant matches. The caller holds mu.
+// logVariants logs the names with more than one matching variant. The caller holds mu.
 func (s *Stream) logVariants(f *feed) {
 	for _, name := range f.topics.TakeWarnings() {
 		log, level := bounded(&s.lines.variants, s.log)

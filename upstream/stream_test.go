@@ -31,8 +31,8 @@ import (
 // The tests of a Stream run in a synctest bubble, over a connection in memory:
 // time is the bubble's, and synctest.Wait waits until nothing moves any more.
 
-// script is a control plane that does what a test says. Each stream that is
-// opened comes out of streams.
+// script is a control plane that a test plays. The channel streams has each stream that is
+// opened.
 type script struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	noDelta bool
@@ -188,7 +188,7 @@ func (b *bench) refuse(err error) {
 	b.mu.Unlock()
 }
 
-// pass lets time pass, and all happen that then does.
+// pass lets time pass, and waits for the effects.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -208,8 +208,8 @@ type setWatcher struct{ cache.SetWatch }
 
 func (*setWatcher) Changed() cache.Waker { return nil }
 
-// watch watches entries of a type. If there is no connection yet, none is made
-// before the last of them is noted, so that one request asks for all.
+// watch watches entries of a type. It delays the connection, if there is none yet, until all
+// entries are noted, so that one request has all of them.
 func (b *bench) watch(typ string, names ...string) map[string]*cache.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -424,7 +424,7 @@ func TestAckComesAfterTheCache(t *testing.T) {
 	})
 }
 
-// gate is a sink that does not let anything through yet.
+// gate is a sink that blocks until it is opened.
 type gate struct{ open chan struct{} }
 
 func (g *gate) Apply(cache.Update) { <-g.open }
@@ -444,7 +444,7 @@ func TestAutoTakesSotWWhereDeltaIsUnimplemented(t *testing.T) {
 		if s := b.stream.Status(); s.Protocol != SotW || !s.Connected {
 			t.Errorf("status %+v", s)
 		}
-		// It stays so, also when delta is there.
+		// The stream stays with SotW, even if delta is implemented later.
 		b.script.noDelta = false
 		st.end <- status.Error(codes.Unavailable, "restart")
 		if st := b.next(); st.form != SotW {
@@ -479,7 +479,7 @@ func TestAutoTriesAgainIfNeitherIsImplemented(t *testing.T) {
 	})
 }
 
-// What one stream has found out the streams of other scopes need not try; a later release of
+// The streams of other scopes need not try a form that one stream has found unimplemented. A later release of
 // the control plane may implement it.
 func TestAFormThatIsNotImplementedIsRememberedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -572,7 +572,7 @@ func TestBackoffGrowsUntilAResponseCame(t *testing.T) {
 	})
 }
 
-func TestLostStreamTakesNothingAway(t *testing.T) {
+func TestLostStreamRemovesNothing(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
 		run(t, Options{Protocol: form, BackoffBase: time.Minute, BackoffMax: time.Minute}, func(b *bench) {
 			eds := b.watch("eds", "a", "b")
@@ -591,7 +591,7 @@ func TestLostStreamTakesNothingAway(t *testing.T) {
 			st.end <- nil
 			pass(time.Second)
 
-			// gRFC A57: a stream that has brought something may end.
+			// gRFC A57: a stream that has brought a response may end.
 			b.want(eds["b"], "requested")
 			b.refuse(errors.New("nobody there"))
 			b.conn.links[0].cc.ResetConnectBackoff()
@@ -650,8 +650,8 @@ func TestReconnectAsksForEverything(t *testing.T) {
 	})
 }
 
-// With ForceAnswer a control plane that could not be reached has something to answer; one
-// whose stream has merely ended has not.
+// With ForceAnswer, a control plane that could not be reached must answer again. One
+// whose stream has only ended need not.
 func TestControlPlaneThatIsBackHasSomethingToAnswer(t *testing.T) {
 	run(t, Options{Protocol: Delta, ForceAnswer: true}, func(b *bench) {
 		b.watch("eds", "a", "b")
@@ -751,7 +751,7 @@ func TestUndecodableResponseEndsTheStream(t *testing.T) {
 	})
 }
 
-func TestResponseThatWasNotAskedForIsIgnored(t *testing.T) {
+func TestResponseThatWasNotRequestedIsIgnored(t *testing.T) {
 	run(t, Options{Protocol: Delta}, func(b *bench) {
 		e := b.watch("eds", "a")["a"]
 		st := b.next()
@@ -769,7 +769,7 @@ func TestResponseThatWasNotAskedForIsIgnored(t *testing.T) {
 			t.Errorf("answered %v", got)
 		}
 		b.want(e, "present v1")
-		if n := b.logs.count("not asked for"); n != 1 {
+		if n := b.logs.count("not requested"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})

@@ -16,11 +16,11 @@ import (
 
 // Streams feeds the topics of one scope from a control plane, over a stream for
 // each type, from the type's own service or by REST. It is the [cache.Source] of
-// that scope. Each stream finds out for itself what the control plane speaks, and
-// fails and comes back alone.
+// that scope. Each stream finds out for itself which form the control plane implements, and
+// fails and recovers on its own.
 //
-// Between streams there is no order: what makes before it breaks on an aggregated
-// stream does not here. xDS: "Eventual consistency considerations".
+// Between streams there is no order: an update that is make-before-break on an aggregated
+// stream is not here. xDS: "Eventual consistency considerations".
 type Streams struct {
 	open    func(forms []*form) *Stream
 	opts    Options
@@ -35,8 +35,7 @@ type Streams struct {
 }
 
 // NewStreams begins to feed a scope. The connection belongs to the caller, who may
-// share it; node is how the streams announce themselves and must not be changed
-// any more. Close ends it.
+// share it. The streams send node, which must not be changed any more. Close ends them.
 func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
 	log = withScope(log, scope)
 	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
@@ -63,7 +62,7 @@ func (s *Streams) Start(k cache.Key) {
 	}
 }
 
-// Refresh asks anew for a topic that is fed. It neither blocks nor calls the cache.
+// Refresh requests a topic that is fed once more. It neither blocks nor calls the cache.
 func (s *Streams) Refresh(k cache.Key) {
 	if st := s.stream(k.TypeURL); st != nil {
 		st.Refresh(k)
@@ -98,11 +97,11 @@ func (s *Streams) Resend() {
 	for _, st := range s.all() {
 		st.Resend()
 	}
-	s.refused.restate()
+	s.refused.resend()
 }
 
-// stream returns that of a type, new if there is none; nil if the type cannot be
-// asked for. A stream of which nothing is wanted is not open, and is kept: there
+// stream returns the stream of a type, and makes it if there is none. It returns nil if the type
+// cannot be requested. A stream of which nothing is wanted is not open, but is kept, as there
 // are not many types.
 func (s *Streams) stream(typeURL string) *Stream {
 	s.mu.Lock()
@@ -117,7 +116,7 @@ func (s *Streams) stream(typeURL string) *Stream {
 	return st
 }
 
-// refuse says why a type cannot be asked for.
+// refuse returns why a type cannot be requested.
 func (s *Streams) refuse(typeURL string) *cache.Error {
 	how := "discovery service of its own"
 	switch {
@@ -128,12 +127,11 @@ func (s *Streams) refuse(typeURL string) *cache.Error {
 	}
 	return &cache.Error{
 		Code:    codes.Unimplemented,
-		Message: "type " + loglines.Clip(typeURL) + " has no " + how + ", and its control plane is asked for each type by itself",
+		Message: "type " + loglines.Clip(typeURL) + " has no " + how + ", and the relay requests each type from its control plane separately",
 	}
 }
 
-// Drain waits until the control plane has been sent that nothing is wanted any
-// more, but not for long. It is for the time between the last Stop and Close.
+// Drain is [Stream.Drain] of each stream.
 func (s *Streams) Drain() {
 	var wg sync.WaitGroup
 	for _, st := range s.all() {
@@ -143,7 +141,7 @@ func (s *Streams) Drain() {
 }
 
 // Close ends the streams. It does not wait, and so may be called with the cache
-// locked; once Done is closed nothing comes to the sink any more.
+// locked. Once Done is closed, the sink gets no more updates.
 func (s *Streams) Close() {
 	s.mu.Lock()
 	again := s.closed
@@ -181,7 +179,7 @@ func (s *Streams) all() []*Stream {
 }
 
 // Statuses returns a snapshot of each stream that is in use, and of each type that
-// is wanted and has none. It must not be called with the cache locked.
+// is wanted and has no stream. It must not be called with the cache locked.
 func (s *Streams) Statuses() []Status {
 	var all []Status
 	for _, st := range s.all() {

@@ -30,9 +30,9 @@ import (
 type separate struct {
 	*bench
 	streams *Streams
-	// opened gives each stream that is opened, with its method.
+	// opened has each stream that is opened, with its method.
 	opened chan *typed
-	// unimplemented are the methods that are not there, by their last part; mu
+	// unimplemented are the methods that the control plane does not implement, by their last part; mu
 	// guards it.
 	unimplemented []string
 }
@@ -71,7 +71,7 @@ func (s *separate) open(o Options, server func(...grpc.ServerOption) *grpc.Serve
 	s.feed(s.conn, o)
 }
 
-// feed makes the cache, and what feeds it.
+// feed makes the cache and its source.
 func (s *separate) feed(conn grpc.ClientConnInterface, o Options) {
 	source := &lateSource{}
 	s.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
@@ -167,7 +167,7 @@ func (s *separate) statuses() string {
 	return strings.Join(all, "; ")
 }
 
-// wantFailed wants a topic to have an error with a text in it.
+// wantFailed checks that a topic has an error that contains a text.
 func (s *separate) wantFailed(what string, err *cache.Error, code codes.Code, text string) {
 	s.Helper()
 	if err == nil || err.Code != code || !strings.Contains(err.Message, text) {
@@ -190,7 +190,7 @@ func TestEachTypeHasAStreamOfItsOwn(t *testing.T) {
 		s.want(c, "present v1")
 		s.want(e["a"], "requested")
 
-		// One fails, and the other does not notice.
+		// One stream fails, which does not concern the other.
 		s.respond(&streams[1].scripted, deltaResponse(s.T, "eds", "1", "a"))
 		streams[1].end <- status.Error(codes.Unavailable, "restart")
 		again := s.next("DeltaEndpoints")
@@ -211,7 +211,7 @@ func TestAutoIsFoundOutForEachType(t *testing.T) {
 		e := s.watch("eds", "a")["a"]
 		streams := s.next("DeltaClusters", "StreamEndpoints")
 		streams[1].request(s.T)
-		// On a stream for one type the responses need not say which.
+		// On a stream for one type the responses need not have the type URL.
 		m := sotwResponse(s.T, "eds", "1", "a")
 		m.TypeUrl = ""
 		s.respond(&streams[1].scripted, m)
@@ -271,7 +271,7 @@ func TestTypeWithoutAServiceIsReported(t *testing.T) {
 			if len(s.opened) > 0 {
 				s.Errorf("%s was opened", (<-s.opened).method)
 			}
-			if n := s.logs.count("cannot be asked for"); n != 2 {
+			if n := s.logs.count("cannot be requested"); n != 2 {
 				s.Errorf("logged %d times, want once for each type", n)
 			}
 		})
@@ -289,13 +289,13 @@ func TestRefusedTypesAreForgottenAndNotLoggedWithoutEnd(t *testing.T) {
 		if got := s.streams.Statuses(); len(got) > 0 {
 			s.Errorf("remembered: %+v", got)
 		}
-		if n := s.logs.count("cannot be asked for"); n != maxRefusedLogs {
+		if n := s.logs.count("cannot be requested"); n != maxRefusedLogs {
 			s.Errorf("logged %d times, want %d", n, maxRefusedLogs)
 		}
 	})
 }
 
-func TestStreamsLeaveAndClose(t *testing.T) {
+func TestStreamsDrainAndClose(t *testing.T) {
 	runSeparate(t, Options{Protocol: Delta}, func(s *separate) {
 		w := &watcher{}
 		s.cache.Watch(key("cds", "a"), w)
@@ -311,7 +311,7 @@ func TestStreamsLeaveAndClose(t *testing.T) {
 		if got, want := s.statuses(), "ClusterLoadAssignment delta true 1"; got != want {
 			s.Errorf("statuses\n%s, want\n%s", got, want)
 		}
-		// There is one stream left to be waited for, which nobody gives up.
+		// One stream is left for which Drain waits.
 		begin := time.Now()
 		s.streams.Drain()
 		if took := time.Since(begin); took != 2*parting {

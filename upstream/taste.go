@@ -6,11 +6,11 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Before anything of a response is stored, the stream has the taster look at each resource whose
-// content it does not hold. That is done by the goroutine that receives, without Stream.mu: the
-// rest of the stream goes on, and other streams have nothing to do with it.
+// Before a response is stored, the taster checks each resource whose content the stream does not hold.
+// The receiving goroutine does that without Stream.mu, so the rest of the stream goes on, and other
+// streams do not wait.
 
-// taste looks at the resources of a response that are new, or have changed.
+// taste checks the resources of a response that are new, or have changed.
 func (s *Stream) taste(r *session.Response) {
 	if check := s.opts.Tally.Mode(); check != taster.Off && s.markHeld(r) {
 		r.Taste(check)
@@ -30,8 +30,8 @@ func (s *Stream) markHeld(r *session.Response) (requested bool) {
 	return true
 }
 
-// report logs what clients would reject of a response. It is called when the
-// response was taken.
+// report logs what clients would reject in a response. It is called after the response was
+// processed.
 func (s *Stream) report(r *session.Response) {
 	tally := s.opts.Tally
 	_, failed := r.Checked()

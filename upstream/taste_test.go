@@ -30,8 +30,8 @@ func clustersResponse(t *testing.T, version string, clusters ...string) *discove
 	return m
 }
 
-// A resource that has the same content as before is not looked at again, on the same stream or
-// on the next one. A resource that has changed is.
+// A resource with the same content as before is not checked again, on the same stream or
+// on the next one. A changed resource is.
 func TestOnlyWhatHasChangedIsTasted(t *testing.T) {
 	var logs bytes.Buffer
 	tally := taster.NewTally(taster.Warn, slog.New(slog.NewTextHandler(&logs, nil)))
@@ -73,7 +73,7 @@ func TestOnlyWhatHasChangedIsTasted(t *testing.T) {
 	}
 }
 
-// What is refused stays what it was for clients, and the rest of the response is taken.
+// Clients keep the last good version of a refused resource, and the rest of the response is stored.
 func TestRefusedResourcesKeepTheirLastGoodVersion(t *testing.T) {
 	tally := taster.NewTally(taster.Refuse, slog.New(slog.DiscardHandler))
 	run(t, Options{Protocol: SotW, Tally: tally}, func(b *bench) {
@@ -98,8 +98,8 @@ func TestRefusedResourcesKeepTheirLastGoodVersion(t *testing.T) {
 	})
 }
 
-// What nobody has asked for is not looked at.
-func TestResponsesThatWereNotAskedForAreNotTasted(t *testing.T) {
+// Resources that were not requested are not checked.
+func TestResponsesThatWereNotRequestedAreNotTasted(t *testing.T) {
 	tally := taster.NewTally(taster.Warn, slog.New(slog.DiscardHandler))
 	run(t, Options{Protocol: SotW, Tally: tally}, func(b *bench) {
 		b.watch("eds", "a")
@@ -112,7 +112,7 @@ func TestResponsesThatWereNotAskedForAreNotTasted(t *testing.T) {
 	})
 }
 
-// BenchmarkTasteState is what a full state of 100,000 Clusters costs that every client takes: the
+// BenchmarkTasteState measures a full state of 100,000 Clusters that every client accepts: the
 // first one, and one in which a single Cluster has changed.
 func BenchmarkTasteState(b *testing.B) {
 	const n = 100_000

@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The span of a response: from its receipt until it is stored and answered. What is between the stream and the
-// cache adds its events by cache.Update.Receipt. It has no names of resources, and nothing of what is in them.
+// The span of a response lasts from its receipt until the response is stored and answered. The stages between the
+// stream and the cache add events by cache.Update.Receipt. The span has neither names nor contents of resources.
 
-// trace begins the span of a response that was parsed, unless it is not sampled, and returns what ends it.
+// trace begins the span of a parsed response, if it is sampled. end ends the span.
 func (s *Stream) trace(r *session.Response) (end func()) {
 	_, span := s.opts.Tracer.Start(context.Background(), "xds.response", trace.WithTimestamp(r.Receipt.At),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
@@ -38,7 +38,7 @@ func (s *Stream) trace(r *session.Response) (end func()) {
 	return func() { span.End() }
 }
 
-// server is the address of the control plane.
+// server returns the address of the control plane, empty if it is not known.
 func (s *Stream) server() string {
 	if s.opts.Presence == nil {
 		return ""
@@ -46,7 +46,7 @@ func (s *Stream) server() string {
 	return s.opts.Presence.server
 }
 
-// traceChecked notes that the resources of a response were checked as clients would.
+// traceChecked adds the event that the resources of a response were checked as clients would check them.
 func traceChecked(r *session.Response) {
 	r.Receipt.Event("checked", func() []attribute.KeyValue {
 		checked, failed := r.Checked()
@@ -54,14 +54,14 @@ func traceChecked(r *session.Response) {
 	})
 }
 
-// traceAnswer notes the answer to a response: an ACK, or a NACK.
+// traceAnswer adds the answer to a response: an ACK, or a NACK.
 func traceAnswer(r *propagation.Receipt, nack string) {
 	if nack == "" {
 		r.Event("ACK", nil)
 		return
 	}
 	r.Event("NACK", func() []attribute.KeyValue {
-		r.Span.SetStatus(codes.Error, "the response has what cannot be stored, which the log says")
+		r.Span.SetStatus(codes.Error, "NACK: the log has the reasons")
 		return nil
 	})
 }

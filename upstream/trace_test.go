@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
-// Without a tracer, or for a response that is not sampled, nothing is done but to look at a pointer.
+// Without a tracer, or for a response that is not sampled, tracing only checks a pointer.
 func TestAResponseThatIsNotTracedAllocatesNothing(t *testing.T) {
 	r := &session.Response{Receipt: &propagation.Receipt{At: time.Now()}, Resources: make([]session.Resource, 100)}
 	made := false

@@ -7,18 +7,18 @@ import (
 )
 
 // unimplementedFor is how long the relay remembers that a control plane does not implement a
-// method. A later release of it may.
+// method. A later release of the control plane may.
 const unimplementedFor = 10 * time.Minute
 
-// unimplemented are the methods that one control plane does not implement, over all of its
-// streams: what one stream has found out the others need not try, and there is one line of
-// log. The zero value knows nothing.
+// unimplemented are the methods that one control plane does not implement. All of its streams share
+// them: a method that one stream has found missing the others need not try, and the log has one
+// line about it. The zero value is empty.
 type unimplemented struct {
 	mu    sync.Mutex           // comes last in the order of locks
 	until map[string]time.Time // by method, of which there are few
 }
 
-// found notes that the control plane does not implement a form, and says whether that is new.
+// found notes that the control plane does not implement a form, and reports whether that is new.
 func (u *unimplemented) found(f *form) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -32,7 +32,7 @@ func (u *unimplemented) found(f *form) bool {
 	return true
 }
 
-// inherit takes over what another one knows.
+// inherit copies the methods of another one.
 func (u *unimplemented) inherit(from *unimplemented) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
@@ -53,7 +53,7 @@ func (u *unimplemented) lacking(f *form) bool {
 	return u.lacks(f)
 }
 
-// first returns which of the forms is to be tried first.
+// first returns the form to try first.
 func (u *unimplemented) first(forms []*form) *form {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -65,5 +65,5 @@ func (u *unimplemented) first(forms []*form) *form {
 	return forms[0]
 }
 
-// lacks says that the control plane is known not to implement a form. The caller holds mu.
+// lacks is lacking. The caller holds mu.
 func (u *unimplemented) lacks(f *form) bool { return time.Now().Before(u.until[f.method]) }

@@ -1,7 +1,7 @@
 package directory
 
-// What a directory holds: reading its files, keeping what the bad ones last
-// gave, and putting all together.
+// The contents of a directory: reading its files, keeping the last good resources of bad
+// files, and merging all files.
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/taster"
 )
 
-// folder is the directory to be read.
+// folder is the directory to read.
 type folder struct {
 	fsys      fs.FS
 	path      string // for errors; "" if the files are not on a disk
@@ -27,28 +27,28 @@ type folder struct {
 	tally     *taster.Tally // nil as in upstream.Options
 }
 
-// contents is what a folder held when it was read. It is not changed after.
+// contents are the contents of a folder at one reading. They are immutable.
 type contents struct {
 	files []*file // by name
-	// errs says what is wrong with the folder as a whole: files are then those
-	// of before.
+	// errs are the errors of the folder as a whole. With errors, files are those
+	// of the reading before.
 	errs Errors
-	read bool // it could be read, now or before
+	read bool // the folder could be read, now or before
 }
 
-// file is what one file held.
+// file has the contents of one file.
 type file struct {
 	name  string
 	path  string // for errors
 	hash  uint64
 	items []item // of the newest good content
-	good  bool   // there was a good content
+	good  bool   // there was good content
 	errs  Errors // of the newest content
 }
 
 // Load reads a directory once, as a [Source] does. The resources are in the
 // order of the files' names and of the files themselves. The error is an
-// [Errors] with all that is wrong; the resources of good files are there anyway. tally is that of
+// [Errors] with all errors; the resources of good files are returned with it. tally is as in
 // New.
 func Load(dir, authority string, tally *taster.Tally) ([]*cache.Resource, error) {
 	c := folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}.read(&contents{})
@@ -60,15 +60,15 @@ func Load(dir, authority string, tally *taster.Tally) ([]*cache.Resource, error)
 	return resources, errs.OrNil()
 }
 
-// read reads all files. Those that are as they were are not parsed again.
+// read reads all files. It does not parse unchanged files again.
 func (f folder) read(before *contents) *contents {
 	listed, err := f.list()
 	if err != nil {
 		return &contents{files: before.files, read: before.read, errs: Errors{f.error(err)}}
 	}
-	// A directory that is swapped meanwhile would give half of the old and half
-	// of the new. One that never rests is taken as it comes: it will be read
-	// again anyway.
+	// If the directory is swapped during the reading, the contents could be half old and half
+	// new. So it is read until the listing does not change. A directory that always changes is
+	// taken as it is: it will be read again anyway.
 	const attempts = 5
 	for range attempts {
 		c := f.readFiles(listed, before)
@@ -95,7 +95,7 @@ func (l listing) same(o listing) bool {
 	if l.name != o.name || l.err != nil || o.err != nil {
 		return l.name == o.name && l.err != nil && o.err != nil
 	}
-	// Files that are not on a disk have nothing that os.SameFile knows.
+	// os.SameFile does not support files that are not on a disk.
 	sameFile := l.info.Sys() == nil || os.SameFile(l.info, o.info)
 	return sameFile && l.info.Size() == o.info.Size() && l.info.ModTime().Equal(o.info.ModTime())
 }
@@ -109,7 +109,7 @@ func (f folder) list() ([]listing, error) {
 	for _, e := range entries {
 		if isResourceFile(e.Name()) {
 			l := listing{name: e.Name()}
-			l.info, l.err = fs.Stat(f.fsys, e.Name()) // of what a symlink leads to
+			l.info, l.err = fs.Stat(f.fsys, e.Name()) // follows symlinks
 			files = append(files, l)
 		}
 	}
@@ -165,8 +165,8 @@ func (f folder) bytes(l listing) ([]byte, error) {
 	return data, nil
 }
 
-// merge puts the files' resources together. Of a resource that is in two files
-// the first is taken.
+// merge merges the files' resources. If a resource is in two files, merge takes the first, and adds
+// an error for the other.
 func (c *contents) merge() ([]item, Errors) {
 	errs := slices.Clone(c.errs)
 	var all []item
@@ -189,7 +189,7 @@ func (c *contents) merge() ([]item, Errors) {
 	return all, errs
 }
 
-// place is where a resource is written.
+// place is the place of a resource in the files.
 type place struct {
 	path string
 	line int // 0 if there are no lines
@@ -202,7 +202,7 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d", p.path, p.line)
 }
 
-// error is that of the folder as a whole.
+// error returns an error of the folder as a whole.
 func (f folder) error(err error) Error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("no such directory")
@@ -212,7 +212,7 @@ func (f folder) error(err error) Error {
 	return Error{File: cmp.Or(f.path, "."), Err: err}
 }
 
-// plainError is err without the operation and the path, which the place says.
+// plainError returns err without the operation and the path, which the caller adds itself.
 func plainError(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

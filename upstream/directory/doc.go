@@ -3,50 +3,50 @@
 //
 // # Files
 //
-// The name's ending says the format. Files of other endings, hidden files and
-// subdirectories are passed over.
+// The ending of a file's name is its format. Files with other endings, hidden files and
+// subdirectories are ignored.
 //
-//	.yaml .yml              any number of documents, each one thing or a list of things
-//	.json                   one thing, or a list of things
-//	.textpb .txtpb .pbtxt   one thing, in protobuf's text format
-//	.pb                     one thing, in protobuf's wire format
+//	.yaml .yml              any number of documents, each a message or a list of messages
+//	.json                   one message, or a list of messages
+//	.textpb .txtpb .pbtxt   one message, in protobuf's text format
+//	.pb                     one message, in protobuf's wire format
 //
-// A thing is a DiscoveryResponse, a discovery Resource (which is how to give a
-// resource a version, or a name of its own) or a bare resource. What each is
-// told by:
+// A message is a DiscoveryResponse, a discovery Resource (which can give a
+// resource a version, or a name) or a bare resource. The format determines how they are
+// distinguished:
 //
-//   - YAML and JSON, which are proto3 JSON: a bare resource has "@type"; without
-//     it, what has "resources" or "version_info" is a DiscoveryResponse, and what
-//     has "resource" a Resource.
-//   - Text: by a comment `# proto-message: envoy.config.cluster.v3.Cluster` before
-//     everything else, which may name any message. Without it, it is the first of
-//     DiscoveryResponse, Resource and Any that the text fits.
+//   - YAML and JSON, which are proto3 JSON: a bare resource has "@type". Without
+//     it, a message with "resources" or "version_info" is a DiscoveryResponse, and one
+//     with "resource" is a Resource.
+//   - Text: a comment `# proto-message: envoy.config.cluster.v3.Cluster` before
+//     everything else names the message, which may be any. Without it, the message is the first of
+//     DiscoveryResponse, Resource and Any as which the text can be parsed.
 //   - Wire: an Any, if field 1 begins with "type.googleapis.com/"; otherwise a
 //     Resource, if it has a name (field 3, a string); otherwise a DiscoveryResponse.
 //
-// A resource without a version of its own has none: the version_info of a
+// Only a Resource gives a resource a version. The version_info of a
 // DiscoveryResponse is not used, as a file can be edited without changing it.
 //
-// # Names without a resource of their own
+// # Collections and redirects
 //
 // A resource with an xdstp name is a member of the glob collection of its directory:
 // xdstp://a/type/foo/x of xdstp://a/type/foo/*. Old-style names are in the wildcard.
 //
-// A redirect is a Resource whose resource is an xds.core.v3.ResourceLocator. It is of
-// the type that its xdstp name says, or that of the DiscoveryResponse that it is in,
-// and leads to one resource of that type, or an entry of a list collection of such.
-// A list collection has no name inside either, and needs a Resource.
+// A redirect is a Resource whose resource is an xds.core.v3.ResourceLocator. Its type is
+// that in its xdstp name, or that of its DiscoveryResponse. It must
+// lead to one resource of that type, or to an entry of a list collection of such resources.
+// Neither a redirect nor a list collection has a name inside, so both need a Resource around them.
 //
 // # Changes
 //
-// The directory is read again when something in it changes, and from time to
-// time, because network file systems do not say when. What has changed is
-// applied as a whole, one update per type and scope. A file that is bad keeps
-// what it last gave, and so does a directory that cannot be read; everything
+// The relay reads the directory again when something in it changes, and from time to
+// time, because network file systems do not notify of changes. It applies all changes
+// together, with one update per type and scope. If a file is bad, its last
+// good resources stay, and if the directory cannot be read, all of them stay. Everything
 // else goes on. Write files elsewhere and rename them into place, or swap the
 // whole directory as Kubernetes does with a ConfigMap: half a YAML file is often
-// a good one.
+// valid YAML.
 //
-// A directory is all that its authority has: a name that is not in it is absent
-// at once, unless a file that never could be read may still have it.
+// The directory has all resources of its authority: a name that is not in it is absent
+// at once, unless it may be in a file that could never be read.
 package directory

@@ -1,6 +1,6 @@
 package directory
 
-// How mistakes in files are told to people.
+// Errors in files, in words for people.
 
 import (
 	"fmt"
@@ -11,25 +11,25 @@ import (
 	"github.com/xds-relay/xds-relay/secrets"
 )
 
-// Error is one thing that is wrong with a directory. It has no Line in wire format, and for
+// Error is one error in a directory. It has no Line for a file in wire format, and for
 // a file or a directory as a whole.
 type Error = fileerrors.Error
 
-// Errors is all that is wrong with a directory, file by file.
+// Errors are all errors of a directory, file by file.
 type Errors = fileerrors.List
 
 var (
-	// protobuf prints a normal or a non-breaking space, so that nobody compares.
+	// protobuf prints a normal or a non-breaking space, so that programs do not depend on the text.
 	protoError   = regexp.MustCompile(`(?s)^proto:[ \x{a0}](?:syntax error )?(?:\(line (\d+):(\d+)\): )?(.*)$`)
 	unknownType  = regexp.MustCompile(`(?s)^unable to resolve (?:message )?["\[]([^"\]]*)["\]]: `)
 	invalidValue = regexp.MustCompile(`(?s)^invalid value for (string|bytes) (field \S+|type): `)
-	// Nobody has a secret that short in the place of a time.
+	// No secret is as short as this where a time belongs.
 	shortTime  = regexp.MustCompile(`^invalid google\.protobuf\.Duration value "[a-z0-9.]{1,8}"$`)
 	unexpected = regexp.MustCompile(`(?s)^unexpected token:? (.*)$`)
 )
 
-// explain takes the place out of an error of protojson or prototext, and says
-// what is wrong without quoting strings of the file: they may be secrets.
+// explain splits an error of protojson or prototext into position and message. The message does
+// not quote strings of the file, which may be secrets.
 func explain(err error) (line, column int, message string) {
 	m := protoError.FindStringSubmatch(err.Error())
 	if m == nil {
@@ -53,12 +53,12 @@ func explain(err error) (line, column int, message string) {
 	return line, column, message
 }
 
-// unknown is for a message that JSON and text cannot be read as.
+// unknown is the error of a message type that JSON and text need, but the program does not know.
 func unknown(typeURL string) error {
 	return fmt.Errorf("type %q is not known to this build; give it as binary .pb", typeURL)
 }
 
-// word says what a token is.
+// word returns a word for the kind of a token.
 func word(token string) string {
 	switch token[:min(len(token), 1)] {
 	case "":

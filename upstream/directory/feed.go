@@ -1,7 +1,7 @@
 package directory
 
-// What the sink is told, and when: everything about a topic after its start, and
-// then what changes.
+// The updates to the sink: the state of a topic after its start, and
+// then its changes.
 
 import (
 	"maps"
@@ -19,11 +19,11 @@ func (s *Source) Start(k cache.Key) {
 		s.interests[t] = map[string]bool{}
 	}
 	s.interests[t][k.Name] = false
-	s.fresh = append(s.fresh, k)
+	s.pending = append(s.pending, k)
 	s.wake()
 }
 
-// Refresh does nothing: what is held is what the files say. See [cache.Source].
+// Refresh does nothing, as the state is always that of the files. See [cache.Source].
 func (s *Source) Refresh(cache.Key) {}
 
 // Stop notes that nobody is interested in a topic any more. See [cache.Source].
@@ -37,15 +37,15 @@ func (s *Source) Stop(k cache.Key) {
 	}
 }
 
-// feed tells the sink what there is to tell. Only the feeding goroutine calls
-// it, so what is told last is what is newest.
+// feed sends the pending updates to the sink. Only the feeding goroutine calls
+// it, so the last update is the newest.
 func (s *Source) feed() {
 	for _, u := range s.updates() {
 		s.sink.Apply(u)
 	}
 }
 
-// updates takes what there is to tell: one update per type and scope.
+// updates takes the pending updates, one per type and scope.
 func (s *Source) updates() []cache.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,10 +73,10 @@ func (s *Source) updates() []cache.Update {
 	}
 	clear(s.changed)
 	s.receipt = nil
-	for _, k := range s.fresh {
+	for _, k := range s.pending {
 		t := table{k.Scope, k.TypeURL}
-		told, interested := s.interests[t][k.Name]
-		if !interested || told {
+		sent, interested := s.interests[t][k.Name]
+		if !interested || sent {
 			continue
 		}
 		s.interests[t][k.Name] = true
@@ -87,7 +87,7 @@ func (s *Source) updates() []cache.Update {
 			u.Changes = append(u.Changes, s.state.change(k.TypeURL, k.Name))
 		}
 	}
-	s.fresh = nil
+	s.pending = nil
 	var updates []cache.Update
 	for _, u := range byTable {
 		updates = append(updates, *u)
@@ -95,7 +95,7 @@ func (s *Source) updates() []cache.Update {
 	return updates
 }
 
-// addChanges adds what those who were told before must know.
+// addChanges adds the changes of topics whose state the sink has.
 func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
 	sets := map[string][]cache.Change{}
 	for key := range changed {
@@ -113,21 +113,21 @@ func (s *Source) addChanges(update func() *cache.Update, typeURL string, names m
 	}
 }
 
-// tellUnanswered is for when more is known than before: what was not known to be
-// absent may be now, and so may sets be known. The caller holds mu.
-func (s *Source) tellUnanswered(before *state) {
+// resendUnanswered queues topics whose answer may be better known now: names that may now be
+// known to be absent, and sets that may now be known. The caller holds mu.
+func (s *Source) resendUnanswered(before *state) {
 	if before.missing == nil || sameError(before.missing, s.state.missing) {
 		return
 	}
 	for t, names := range s.interests {
-		for name, told := range names {
+		for name, sent := range names {
 			unanswered := s.state.resources[t.typeURL][name] == nil
 			if k := (cache.Key{Scope: t.scope, Name: name}); k.IsSet() {
 				unanswered = before.unread && !s.state.unread
 			}
-			if told && unanswered {
+			if sent && unanswered {
 				names[name] = false
-				s.fresh = append(s.fresh, cache.Key{Scope: t.scope, TypeURL: t.typeURL, Name: name})
+				s.pending = append(s.pending, cache.Key{Scope: t.scope, TypeURL: t.typeURL, Name: name})
 			}
 		}
 	}

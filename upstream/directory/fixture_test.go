@@ -55,7 +55,7 @@ func (r *recorder) Apply(u cache.Update) {
 
 // take returns what was applied since the last time, printed, in the order of
 // scopes, types and names, and in how many updates.
-func (r *recorder) take() (told string, updates int) {
+func (r *recorder) take() (sent string, updates int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lines := map[string]string{}
@@ -204,7 +204,7 @@ func (f *fixture) expect(t *testing.T, what, want string) {
 	t.Helper()
 	synctest.Wait()
 	if got, _ := f.sink.take(); got != want {
-		t.Errorf("%s: told\n%s\nwant\n%s", what, got, want)
+		t.Errorf("%s: got\n%s\nwant\n%s", what, got, want)
 	}
 }
 

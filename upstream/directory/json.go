@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// jsonTree returns the document in data.
+// jsonTree parses the document in data.
 func jsonTree(data []byte) (*value, *Error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	var whole json.RawMessage
@@ -23,18 +23,18 @@ func jsonTree(data []byte) (*value, *Error) {
 	return t.value(t.next(), 0)
 }
 
-// jsonReader builds the tree of data that is known to be good JSON.
+// jsonReader builds the tree of data, which must be valid JSON.
 type jsonReader struct {
 	data   []byte
 	tokens *json.Decoder
-	line   int // of the newest token: none goes over several
-	offset int // of its end
+	line   int // of the newest token; no token spans lines
+	offset int // of the newest token's end
 }
 
 func (t *jsonReader) next() json.Token {
 	token, err := t.tokens.Token()
 	if err != nil {
-		panic(err) // the data is good
+		panic(err) // cannot happen: the data is valid
 	}
 	end := int(t.tokens.InputOffset())
 	t.line += bytes.Count(t.data[t.offset:end], []byte("\n"))

@@ -9,9 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// keyOf returns what a resource of the authority is kept under, as
-// [cache.Key.Name] is: a name in a file is a resource's own, so an xdstp one is
-// neither a glob nor has it directives.
+// keyOf returns the key of a resource of the authority, for
+// [cache.Key.Name]. A name in a file is the resource's own, so an xdstp name is
+// no glob and has no directives.
 func keyOf(authority, typeURL, name string) (string, error) {
 	if !urn.IsXdstp(name) {
 		if name == cache.Wildcard {
@@ -33,12 +33,12 @@ func keyOf(authority, typeURL, name string) (string, error) {
 	return k.Name, nil
 }
 
-// anyAuthority is the configured authority of files that may have names of all. No authority has
-// this name.
+// anyAuthority is the configured authority for files that may have names of all authorities. No
+// authority has this name.
 const anyAuthority = "*"
 
-// owns reports whether names of that authority belong to the one that is
-// configured as a name or as *.suffix.
+// owns reports whether an authority belongs to the configured one, which is
+// a name or *.suffix.
 func owns(configured, authority string) bool {
 	if suffix, ok := strings.CutPrefix(configured, "*."); ok {
 		return strings.HasSuffix(authority, "."+suffix)

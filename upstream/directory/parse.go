@@ -1,7 +1,7 @@
 package directory
 
-// From a file's bytes to its resources. Whatever the format, every resource
-// becomes a discovery Resource, which is checked in one place: reader.add.
+// From a file's bytes to its resources. In every format, each resource
+// becomes a discovery Resource, which reader.add checks.
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ const (
 	responseType = xdstype.Prefix + "envoy.service.discovery.v3.DiscoveryResponse"
 )
 
-// formats are how files are read, by the ending of their names.
+// formats are the methods that read files, by the ending of their names.
 var formats = map[string]func(*reader, []byte){
 	".yaml":   (*reader).yaml,
 	".yml":    (*reader).yaml,
@@ -44,7 +44,7 @@ func isResourceFile(name string) bool {
 	return !strings.HasPrefix(name, ".") && formats[path.Ext(name)] != nil
 }
 
-// id is what no two resources of a directory may share.
+// id identifies a resource. No two resources of a directory may share it.
 type id struct{ typeURL, key string }
 
 // item is one resource of a file.
@@ -53,7 +53,7 @@ type item struct {
 	id
 	line     int
 	resource *cache.Resource
-	content  *value // what the resource was written as, if the reader keeps it and the format has it
+	content  *value // the resource as written, if the reader keeps it and the format has it
 }
 
 // reader reads one file.
@@ -68,10 +68,10 @@ type reader struct {
 	lines map[id]int // of the items
 	errs  Errors
 	count int    // of resources, good or bad
-	want  string // type URL that the DiscoveryResponse being read has, or ""
+	want  string // type URL of the DiscoveryResponse being read, or ""
 }
 
-// parse reads a file, and says all that is wrong with it.
+// parse reads a file, and returns its resources and all its errors.
 func parse(authority, name string, data []byte, tally *taster.Tally) ([]item, Errors) {
 	r := &reader{authority: authority, name: name, data: data, tally: tally}
 	r.read()
@@ -82,7 +82,7 @@ func parse(authority, name string, data []byte, tally *taster.Tally) ([]item, Er
 func (r *reader) read() {
 	r.lines = map[id]int{}
 	if len(r.data) == 0 {
-		// Between truncating and writing, most likely.
+		// Most likely it was truncated and is about to be written.
 		r.fail(0, errors.New("empty (to remove its resources, remove the file)"))
 	} else {
 		formats[path.Ext(r.name)](r, r.data)
@@ -112,18 +112,19 @@ func (r *reader) yaml(data []byte) {
 	}
 }
 
-// document takes what a document may be: one thing or a list of things.
+// document reads a document: one message or a list of messages.
 func (r *reader) document(v *value) {
 	if v.kind != isList {
-		r.thing(v)
+		r.element(v)
 		return
 	}
 	for _, item := range v.items {
-		r.thing(item)
+		r.element(item)
 	}
 }
 
-func (r *reader) thing(v *value) {
+// element reads one message of a document.
+func (r *reader) element(v *value) {
 	t := v.typeURL()
 	if t == responseType || t == "" && v.field("resources", "version_info", "versionInfo") != nil {
 		r.response(v.without("@type"))
@@ -132,7 +133,7 @@ func (r *reader) thing(v *value) {
 	r.resource(v)
 }
 
-// response takes a DiscoveryResponse.
+// response reads a DiscoveryResponse.
 func (r *reader) response(v *value) {
 	resources, rest := v.field("resources"), v.without("resources")
 	if again := rest.field("resources"); again != nil {
@@ -155,7 +156,7 @@ func (r *reader) response(v *value) {
 	r.want = ""
 }
 
-// resource takes a Resource or a bare resource.
+// resource reads a Resource or a bare resource.
 func (r *reader) resource(v *value) {
 	t, inner := v.typeURL(), v.field("resource")
 	switch {
@@ -186,7 +187,7 @@ func (r *reader) resource(v *value) {
 	}
 }
 
-// decode reads a part of a document into m, and reports whether it could.
+// decode decodes a part of a document into m. It returns false, and records the error, if it cannot.
 func (r *reader) decode(v *value, m proto.Message) bool {
 	var p printer
 	p.value(v)
@@ -204,10 +205,10 @@ func (r *reader) decode(v *value, m proto.Message) bool {
 	return false
 }
 
-// add takes a resource, if it is good. The line is 0 and the content nil if they are not known.
+// add adds a resource, or its error. The line is 0 and the content nil if they are not known.
 func (r *reader) add(line int, m *discoveryv3.Resource, content *value) {
 	r.count++
-	// In a DiscoveryResponse a Resource may be wrapped in an Any itself.
+	// In a DiscoveryResponse, the Resource itself may be in an Any.
 	for m.GetResource().GetTypeUrl() == xdstype.Wrapper {
 		var inner discoveryv3.Resource
 		if err := proto.Unmarshal(m.Resource.Value, &inner); err != nil {
@@ -315,8 +316,8 @@ func (r *reader) encode(name, typeURL string, m *discoveryv3.Resource, redirect 
 	})}, nil
 }
 
-// nameInside returns the name that a resource carries itself, "" if it has none:
-// a type that is known and has something else as field 1 does not.
+// nameInside returns the name in field 1 of a resource. It is "" if there is none, as in a known type
+// whose field 1 is no string.
 func nameInside(m *anypb.Any) string {
 	t, err := protoregistry.GlobalTypes.FindMessageByURL(m.GetTypeUrl())
 	if err == nil {
@@ -335,7 +336,7 @@ func nameInside(m *anypb.Any) string {
 	return name
 }
 
-// lineOf returns the line of a text file on which a name is first written, 0 if
+// lineOf returns the first line of a text file that contains a name, 0 if
 // there is none.
 func (r *reader) lineOf(name string) int {
 	at := bytes.Index(r.data, []byte(name))

@@ -20,14 +20,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TestFilesSayWhatTheyHoldOrWhatIsWrong runs testdata/*.txt. The commands:
+// TestFilesGiveResourcesOrErrors runs testdata/*.txt. The commands:
 //
 //	parse FILE [authority=NAME]
 //	<the file>
 //
 //	wire FILE MESSAGE
 //	<the message in text format; the file is its wire format>
-func TestFilesSayWhatTheyHoldOrWhatIsWrong(t *testing.T) {
+func TestFilesGiveResourcesOrErrors(t *testing.T) {
 	datadriven.Walk(t, "testdata/parse", func(t *testing.T, file string) {
 		datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
 			data := []byte(d.Input + "\n")

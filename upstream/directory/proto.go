@@ -1,6 +1,6 @@
 package directory
 
-// The two formats that are one protobuf message per file: wire and text.
+// The two formats with one protobuf message per file: wire and text.
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// message takes what a file of one message may be.
+// message reads the message of a file.
 func (r *reader) message(m proto.Message) {
 	if a, ok := m.(*anypb.Any); ok && a.TypeUrl == responseType {
 		response := &discoveryv3.DiscoveryResponse{}
@@ -63,7 +63,7 @@ func (r *reader) wire(data []byte) {
 		err = fmt.Errorf("it has fields that a %s has not", m.ProtoReflect().Descriptor().Name())
 	}
 	if response, ok := m.(*discoveryv3.DiscoveryResponse); ok && err == nil && len(response.Resources) == 0 {
-		// Many a bare resource can be read like this.
+		// Many bare resources can be decoded as a DiscoveryResponse.
 		err = errors.New("no resources (a bare resource must be in an Any; for no resources, remove the file)")
 	}
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *reader) wire(data []byte) {
 	r.message(m)
 }
 
-// wireMessage tells which message is in a file, as the package comment says.
+// wireMessage returns an empty message of the type that a file has, see the package comment.
 func wireMessage(data []byte) (proto.Message, error) {
 	var m proto.Message = &discoveryv3.DiscoveryResponse{}
 	f := wire.Walk(data)
@@ -91,8 +91,8 @@ func wireMessage(data []byte) (proto.Message, error) {
 	return m, nil
 }
 
-// The header that says what a text file holds, anywhere in the comments that
-// are before everything else.
+// The header with the type of a text file's message, anywhere in the comments
+// before everything else.
 // Text format specification: "Header".
 var (
 	comments     = regexp.MustCompile(`\A(?:[ \t]*(?:#[^\n]*)?(?:\n|\z))*`)
@@ -110,7 +110,7 @@ func (r *reader) text(data []byte) {
 		r.textOf("google.protobuf.Any", 0, data)
 		return
 	}
-	// The error of the message that fits for longest is the one to tell.
+	// Report the error of the message type whose parser got farthest.
 	var farthest Error
 	farthestColumn := 0
 	for _, m := range []proto.Message{&discoveryv3.DiscoveryResponse{}, &discoveryv3.Resource{}, &anypb.Any{}} {
@@ -145,7 +145,7 @@ func (r *reader) textOf(name string, line int, data []byte) {
 	r.message(m)
 }
 
-// explainText is explain, and knows where the end of the file is.
+// explainText is explain, with the end of the file for an error without a position.
 func explainText(err error, data []byte) (line, column int, message string) {
 	line, column, message = explain(err)
 	if line == 0 {

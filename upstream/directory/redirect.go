@@ -13,9 +13,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// redirect checks a Resource with a ResourceLocator in the place of the resource, and
-// encodes it for the cache. It is a resource of the type that its name says, or the
-// DiscoveryResponse that it is in.
+// redirect checks a Resource with a ResourceLocator in place of the resource, and
+// encodes it for the cache. Its type is that of its DiscoveryResponse, or that in its
+// xdstp name.
 // TP1: "Server redirects".
 func (r *reader) redirect(name string, m *discoveryv3.Resource) (item, error) {
 	switch {

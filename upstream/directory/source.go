@@ -17,7 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/watch"
 )
 
-// Sink takes what the files say: the cache.
+// Sink receives the updates from the files: the cache.
 type Sink interface {
 	Apply(cache.Update)
 }
@@ -26,49 +26,49 @@ type Sink interface {
 // files of a directory. It is a [cache.Source]. All its methods may be called
 // concurrently.
 //
-// One goroutine reads the directory and another talks to the sink, so that a
-// file system that hangs keeps nobody from what is known.
+// One goroutine reads the directory and another calls the sink, so that a
+// file system that hangs does not keep known resources from the cache.
 type Source struct {
 	folder folder
 	sink   Sink
 	log    *slog.Logger
 
 	cancel  context.CancelFunc
-	done    sync.WaitGroup // but for who reads
-	reading sync.WaitGroup
-	kick    chan struct{} // there is something to tell the sink; holds one
+	done    sync.WaitGroup // of all goroutines except the one that reads
+	reading sync.WaitGroup // of the goroutine that reads
+	awake   chan struct{}  // has room for one: there is something to send to the sink
 
 	mu        sync.Mutex
-	interests map[table]map[string]bool // by key: told what there is, and now only of changes
-	fresh     []cache.Key               // not told yet; perhaps stopped since
-	state     *state                    // nil until the directory was first looked at
+	interests map[table]map[string]bool // by key; true once the sink has the state, and needs only changes
+	pending   []cache.Key               // topics whose state the sink does not have yet; perhaps stopped since
+	state     *state                    // nil until the directory was first read
 	changed   map[string]map[string]struct{}
-	receipt   *propagation.Receipt // of the oldest of what has changed
+	receipt   *propagation.Receipt // of the oldest unsent change
 	status    Status
 	unread    bool // the folder could not be read the last time
 }
 
-// table is one type in one scope: what an update is about.
+// table is one type in one scope, to which an update belongs.
 type table struct {
 	scope   cache.Scope
 	typeURL string
 }
 
-// Status is how a directory is doing.
+// Status is the state of a directory, for operators.
 type Status struct {
-	// Checked is when the directory was last looked at, zero before the first
+	// Checked is when the directory was last read, zero before the first
 	// time.
 	Checked time.Time
-	// Files and Resources are how many are being served.
+	// Files and Resources are the numbers of those that are served.
 	Files, Resources int
-	// Errors is all that is wrong with the directory now.
+	// Errors are all errors of the directory now.
 	Errors Errors
 }
 
-// New makes a Source of the files in dir and begins to read and watch them. The
+// New makes a Source of the files in dir, and begins to read and watch them. The
 // authority is a name or *.suffix, as in the configuration: xdstp names of
-// others are errors. The tally says what becomes of resources that clients would reject, and
-// takes note of them; nil refuses those that no client can read.
+// other authorities are errors. The tally decides what becomes of resources that clients would reject, and
+// counts them. With a nil tally, resources that no client can read are refused.
 func New(dir, authority string, tally *taster.Tally, sink Sink, log *slog.Logger) *Source {
 	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}, sink, log)
 	w := watch.New(s.log, dir)
@@ -77,8 +77,8 @@ func New(dir, authority string, tally *taster.Tally, sink Sink, log *slog.Logger
 	return s
 }
 
-// follow reads the directory whenever it may have changed. arm is called before
-// each reading, so that no change falls in between.
+// follow reads the directory whenever it may have changed. It calls arm before
+// each reading, so that it misses no change.
 func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}) {
 	c := &contents{}
 	for {
@@ -93,7 +93,7 @@ func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}
 }
 
 // NewFS makes a Source of files that do not change, such as those embedded in
-// a program. Those read are at the root of fsys.
+// a program. It reads the files at the root of fsys.
 func NewFS(fsys fs.FS, authority string, sink Sink, log *slog.Logger) *Source {
 	s, _ := newSource(folder{fsys: fsys, authority: authority}, sink, log)
 	s.reading.Go(func() { s.take(s.folder.read(&contents{}), time.Now()) })
@@ -104,14 +104,14 @@ func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Source{
 		folder: f, sink: sink, log: log.With("authority", f.authority, "directory", f.path),
-		cancel: cancel, kick: make(chan struct{}, 1),
+		cancel: cancel, awake: make(chan struct{}, 1),
 		interests: map[table]map[string]bool{},
 		changed:   map[string]map[string]struct{}{},
 	}
 	s.done.Go(func() {
 		for {
 			select {
-			case <-s.kick:
+			case <-s.awake:
 				s.feed()
 			case <-ctx.Done():
 				return
@@ -121,11 +121,11 @@ func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context)
 	return s, ctx
 }
 
-// closing is how long Close waits for what is being read.
+// closing is how long Close waits for the goroutine that reads.
 const closing = time.Second
 
-// Close ends the watching and the feeding, and waits for it: nothing comes to the sink any
-// more. What is being read from a file system that hangs is not waited for long.
+// Close ends the watching and the feeding, and waits until the sink gets nothing
+// more. It does not wait long for a file system that hangs.
 func (s *Source) Close() {
 	s.cancel()
 	s.done.Wait()
@@ -140,7 +140,7 @@ func (s *Source) Close() {
 	}
 }
 
-// Status returns how the directory is doing.
+// Status returns the state of the directory.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *Source) Status() Status {
 	return status
 }
 
-// Unread reports whether the directory could not be read the last time: then it says nothing of what is
-// gone.
+// Unread reports whether the directory could not be read the last time. Then it is not known which
+// resources are gone.
 func (s *Source) Unread() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,8 @@ func (s *Source) CheckRead() error {
 	return nil
 }
 
-// take makes the contents, as of a time, the state that is served, and says what is new.
+// take makes the contents, which were read at a time, the state that is served. It queues and logs the
+// changes.
 func (s *Source) take(c *contents, at time.Time) {
 	items, errs := c.merge()
 	next := newState(c, items)
@@ -197,7 +198,7 @@ func (s *Source) take(c *contents, at time.Time) {
 	if changes > 0 && s.receipt == nil {
 		s.receipt = &propagation.Receipt{At: at}
 	}
-	s.tellUnanswered(before)
+	s.resendUnanswered(before)
 	s.mu.Unlock()
 	s.wake()
 
@@ -217,7 +218,7 @@ func (s *Source) take(c *contents, at time.Time) {
 
 func (s *Source) wake() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.awake <- struct{}{}:
 	default:
 	}
 }

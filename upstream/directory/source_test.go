@@ -37,12 +37,12 @@ func TestInterestBeforeTheFirstReadingIsAnsweredAfterIt(t *testing.T) {
 		s.Start(key(scopes[0], clusterType, "foo"))
 		synctest.Wait()
 		if got, _ := sink.take(); got != "" {
-			t.Errorf("told before anything was read: %s", got)
+			t.Errorf("updates before anything was read: %s", got)
 		}
 		close(reading)
 		synctest.Wait()
 		if got, updates := sink.take(); got != "onprem Cluster: -bar foo=1" || updates != 1 {
-			t.Errorf("told %q in %d updates", got, updates)
+			t.Errorf("got %q in %d updates", got, updates)
 		}
 	})
 }
@@ -78,12 +78,12 @@ func TestEveryScopeGetsTheSameContentInOneUpdatePerType(t *testing.T) {
 			"a.yaml": cluster("foo", "2"),
 			"b.yaml": cluster("bar", "2") + "---\n'@type': " + endpointType + "\ncluster_name: foo\n",
 		})
-		told, updates := f.sink.take()
-		if told != `onprem Cluster: bar=2 foo=2 *[bar=2 foo=2]
+		sent, updates := f.sink.take()
+		if sent != `onprem Cluster: bar=2 foo=2 *[bar=2 foo=2]
 onprem ClusterLoadAssignment: foo=o
 onprem/a Cluster: bar=2 foo=2 *[bar=2 foo=2]
 onprem/b Cluster: bar=2 foo=2 *[bar=2 foo=2]` {
-			t.Errorf("told\n%s", told)
+			t.Errorf("got\n%s", sent)
 		}
 		if updates != 4 {
 			t.Errorf("in %d updates, want one per type and scope", updates)
@@ -91,7 +91,7 @@ onprem/b Cluster: bar=2 foo=2 *[bar=2 foo=2]` {
 	})
 }
 
-func TestOnlyWhatChangedIsTold(t *testing.T) {
+func TestOnlyChangesAreSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		files := map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1"), "b.yaml": cluster("baz", "1")}
 		f.write(files)
@@ -115,7 +115,7 @@ func TestOnlyWhatChangedIsTold(t *testing.T) {
 	})
 }
 
-func TestAnotherVersionIsTold(t *testing.T) {
+func TestAnotherVersionIsSent(t *testing.T) {
 	const file = "version: '%d'\nresource: {'@type': " + clusterType + ", name: foo, alt_stat_name: '%d'}\n"
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": fmt.Sprintf(file, 1, 1)})
@@ -184,7 +184,7 @@ func TestSpellingsOfAnXdstpNameHaveOneKey(t *testing.T) {
 	})
 }
 
-func TestNothingIsToldAfterStop(t *testing.T) {
+func TestNothingIsSentAfterStop(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("foo", "1")})
 		foo, all := key(scopes[1], clusterType, "foo"), key(scopes[1], clusterType, cache.Wildcard)
@@ -203,9 +203,9 @@ func TestNothingIsToldAfterStop(t *testing.T) {
 		f.Start(all)
 		synctest.Wait()
 		if got, _ := f.sink.take(); !strings.HasSuffix(got, " foo=2 *=[foo=2]") {
-			t.Errorf("told after another Start: %s", got)
+			t.Errorf("updates after another Start: %s", got)
 		}
-		if n := len(f.fresh); n != 0 {
+		if n := len(f.pending); n != 0 {
 			t.Errorf("%d topics are still noted as new", n)
 		}
 		if n := len(f.interests); n != 1 {
@@ -255,7 +255,7 @@ func TestBadFileKeepsItsLastGoodState(t *testing.T) {
 }
 
 // Invariant: absent is only said when the authority said it.
-func TestWhileAFileWasNeverGoodNothingIsSaidToBeAbsent(t *testing.T) {
+func TestNothingIsAbsentWhileAFileWasNeverGood(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("foo", "1"), "b.yaml": "bad"})
 		f.start(scopes[1], clusterType, "foo", "bar", cache.Wildcard)
@@ -311,7 +311,7 @@ func TestOfAResourceInTwoFilesTheFirstIsServed(t *testing.T) {
 	})
 }
 
-func TestOtherFilesArePassedOver(t *testing.T) {
+func TestOtherFilesAreIgnored(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.memory.mu.Lock()
 		f.memory.onOpen = func(name string) {
@@ -340,7 +340,7 @@ func TestOtherFilesArePassedOver(t *testing.T) {
 func TestErrorToClientsNamesNoContent(t *testing.T) {
 	s := newState(&contents{read: true, files: []*file{{name: "a.yaml", errs: Errors{{Err: fs.ErrInvalid}}}}}, nil)
 	if s.missing == nil || s.missing.Code != codes.Unavailable || strings.Contains(s.missing.Message, fs.ErrInvalid.Error()) {
-		t.Errorf("told %v", s.missing)
+		t.Errorf("missing is %v", s.missing)
 	}
 }
 
@@ -400,7 +400,7 @@ func (b blocked) Apply(cache.Update) {
 	<-b.leave
 }
 
-func TestNothingIsToldAfterClose(t *testing.T) {
+func TestNothingIsSentAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := blocked{make(chan struct{}), make(chan struct{})}
 		s := NewFS(fstest.MapFS{}, "onprem", sink, slog.New(slog.DiscardHandler))
@@ -413,7 +413,7 @@ func TestNothingIsToldAfterClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		if closed {
-			t.Error("closed while the sink was told something")
+			t.Error("closed while the sink got an update")
 		}
 		close(sink.leave)
 		synctest.Wait()
@@ -443,7 +443,7 @@ func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
 		close(disk)
 		synctest.Wait()
 		if got, _ := sink.take(); got != "" {
-			t.Errorf("told after it was closed: %s", got)
+			t.Errorf("updates after it was closed: %s", got)
 		}
 	})
 }

@@ -1,6 +1,6 @@
 package directory
 
-// What the authority has: contents, looked up by name.
+// The resources of the authority, by name.
 
 import (
 	"google.golang.org/grpc/codes"
@@ -9,15 +9,14 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// state is what the authority has at one moment. It is not changed after.
+// state has the resources of the authority at one moment. It is immutable.
 type state struct {
 	resources map[string]map[string]*cache.Resource // by type URL and key
 	globs     map[string]map[string][]string        // keys of members, by type URL and glob
-	// missing is what to say of a name that is not there: nil if that means that
-	// it does not exist.
+	// missing is the error of a name that is not there. It is nil if such a name
+	// does not exist.
 	missing *cache.Error
-	// unread is set if the directory never could be read: then a set, too, is
-	// not known to be empty.
+	// unread is set if the directory could never be read: then sets are not known either.
 	unread bool
 }
 
@@ -51,7 +50,7 @@ func newState(c *contents, items []item) *state {
 	return s
 }
 
-// change says what became of one name.
+// change returns the state of one name.
 func (s *state) change(typeURL, key string) cache.Change {
 	c := cache.Change{Name: key, Resource: s.resources[typeURL][key], Answer: cache.FirstAnswer}
 	if c.Resource == nil {
@@ -60,8 +59,8 @@ func (s *state) change(typeURL, key string) cache.Change {
 	return c
 }
 
-// set is the whole of a set: of the wildcard those resources that have old-style
-// names, of a glob those that are in its directory.
+// set returns all members of a set: for the wildcard the resources with old-style
+// names, for a glob those in its directory.
 // xDS: "How the client specifies what resources to return". TP1: "Glob".
 func (s *state) set(typeURL, name string) cache.SetUpdate {
 	u := cache.SetUpdate{Name: name, Full: true, Answer: cache.FirstAnswer}
@@ -83,9 +82,9 @@ func (s *state) set(typeURL, name string) cache.SetUpdate {
 	return u
 }
 
-// setOf returns the set in which a resource is, empty if there is none: the wildcard,
-// or the glob of its directory.
-// TP1: xdstp names are only had by their name or through a glob.
+// setOf returns the set of a resource: the wildcard, or the glob of its directory. It is empty if there
+// is none.
+// TP1: resources with xdstp names are only sent for their name or a glob.
 func setOf(key string) string {
 	if !urn.IsXdstp(key) {
 		return cache.Wildcard
@@ -94,8 +93,7 @@ func setOf(key string) string {
 	return glob
 }
 
-// difference returns the names, by type URL, under which there is something else
-// than before.
+// difference returns the names, by type URL, whose resource has changed.
 func (s *state) difference(before *state) map[string][]string {
 	changed := map[string][]string{}
 	for typeURL, t := range s.resources {

@@ -1,7 +1,7 @@
 package directory
 
-// JSON and YAML become one tree that knows its lines. Parts of it are printed
-// again for protojson, with one token per line, so that the line in protojson's
+// JSON and YAML are parsed into one kind of tree, with line numbers. Parts of the tree are printed
+// again for protojson, with one token per line, so that the line in a protojson
 // error leads to the line in the file.
 
 import (
@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// value is one value of a document.
+// value is a value of a document.
 type value struct {
 	line   int
 	kind   kind
-	scalar string // as JSON
+	scalar string // in JSON
 	fields []field
 	items  []*value
 }
@@ -109,7 +109,7 @@ func (p *printer) value(v *value) {
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // not of a string
+		panic(err) // cannot happen for a string
 	}
 	return string(b)
 }

@@ -1,8 +1,8 @@
 package directory
 
-// The messages that files can be written in: JSON and text need them linked in.
-// These are what resources are and what nearly every one holds. A program that
-// links in more can read more.
+// The messages that JSON, YAML and text files can contain must be linked into the program.
+// These are the types of resources, and the messages that nearly every resource contains. A program that
+// links in more messages can read more.
 import (
 	_ "github.com/cncf/xds/go/xds/type/v3" // TypedStruct
 

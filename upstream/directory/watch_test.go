@@ -49,10 +49,10 @@ func (d *onDisk) expect(t *testing.T, what, want string) {
 	select {
 	case u := <-d.updates:
 		if got := strings.TrimSpace(changes(u.Changes)); got != want {
-			t.Fatalf("%s: told %s, want %s", what, got, want)
+			t.Fatalf("%s: got %s, want %s", what, got, want)
 		}
 	case <-time.After(deadline):
-		t.Fatalf("%s: told nothing, want %s; errors: %v", what, want, d.Status().Errors)
+		t.Fatalf("%s: got nothing, want %s; errors: %v", what, want, d.Status().Errors)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestConfigMapIsSwappedAsAWhole(t *testing.T) {
 			d.interests[tb] = map[string]bool{}
 		}
 		d.interests[tb][name] = false
-		d.fresh = append(d.fresh, key(scopes[1], clusterType, name))
+		d.pending = append(d.pending, key(scopes[1], clusterType, name))
 	}
 	d.mu.Unlock()
 	d.wake()

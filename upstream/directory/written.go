@@ -1,6 +1,6 @@
 package directory
 
-// Files as somebody has written them, for whoever says what is wrong with the resources in them.
+// Files with the lines of their resources, for linting.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Written is a resource of a file. A redirect is none.
+// Written is a resource of a file, as written there. Redirects are left out.
 type Written struct {
 	TypeURL, Name string
 	Value         []byte
@@ -24,9 +24,9 @@ type Written struct {
 	content       *value // nil if the format has no lines
 }
 
-// Read reads files, and all files of directories, as a [Source] does. The names in them may be of
-// any authority, and no resource is refused for what clients would reject. The error is an
-// [Errors] with all that is wrong; what could be read is there anyway.
+// Read reads files, and all files of directories, as a [Source] does. Their names may be of
+// any authority, and resources that clients would reject are not refused. The error is an
+// [Errors] with all errors; the resources that could be read are returned with it.
 func Read(paths ...string) ([]Written, error) {
 	c := &contents{}
 	for _, p := range paths {
@@ -50,7 +50,7 @@ func Read(paths ...string) ([]Written, error) {
 	return all, errs.OrNil()
 }
 
-// filesOf returns the files that a path stands for.
+// filesOf returns the file of a path, or all resource files if the path is a directory.
 func filesOf(at string) (files []string, errs Errors) {
 	info, err := os.Stat(at)
 	if err != nil {
@@ -72,7 +72,7 @@ func filesOf(at string) (files []string, errs Errors) {
 	return files, nil
 }
 
-// readWritten reads a file, as far as it is good.
+// readWritten reads the good resources of a file, with their lines.
 func readWritten(name string) *file {
 	f := &file{name: name, path: name}
 	data, err := os.ReadFile(name)
@@ -86,8 +86,8 @@ func readWritten(name string) *file {
 	return f
 }
 
-// Line returns the line of a field of the resource, by its path: that of the last part of the path
-// that is written in the file. It is 0 if the format has no lines.
+// Line returns the line of a field of the resource, by the field's path. If the file does not have all of
+// the path, Line returns the line of the last part that it has. It is 0 if the format has no lines.
 func (w Written) Line(field string) int {
 	if w.content == nil {
 		return w.line
@@ -104,8 +104,8 @@ func (w Written) Line(field string) int {
 	return line
 }
 
-// steps returns the steps of a path: the names of fields, and in brackets the index of an element
-// of a list, or the key of a map, which may be quoted.
+// steps iterates over the steps of a path: the names of fields, and in brackets the index of a
+// list's element, or the key of a map, which may be quoted.
 func steps(field string) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for field != "" {
@@ -128,7 +128,8 @@ func steps(field string) func(func(string) bool) {
 	}
 }
 
-// step returns what one step of a path leads to, and the line of it; nil if it is not written.
+// step returns the value to which one step of a path leads, and its line; nil if the file does not have
+// it.
 func (v *value) step(step string) (next *value, line int) {
 	if inner, ok := strings.CutPrefix(step, "["); ok {
 		inner = strings.TrimSuffix(inner, "]")
@@ -149,7 +150,7 @@ func (v *value) step(step string) (next *value, line int) {
 	if next, line = v.named(same); next != nil {
 		return next, line
 	}
-	// Whoever gives the path may have left out that an extension is around its configuration.
+	// The path may leave out the field around an extension's configuration.
 	for _, around := range []string{"typed_config", "typedConfig", "api_listener", "apiListener"} {
 		if config := v.field(around); config != nil {
 			if next, line = config.named(same); next != nil {

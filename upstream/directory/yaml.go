@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlTrees returns the documents in data that are not empty, up to the first
-// that is no YAML.
+// yamlTrees parses the documents in data, up to the first that is not valid
+// YAML. It leaves out empty documents.
 func yamlTrees(data []byte) (documents []*value, err *Error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {
@@ -41,7 +41,7 @@ func yamlTrees(data []byte) (documents []*value, err *Error) {
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 func yamlError(err error) *Error {
-	text, line := err.Error(), 1 // the library names no line for the first
+	text, line := err.Error(), 1 // the library's errors leave out line 1
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if m[1] != "" {
@@ -49,14 +49,14 @@ func yamlError(err error) *Error {
 		}
 	}
 	if strings.HasPrefix(text, "unknown anchor ") {
-		text = "an alias of an unknown anchor" // whose name may be a value without quotes
+		text = "an alias of an unknown anchor" // the anchor's name may be a value without quotes
 	}
 	return &Error{Line: line, Err: fmt.Errorf("not YAML: %s", text)}
 }
 
 // yamlReader builds the tree of one document, with aliases and merges resolved.
 type yamlReader struct {
-	left int // values that may still come: aliases of aliases multiply
+	left int // how many more values are allowed: aliases of aliases multiply
 }
 
 func (t *yamlReader) value(n *yaml.Node, depth int) (*value, *Error) {
@@ -92,8 +92,8 @@ func (t *yamlReader) value(n *yaml.Node, depth int) (*value, *Error) {
 	return v, nil
 }
 
-// fields adds to v the fields of the mapping n, and then those that it merges
-// in (`<<: *other`) and does not have itself.
+// fields adds the fields of the mapping n to v, and then the fields of mappings that n merges
+// in (`<<: *other`), unless n has them itself.
 func (t *yamlReader) fields(v *value, n *yaml.Node, depth int) *Error {
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -138,7 +138,7 @@ func (t *yamlReader) fields(v *value, n *yaml.Node, depth int) *Error {
 	return nil
 }
 
-// yamlScalar returns a scalar as JSON. What looks like a time is a string.
+// yamlScalar returns a scalar as JSON. A value that looks like a time is a string.
 func yamlScalar(n *yaml.Node) (string, error) {
 	switch tag := n.ShortTag(); tag {
 	case "!!str", "!!timestamp", "!!merge":
@@ -161,7 +161,7 @@ func yamlScalar(n *yaml.Node) (string, error) {
 	}
 }
 
-// jsonFloat prints f as protobuf's JSON has it.
+// jsonFloat prints f as in protobuf's JSON.
 func jsonFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):

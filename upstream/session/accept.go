@@ -16,51 +16,52 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What of a response can be stored, and what is said of the rest.
+// Which resources of a response can be stored, and the NACK for the others.
 
-// resourceUpdate is what a response has of one name.
+// resourceUpdate is the update of one name by a response.
 type resourceUpdate struct {
 	key string
-	// constraints distinguish a variant from others of its name, see name.
+	// constraints distinguish a variant from others of its name, see Name.
 	constraints string
-	// resource is set if there is one that can be stored, or if heartbeat says
-	// that the one that is held lives on.
+	// resource is the new resource, if it can be stored. With heartbeat it only renews the TTL of
+	// the held one.
 	resource  *Resource
 	heartbeat bool
-	// variant is what is to be stored in the place of resource.
+	// variant is stored in place of resource.
 	variant *cache.Resource
-	aliases []string // by which the resource may have been asked for, too
+	aliases []string // names by which the resource may also have been requested
 	err     *cache.Error
-	gone    bool // with or without err: it does not exist
-	bad     bool // with err: what was sent for it cannot be stored
+	gone    bool // with or without err: the resource does not exist
+	bad     bool // with err: the resource that was sent cannot be stored
 }
 
-// accepted is what a whole response has, as far as it can be stored, and why the rest cannot.
+// accepted are the updates of a whole response, as far as they can be stored, and the reasons why others
+// cannot.
 type accepted struct {
 	list []resourceUpdate // one per name, in the response's order
-	// globs is what is said of glob collections as such.
+	// globs are the updates of glob collections themselves.
 	globs []resourceUpdate
-	// nack says what cannot be stored and why, a line each. Empty: an ACK.
+	// nack has a line for each resource that cannot be stored, with the reason. Empty: an ACK.
 	nack string
-	// hidden says that the name of something bad cannot be known, so that a
+	// hidden says that a bad resource has no known name, so that a
 	// name's absence means nothing.
 	hidden bool
-	// size is that of the response, and largest that of its largest resource: see habits.
+	// size is that of the response, and largest that of its largest resource, in bytes: see habits.go.
 	size, largest int
-	// wildcard is what resource_errors say of the wildcard itself.
+	// wildcard is the error in resource_errors for the wildcard itself.
 	wildcard *cache.Error
 }
 
-// onlyBeats says that there is nothing but heartbeats.
+// onlyBeats reports whether there are only heartbeats.
 func (v *accepted) onlyBeats() bool {
 	return len(v.list) > 0 && !slices.ContainsFunc(v.list, func(o resourceUpdate) bool { return !o.heartbeat })
 }
 
-// errNameless says that a resource cannot be kept under anything.
+// errNameless says that a resource has no key.
 var errNameless = errors.New("has no name")
 
-// accept says what of a response of a requested type can be stored. wildcard says whether a
-// wildcard was requested, as whom the control plane was asked, and check what becomes of
+// accept returns the updates of a response of a requested type. wildcard says whether a
+// wildcard was requested, as for which authority the control plane speaks, and check what becomes of
 // resources that clients would reject.
 func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted {
 	v := accepted{
@@ -94,8 +95,8 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 		}
 		id := Name{key, res.constraints}
 		if first, twice := index[id]; twice {
-			// xDS: "Duplicate Resource Names". Said twice in the same words, there
-			// is no doubt what is meant; otherwise neither can be believed.
+			// xDS: "Duplicate Resource Names". If both are equal, there is no doubt
+			// about the resource. Otherwise it is unknown which one is right.
 			if same := v.list[first].resource; same != nil && bytes.Equal(same.Raw, res.Raw) {
 				nack.add(i, res.Name, errors.New("is there twice (the same, so the first was taken)"))
 				continue
@@ -120,7 +121,7 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 			v.globs = append(v.globs, badResource(id, err))
 		case err != nil:
 			v.list = append(v.list, badResource(id, err))
-		case isGlob(key): // and bodiless: what removed_resources says now
+		case isGlob(key): // without a body it is a removal, like one in removed_resources
 			v.globs = append(v.globs, resourceUpdate{key: key, gone: true})
 		case res.Present:
 			v.list = append(v.list, resourceUpdate{key: key, constraints: res.constraints, resource: res, aliases: res.aliases})
@@ -152,7 +153,7 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 	for i := range r.Errors {
 		e := &r.Errors[i]
 		err := e.clip()
-		// TP3: "Wildcard Resources". The empty name is the old form's.
+		// TP3: "Wildcard Resources". In the old form the name is empty.
 		if e.Name.Name == cache.Wildcard || e.Name.Name == "" {
 			v.wildcard = err
 			continue
@@ -177,11 +178,11 @@ func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted 
 	return v
 }
 
-// nameless says that a response's resources have no name, and need none.
+// nameless reports whether a response's resources have no name, and need none.
 //
-// Of the types that are known to be so that is certain. A type that is not known here
-// may be so too: then the whole answer to a wildcard is one resource without anything
-// that can be its name. Of any other the name is missing, and the resource is bad.
+// Some known types are nameless (xdstype.NoName). An unknown type
+// may be nameless too: then the whole answer to a wildcard is one resource without
+// anything that can be a name. In any other case the name is missing, and the resource is bad.
 func (r *Response) nameless(wildcard bool) bool {
 	if xdstype.Of(r.TypeURL).Naming == xdstype.NoName {
 		return true
@@ -193,8 +194,8 @@ func (r *Response) nameless(wildcard bool) bool {
 	return res.unnamed && res.Present && res.typeURL == r.TypeURL && unheard(r.TypeURL)
 }
 
-// unheard says that nothing is known here of a type, not even that it is one whose
-// resources have their names outside.
+// unheard reports whether the relay knows nothing of a type, not even that its
+// resources have their names in a Resource around them.
 func unheard(typeURL string) bool {
 	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	return err != nil && xdstype.Of(typeURL) == xdstype.Other && xdstype.HasInnerName(typeURL)
@@ -208,7 +209,7 @@ func badResource(id Name, reason error) resourceUpdate {
 	}}
 }
 
-// fault says why a resource cannot be stored.
+// fault returns why a resource cannot be stored, nil if it can.
 func fault(typeURL string, r *Resource, nameless bool, check taster.Mode) error {
 	switch {
 	case r.Err != nil:
@@ -236,7 +237,7 @@ func fault(typeURL string, r *Resource, nameless bool, check taster.Mode) error 
 	case r.typeURL != typeURL:
 		return fmt.Errorf("is of type %q in a response of type %q", r.typeURL, typeURL)
 	}
-	if r.taste == untasted { // by the stream
+	if r.taste == untasted { // the stream has not checked it
 		r.tasteAs(taster.Of(typeURL), check)
 	}
 	if check.Refuses(r.verdict) {
@@ -248,7 +249,7 @@ func fault(typeURL string, r *Resource, nameless bool, check taster.Mode) error 
 // maxMessage bounds the text of a NACK, in bytes.
 const maxMessage = 4 << 10
 
-// clip returns the error, with its message bounded.
+// clip returns the error with a bounded message.
 func (e *ResourceError) clip() *cache.Error {
 	err := e.Err
 	if err.Code == codes.OK {
@@ -258,7 +259,7 @@ func (e *ResourceError) clip() *cache.Error {
 	return &err
 }
 
-// omittedPrefix begins the last line of a NACK that has no room for all.
+// omittedPrefix begins the last line of a NACK that has no room for all lines.
 const omittedPrefix = "and "
 
 // reasons collects the lines of a NACK.
@@ -269,7 +270,7 @@ type reasons struct {
 
 func (r *reasons) add(index int, name string, reason error) {
 	if r.omitted > 0 {
-		r.omitted++ // there is no room any more
+		r.omitted++ // no room was left before
 		return
 	}
 	where := "removed_resources"
@@ -297,9 +298,9 @@ func (r *reasons) String() string {
 	return r.b.String()
 }
 
-// Reasons returns the lines of a NACK without the places of the resources in their response, and in one order:
-// a control plane may shuffle what it sends. If there was no room for all lines, those that are there are
-// not always the same, and do not count.
+// Reasons returns the lines of a NACK sorted, and without the indexes of the resources, because
+// a control plane may shuffle its resources. If there was no room for all lines, it returns omittedPrefix
+// alone, because the lines that had room vary.
 func Reasons(nack string) string {
 	lines := strings.Split(nack, "\n")
 	if strings.HasPrefix(lines[len(lines)-1], omittedPrefix) {

@@ -6,9 +6,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A name can be requested before a client requests it (prefetch). Then silence says nothing to the first
-// client: SotW control planes that do not have a resource yet say so by silence, and the client has only
-// begun to wait. So the time of an answer begins anew.
+// The relay can request a name before a client does (prefetch). SotW control planes that do not have a
+// resource do not answer. When the first client requests the name, that silence must not count yet, as the
+// client has only begun to wait. So the response timeout starts again.
 
 // adopt notes that the first client requests a name that has no answer.
 func (n *Names) adopt(name string, now time.Time, down *cache.Error, u *cache.Update) {

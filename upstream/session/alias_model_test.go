@@ -16,12 +16,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestAnAliasStandsForWhatTheLastStateSays holds that names that move at random among
-// resources, as their own names and as their aliases, stand at the end for what the
-// control plane says, in whichever order and in however many responses it says so; and
-// that a change that comes in one response takes nothing away that there is before and
-// after it. xDS: "Resource names" of "Incremental xDS".
-func TestAnAliasStandsForWhatTheLastStateSays(t *testing.T) {
+// TestAnAliasStandsForTheResourceOfTheLastState moves names at random among resources, as their own
+// names and as aliases. At the end each name must stand for the resource of the control plane's
+// state, in whatever order and number of responses that came. A change that comes in one response must
+// not remove a name that exists before and after it. xDS: "Resource names" of "Incremental xDS".
+func TestAnAliasStandsForTheResourceOfTheLastState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newAliasModel(t)
 		for range rapid.IntRange(1, 15).Draw(t, "steps") {
@@ -81,7 +80,7 @@ func newAliasModel(t *rapid.T) *aliasModel {
 	return m
 }
 
-// stands returns which resource a name stands for, empty if none.
+// stands returns the resource for which a name stands, empty if there is none.
 func (m *aliasModel) stands(name string) string {
 	if _, there := m.state[name]; there {
 		return name
@@ -110,7 +109,7 @@ func (m *aliasModel) ask(t *rapid.T) {
 	m.send(t)
 }
 
-// send has the client's requests answered.
+// send answers the client's requests.
 func (m *aliasModel) send(t *rapid.T) {
 	for _, req := range m.session.Requests(m.now, 1<<20) {
 		for _, name := range req.(*discoveryv3.DeltaDiscoveryRequest).GetResourceNamesSubscribe() {
@@ -139,8 +138,8 @@ func (m *aliasModel) respond(t *rapid.T, r *discoveryv3.DeltaDiscoveryResponse) 
 	m.under = append(m.under, r)
 }
 
-// change changes the state at random, and has what is wanted of it sent: at once, or in
-// any number of responses.
+// change changes the state at random, and sends the wanted part of it, in one or
+// more responses.
 func (m *aliasModel) change(t *rapid.T, atOnce bool) {
 	before := map[string]bool{}
 	for name := range m.cached {

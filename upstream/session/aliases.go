@@ -7,28 +7,28 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Aliases: a name may be answered by a resource under another name, its own, which lists
-// the name among its aliases. What a name stands for follows from all of a response, in
-// whichever order its resources are. xDS: "Resource names" of "Incremental xDS".
+// Aliases: the answer for a name may be a resource with a name of its own that lists the
+// requested name among its aliases. For which resource a name stands follows from all of a response,
+// whatever the order of its resources. xDS: "Resource names" of "Incremental xDS".
 //
-//   - A resource under the name itself comes before those that list it as an alias, if it
+//   - A resource under the name itself takes precedence over those that list it as an alias, if it
 //     has come on the present stream.
-//   - Of several resources that list it, the name stands for the one that did so last. In
-//     one response that is the one that had not done so before, or else the one that the
-//     name stands for already.
-//   - If that one lists it no more, the name stands for another that still does, or is
-//     requested again if that is not held.
+//   - If several resources list the name, it stands for the one that did so last. In
+//     one response that is the one that had not listed it before, or else the one for which the
+//     name stands already.
+//   - If that resource no longer lists it, the name stands for another that still does. If that one is
+//     not held, the relay requests the name again.
 
-// aliasUpdate is what a response changes of aliases.
+// aliasUpdate collects the changes of aliases by a response.
 type aliasUpdate struct {
 	names   *Names
 	changes []cache.Change
-	gains   map[string]*resourceUpdate // the resource that each alias stands for, if the response has it
-	losses  map[string]*resourceUpdate // why an alias stands no more for what it did
+	gains   map[string]*resourceUpdate // the resource for which each alias stands, if the response has it
+	losses  map[string]*resourceUpdate // the update by which an alias has lost its resource
 	made    map[*resourceUpdate]*cache.Resource
 }
 
-// takeAliases adds the changes of the names that are aliases of resources. list is all of a
+// takeAliases adds the changes of names that are aliases of resources. list are all updates of a
 // response.
 func (n *Names) takeAliases(list []resourceUpdate, changes []cache.Change) []cache.Change {
 	if len(n.claims.by) == 0 && !slices.ContainsFunc(list, func(v resourceUpdate) bool { return len(v.aliases) > 0 }) {
@@ -51,7 +51,7 @@ func (n *Names) takeAliases(list []resourceUpdate, changes []cache.Change) []cac
 			r.update(v)
 		}
 		if v.gone && len(n.claims.by[v.key]) > 0 {
-			r.lose(v.key, v) // there is nothing under the name itself any more
+			r.lose(v.key, v) // there is no resource under the name itself any more
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.gains)) {
@@ -65,10 +65,10 @@ func (n *Names) takeAliases(list []resourceUpdate, changes []cache.Change) []cac
 	return r.changes
 }
 
-// present says that there is a resource that is new, or comes again.
+// present reports whether there is a resource that is new, or was sent again.
 func (v *resourceUpdate) present() bool { return v.variant != nil || v.resource != nil && !v.heartbeat }
 
-// end takes it that names stand for nothing, whatever was said of them before.
+// end notes that the aliases of an update stand for nothing, whichever resources listed them before.
 func (r *aliasUpdate) end(v *resourceUpdate) {
 	for _, alias := range v.aliases {
 		if name := canonical(alias); r.names.subs[name] != nil && name != v.key {
@@ -78,7 +78,7 @@ func (r *aliasUpdate) end(v *resourceUpdate) {
 	}
 }
 
-// gain notes which names a resource is for.
+// gain notes the names for which a resource is the answer.
 func (r *aliasUpdate) gain(v *resourceUpdate) {
 	for _, alias := range v.aliases {
 		name := canonical(alias)
@@ -94,7 +94,7 @@ func (r *aliasUpdate) gain(v *resourceUpdate) {
 	}
 }
 
-// before says which of two resources in one response that list a name it stands for.
+// before reports whether a takes precedence over b, when both list a name in one response.
 func (r *aliasUpdate) before(name string, a, b *resourceUpdate) bool {
 	if had := r.names.claims.has(a.key, name); had != r.names.claims.has(b.key, name) {
 		return !had
@@ -103,7 +103,7 @@ func (r *aliasUpdate) before(name string, a, b *resourceUpdate) bool {
 	return b.key != via && (a.key == via || a.key < b.key)
 }
 
-// lose notes that a name may stand for something else now, or for nothing.
+// lose notes that a name may now stand for another resource, or for none.
 func (r *aliasUpdate) lose(name string, v *resourceUpdate) {
 	if r.losses == nil {
 		r.losses = map[string]*resourceUpdate{}
@@ -111,8 +111,8 @@ func (r *aliasUpdate) lose(name string, v *resourceUpdate) {
 	r.losses[name] = v
 }
 
-// update takes over which aliases a resource lists, or changes those that it has to what is
-// said of it.
+// update records the aliases that a resource lists now. If the update is a heartbeat or an error, it
+// applies that to the present aliases.
 func (r *aliasUpdate) update(v *resourceUpdate) {
 	s := r.names
 	before := slices.Sorted(maps.Keys(s.claims.of[v.key]))
@@ -130,7 +130,7 @@ func (r *aliasUpdate) update(v *resourceUpdate) {
 		case !answers || held == nil:
 		case v.heartbeat:
 			r.change(name, v.key, v, cache.Change{Resource: held.WithTTL(v.resource.TTL)})
-		default: // what cannot be had anew is not lost
+		default: // the held resource remains
 			r.change(name, v.key, v, cache.Change{Resource: held, Err: v.err})
 		}
 	}
@@ -144,10 +144,10 @@ func (r *aliasUpdate) update(v *resourceUpdate) {
 	}
 }
 
-// settle has a name stand for a resource of the response.
+// settle makes a name stand for a resource of the response.
 func (r *aliasUpdate) settle(name string, v *resourceUpdate) {
 	s := r.names
-	s.claims.add(v.key, name) // it is the last one that lists it
+	s.claims.add(v.key, name) // now it is the last one that lists the name
 	sub := s.subs[name]
 	if sub.via == "" && sub.answer.Resource != nil && sub.seen > s.before {
 		return // there is a resource under the name itself
@@ -166,7 +166,7 @@ func (r *aliasUpdate) settle(name string, v *resourceUpdate) {
 	r.change(name, v.key, v, cache.Change{Resource: res, Err: v.err, Gone: v.gone})
 }
 
-// fall has a name that lost what it stood for stand for something else, or for nothing.
+// fall makes a name that has lost its resource stand for another one, or for none.
 func (r *aliasUpdate) fall(name string, v *resourceUpdate) {
 	s := r.names
 	if sub := s.subs[name]; sub.via == "" && sub.answer.Resource != nil && sub.seen == s.responses {
@@ -179,13 +179,14 @@ func (r *aliasUpdate) fall(name string, v *resourceUpdate) {
 		}
 	}
 	if _, more := s.claims.more[name]; more || len(s.claims.by[name]) > 0 {
-		s.refresh(s.subs[name]) // what it stands for is not held, or not known
+		s.refresh(s.subs[name]) // its resource is not held, or not known
 		return
 	}
 	r.change(name, "", v, cache.Change{Err: v.err, Gone: true})
 }
 
-// change adds the change of a name to what it stands for, and by which resource.
+// change adds the change of a name. via is the resource that lists the name as an alias, empty if none
+// does.
 func (r *aliasUpdate) change(name, via string, v *resourceUpdate, c cache.Change) {
 	s, sub := r.names, r.names.subs[name]
 	c.Name = sub.name

@@ -12,43 +12,43 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// A control plane reads requests up to a length, and fails the stream of all clients at a
-// longer one. In delta names are split over requests, in SotW all names of a type are in
-// each request. A name that would make one too long is not requested, and its clients are
-// sent an error. What was requested before stays; when some of it is given up, names that were
-// refused take the place.
+// A control plane reads requests up to a length. A longer request would end the stream, which all
+// clients share. In delta, names are split over several requests. In SotW, each request has all names
+// of a type. A name that would make a request too long is not requested, and its clients
+// get an error. Names that were requested before stay. When some of them are given up, refused names
+// take their place.
 //
-// The last part of a SotW request is for clients that ask for little: otherwise one that
-// asks for too much keeps all others from asking for anything new. How much counts as little
-// shrinks with the room that is left, down to a fixed part of all.
+// The last part of a SotW request is reserved for modest clients, which request little. Otherwise one
+// client with too many names would keep all others from requesting any new name. How much counts as
+// little shrinks with the room that is left, down to a fixed part of the whole.
 
 const (
-	// spareBytes are left in each request for a version, a nonce and the reason of a NACK,
-	// or a quarter if that is less.
+	// spareBytes are reserved in each request for a version, a nonce and the reason of a NACK,
+	// or a quarter of the request if that is less.
 	spareBytes = 16 << 10
-	// modestPart is the part of a request's names that only modest clients can use. A client
-	// is modest whose names are at most the modestPart-th part of the room that is left, or
-	// the modestShare-th part of all.
+	// The last 1/modestPart of a request's names is for modest clients only. A client
+	// is modest if its names have at most 1/modestPart of the room that is left, or
+	// 1/modestShare of the whole room.
 	modestPart  = 4
 	modestShare = 64
-	// The time until it is seen whether what was refused has a place now: the shorter
-	// after something was given up.
+	// The time until refused names are tried again. It is the shorter one after names were
+	// given up.
 	shortestReview = 2 * time.Second
 	longestReview  = 30 * time.Second
 )
 
-// roomFor is how many bytes of names there may be in a request of a type, if there is
-// nothing else in it.
+// roomFor returns how many bytes of names there may be in a request of a type that has
+// nothing else.
 func roomFor(typeURL string, limit int) int {
 	return limit - proto.Size(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL})
 }
 
-// sotwRoomFor is how many there may be in a request that also has an ACK or NACK.
+// sotwRoomFor returns how many there may be in a request that also has an ACK or NACK.
 func sotwRoomFor(typeURL string, limit int) int {
 	return roomFor(typeURL, limit) - min(spareBytes, limit/4)
 }
 
-// size is the length of a subscription in a request.
+// sizeOf returns the length of a subscription in a request.
 func (c *core) sizeOf(sub *subscription) int {
 	if l := locator(sub.name, c.params); l != nil {
 		return sizeMessage(l)
@@ -56,7 +56,7 @@ func (c *core) sizeOf(sub *subscription) int {
 	return wire.SizeString(sub.name)
 }
 
-// refuse notes that a subscription is not requested, and that the cache is to know it.
+// refuse notes that a subscription is not requested, and queues the error for the cache.
 func refuse(of Subscriptions, sub *subscription, why *cache.Error) {
 	sub.refused = true
 	if sub.failure == nil || !sub.failure.Refused {
@@ -64,7 +64,7 @@ func refuse(of Subscriptions, sub *subscription, why *cache.Error) {
 	}
 }
 
-// takeRefusals returns what the cache does not know yet of what was refused.
+// takeRefusals returns the errors of refused subscriptions that the cache has not received yet.
 func (c *core) takeRefusals() cache.Update {
 	u := c.refusals
 	c.refusals = cache.Update{}
@@ -76,7 +76,7 @@ func tooLong(size int) *cache.Error {
 	return &cache.Error{
 		Code:    codes.ResourceExhausted,
 		Refused: true,
-		Message: fmt.Sprintf("asking for it takes %d bytes, which with its type is more than max_request_bytes allows in a request to the control plane", size),
+		Message: fmt.Sprintf("its name takes %d bytes in a request to the control plane, which is, with its type, more than max_request_bytes allows", size),
 	}
 }
 
@@ -86,21 +86,21 @@ func full(room int) *cache.Error {
 		Code:    codes.ResourceExhausted,
 		Refused: true,
 		Message: fmt.Sprintf("all names of a type go into one request to the control plane (SotW), in which max_request_bytes allows %d bytes of names: "+
-			"there is no room for more, and some of it is left to clients that ask for little", room),
+			"there is no room for more, or the rest is reserved for clients that request little", room),
 	}
 }
 
-// budget is how many bytes of names there are in a session's requests.
+// budget bounds the bytes of names in a session's requests.
 type budget struct {
 	room, used int
 	refused    []*subscription // in the order in which they came
-	// reviewAt is when it is seen whether what was refused has a place, zero if nothing
-	// was. reviewed is when that was last done, and review the time to the next.
+	// reviewAt is when refused names are tried again, zero if there are none.
+	// reviewed is when that was last done, and review the time to the next.
 	reviewAt, reviewed time.Time
 	review             time.Duration
 }
 
-// admit says whether there is room for a subscription, which then counts as sent.
+// admit reports whether there is room for a subscription. If so, the subscription counts as sent.
 func (b *budget) admit(n *Names, sub *subscription) bool {
 	size := n.sizeOf(sub)
 	if b.used+size > b.room {
@@ -116,7 +116,7 @@ func (b *budget) admit(n *Names, sub *subscription) bool {
 	return true
 }
 
-// release gives back the room of what was given up.
+// release gives back the room of a name that was given up.
 func (b *budget) release(n *Names, sub *subscription) {
 	b.used -= n.sizeOf(sub)
 	if soon := b.reviewed.Add(shortestReview); !b.reviewAt.IsZero() && soon.Before(b.reviewAt) {
@@ -138,10 +138,10 @@ func (b *budget) refuse(now time.Time, n *Names, sub *subscription) {
 	}
 }
 
-// due says that what was refused is to be looked at again.
+// due reports whether refused names must be tried again.
 func (b *budget) due(now time.Time) bool { return !b.reviewAt.IsZero() && !now.Before(b.reviewAt) }
 
-// take returns what was refused and is wanted still, to be admitted or refused anew.
+// take returns the refused names that are still wanted. The caller admits or refuses each again.
 func (b *budget) take(now time.Time, n *Names) (again []*subscription) {
 	for _, sub := range b.refused {
 		if n.subs[sub.name] == sub && sub.wanted && !sub.sent {

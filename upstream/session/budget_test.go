@@ -68,8 +68,8 @@ func TestLastPartOfARequestIsForModestClients(t *testing.T) {
 	}
 }
 
-// Whatever is asked for and given up, no request is longer than its limit, and all that
-// fits is asked for in the end.
+// Whatever is wanted and given up, no request is longer than its limit, and all names that
+// fit are requested in the end.
 func TestNoRequestIsLongerThanItsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scope := testScope

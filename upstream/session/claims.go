@@ -2,20 +2,19 @@ package session
 
 import "slices"
 
-// claims are which resources list which aliases, of those aliases that are asked for. The
-// zero value has none.
+// claims are the requested aliases that resources list. The zero value is empty.
 type claims struct {
 	of map[string]map[string]struct{} // aliases, by the resource's name
-	by map[string][]string            // resources, by the alias; the last one came last
-	// more are the aliases that further resources may list, which were forgotten.
+	by map[string][]string            // resources, by the alias; the newest comes last
+	// more are the aliases that forgotten resources may also list.
 	more map[string]struct{}
 }
 
-// maxClaims is how many resources with one alias are remembered, the newest. When all of them
-// list it no more, the control plane is asked again for the name.
+// maxClaims is how many resources with one alias are remembered, the newest. When none of them
+// lists the alias any more, the relay requests the name again.
 const maxClaims = 16
 
-// has says whether a resource lists an alias.
+// has reports whether a resource lists an alias.
 func (c *claims) has(own, alias string) bool {
 	_, ok := c.of[own][alias]
 	return ok
@@ -41,7 +40,7 @@ func (c *claims) add(own, alias string) {
 	}
 }
 
-// remove notes that a resource does not list an alias.
+// remove notes that a resource no longer lists an alias.
 func (c *claims) remove(own, alias string) {
 	if !c.has(own, alias) {
 		return

@@ -10,13 +10,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// xDS: TP2, "Dynamic Parameter Constraints": which variants of a resource are for
-// whom.
+// xDS: TP2, "Dynamic Parameter Constraints": which parameters match a variant of a
+// resource.
 
 // maxConstraintDepth bounds the nesting of constraints.
 const maxConstraintDepth = 32
 
-// constraints are a variant's, decoded. nil are those of a resource that has none.
+// constraints are the decoded constraints of a variant. They are nil for a resource without any.
 type constraints struct {
 	message *discoveryv3.DynamicParameterConstraints
 }
@@ -49,7 +49,7 @@ func checkConstraints(c *discoveryv3.DynamicParameterConstraints, depth int) err
 	case *discoveryv3.DynamicParameterConstraints_NotConstraints:
 		return checkConstraints(t.NotConstraints, depth-1)
 	case nil:
-		// None at all: it is for everybody.
+		// No constraint: everything matches.
 	}
 	return nil
 }
@@ -63,8 +63,8 @@ func checkAll(list *discoveryv3.DynamicParameterConstraints_ConstraintList, dept
 	return nil
 }
 
-// match says whether the variant is for who asks with those parameters. A
-// parameter of which the constraints say nothing does not matter.
+// match reports whether the variant matches the parameters. Parameters that the
+// constraints do not have do not matter.
 func (c *constraints) match(p cache.Params) bool {
 	return c == nil || match(c.message, p)
 }

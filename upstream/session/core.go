@@ -10,16 +10,16 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Subscriptions are what is wanted of one type, and what is known of it, whichever protocol
-// and stream it came over: [Names], or [Sets] (the wildcard and globs).
+// Subscriptions are the subscriptions to one type, and what is known of them, over whichever protocol
+// and stream it came: [Names], or [Sets] (the wildcard and globs).
 type Subscriptions interface {
 	common() *core
-	// NewUpdate returns an update in which nothing has happened yet.
+	// NewUpdate returns an update without changes.
 	NewUpdate() cache.Update
 	// get returns the subscription to a name or a set, nil if there is none.
 	get(name string) *subscription
-	// start subscribes to a name. It adds to the update what is known already: what is
-	// held, or why it cannot be had (down).
+	// start subscribes to a name. It adds what is known already to the update: what is
+	// held, or the error. down is the error if the control plane cannot be reached.
 	start(name string, down *cache.Error, u *cache.Update)
 	// again requests a subscribed name once more.
 	again(name string, down *cache.Error, u *cache.Update)
@@ -29,91 +29,91 @@ type Subscriptions interface {
 	forget(sub *subscription)
 	// fail adds to the update that a subscription failed.
 	fail(sub *subscription, err *cache.Error, u *cache.Update)
-	// failed adds to the update why what has no answer yet cannot be had.
+	// failed adds err to the update for each subscription that has no answer yet.
 	failed(err *cache.Error, u *cache.Update)
-	// opened begins a new stream: everything is to be requested again.
+	// opened begins a new stream, on which everything must be requested again.
 	opened(sotw bool)
-	// Lost ends the stream. Nothing that is known is lost with it.
+	// Lost ends the stream. What is known remains.
 	Lost()
 	// needStream reports whether the control plane can answer only on a new stream. begun
 	// says that the type was requested on the present one.
 	needStream(begun bool) bool
-	// late reports whether a subscription has to wait for the next stream, as the first
+	// late reports whether a subscription has to wait for the next stream, because the first
 	// request of this one was sent.
 	late(sub *subscription) bool
-	// waitAgain restarts the time that unanswered subscriptions wait for an answer.
+	// waitAgain restarts the response timeout of unanswered subscriptions.
 	waitAgain(now time.Time)
-	// expire applies what happens by time alone, and nextDue returns when that is.
+	// expire applies the changes that are due by time alone, and nextDue returns when the next one is.
 	expire(now time.Time) cache.Update
 	nextDue() (time.Time, bool)
-	// seed takes over what another server with the same versions has said.
+	// seed takes over the resources of another server with the same versions.
 	seed(now time.Time, held func(cache.Key, func(string, *cache.Resource)))
-	// recall notes what the relay had before it was started. See recall.go.
-	recall(had func(cache.Key, func(string, *cache.Resource)))
+	// recall notes the resources that the relay had before it was started. See recall.go.
+	recall(stored func(cache.Key, func(string, *cache.Resource)))
 	// resend returns everything that is held or has failed.
 	resend() cache.Update
-	// Ends returns when the TTLs of what an update has expire.
+	// Ends returns when the TTLs of an update's resources expire.
 	Ends(u *cache.Update) map[string]time.Time
-	// all yields the subscriptions.
+	// all iterates over the subscriptions.
 	all() func(yield func(*subscription) bool)
 }
 
 // subscription is the interest in a name, the wildcard or a glob.
 type subscription struct {
 	name string
-	// started says that the cache wants it, and wanted that the control plane is to be
-	// asked for it: not for a glob that is fed from the wildcard, but for that. After it
-	// was given up it is kept only until the control plane has been sent that.
+	// started says that the cache wants it, wanted that it must be requested from the control
+	// plane. They differ for a glob that is fed from the wildcard, and for that wildcard. A
+	// subscription that is not wanted any more is kept until the relay has unsubscribed.
 	started, wanted bool
 
 	// Of the present stream:
-	sent  bool // requested
-	first bool // in the first request of its type
-	ask   int  // the last waiting in which it is
-	// unread and removed are of names of which a glob on the stream has the resource, see crossing.go.
+	sent   bool // requested
+	first  bool // in the first request of its type
+	waitID int  // of the last waiting that has it
+	// unread and removed are for names whose glob has the resource on the stream, see crossing.go.
 	unread, removed bool
 	// refused says that it is not requested, because a request has no room for it.
 	refused bool
-	// failure is why there is no answer, if the cache knows that.
+	// failure is why there is no answer, if the cache has that error.
 	failure *cache.Error
-	// again says that it is to be requested once more.
+	// again says that it must be requested once more.
 	again bool
 
-	// answered says that there is an answer. It does not end with the stream.
+	// answered says that there is an answer. It outlasts the stream.
 	answered bool
 
-	// The rest is of names only.
+	// The rest is for names only.
 
 	// fulls is names.fulls when it was requested.
 	fulls uint64
-	// left, in SotW, says that it was given up not long ago. If it is wanted again,
-	// a response without it may be one that was sent in between.
+	// left, in SotW, says that it was given up recently. If it is wanted again,
+	// a response without it may have been sent in between.
 	left bool
-	// anew says that it was requested once more, and has not been answered since.
-	anew   bool
-	answer cache.Change
-	seen   uint64 // the last response that had it
-	// via is the name of the resource of which this is an alias, if answer came by
-	// that.
+	// repeated says that it was requested once more, and has not been answered since.
+	repeated bool
+	answer   cache.Change
+	seen     uint64 // the last response that had it
+	// via is the name of the resource that lists this name as an alias, if answer came by
+	// that resource.
 	via string
-	// resumed says that a client holds it from an earlier stream, and listed that the
-	// control plane was sent so although it is not held here. See resumed.go.
+	// resumed says that a client holds it from an earlier stream. listed says that the relay has
+	// listed it to the control plane although it does not hold it. See resumed.go.
 	resumed, listed bool
-	// recalled is what the relay had of it before it was started, as long as the control plane
-	// has said nothing of it; nil if there is nothing. See recall.go.
+	// recalled is the resource that the relay had before it was started, until the control plane
+	// has sent something about it; nil if there is none. See recall.go.
 	recalled *cache.Resource
 	// expired says that the control plane did not remove it, but its TTL expired.
 	expired bool
-	// reported says that answer.Err is the control plane's own. It says so once,
-	// and means it until it sends the resource (resource_errors).
+	// reported says that the control plane has sent answer.Err in resource_errors. It sends an error
+	// once, and the error holds until it sends the resource.
 	reported bool
 }
 
-// crosses says that it is not known yet what a removal means, or meant, for a name.
+// crosses reports that it is not known yet what a removal means for a name. See crossing.go.
 func (sub *subscription) crosses() bool { return sub.unread || sub.removed }
 
-// core is what names and sets have in common. Those that share a stream (see [Topics]) have one
-// origin, and count the same responses.
+// core is what names and sets have in common. Names and sets that share a stream (see [Topics]) have
+// one origin, and count the same responses.
 type core struct {
 	scope   cache.Scope
 	typeURL string
@@ -126,53 +126,53 @@ type core struct {
 	// and now is that of the response that is being applied.
 	server      any
 	origin, now *cache.OriginVersion
-	// shown is the version_info under which what is held came, for SotW. Empty
-	// if the last response was not accepted, or something came without one.
+	// shown, in SotW, is the version_info of what is held, to be shown on the next stream. It is empty
+	// if the last response was not accepted, or if not everything came with that version.
 	shown string
-	// hidden: the last response had something bad whose name is not known.
+	// hidden: the last response had a bad resource whose name is not known.
 	hidden   bool
-	expiries cache.Expiries[string] // of what is held and has a TTL
+	expiries cache.Expiries[string] // of held resources that have a TTL
 	variants variants
 	// responses counts the responses, for subscription.seen.
 	responses uint64
-	// refusals are what was refused and the cache does not know yet.
+	// refusals are the errors of refused subscriptions that the cache has not received yet.
 	refusals cache.Update
 
 	// Of the present stream:
 	live, sotw bool
 	before     uint64 // responses that came before the stream
 	first      firstResponses
-	answering  cache.Answer    // which answer the response is of that is being applied
+	answering  cache.Answer    // of the response that is being applied
 	changed    []*subscription // wanted or given up since the last request
 	waiting    []waiting       // in the order of their time
-	asks       int             // how many there have been
+	waits      int             // how many there have been
 }
 
-// waiting are subscriptions that were requested at one time.
+// waiting are subscriptions that were requested at the same time.
 type waiting struct {
-	ask   int
+	id    int
 	since time.Time
 	subs  []*subscription
 }
 
-// Config is what names and sets of one type are made with.
+// Config has the settings of the names and sets of one type.
 type Config struct {
 	Scope   cache.Scope
 	TypeURL string
 	// Server is the control plane, for cache.OriginVersion: another one has other versions.
 	Server any
-	// Speaks, if not nil, says whether the control plane is believed in what it says of another
-	// authority, because that is served from the same place.
+	// Speaks, if not nil, reports whether the relay accepts what the control plane sends about another
+	// authority, because both authorities have the same origin.
 	Speaks func(authority string) bool
-	// Check says what becomes of resources that clients would reject.
+	// Check decides what becomes of resources that clients would reject.
 	Check taster.Mode
-	// Modest, if not nil, says whether a name is requested by a client whose names of the type
-	// take at most so many bytes.
+	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
+	// such a client requests have at most `most` bytes together.
 	Modest func(k cache.Key, most int64) bool
-	// NoGlobs says that the control plane is not to be asked for globs: they are fed from the
+	// NoGlobs says that globs are not requested from the control plane, but fed from the
 	// wildcard. In SotW they always are.
 	NoGlobs bool
-	// Habits are those of the control plane, nil if nothing is known of it.
+	// Habits are those of the control plane. Nil means that nothing is known of it.
 	Habits *Habits
 }
 
@@ -207,7 +207,7 @@ func (c *core) touch(sub *subscription) {
 	}
 }
 
-// refresh has a subscription requested once more, if it was.
+// refresh requests a subscription once more, if it was requested.
 func (c *core) refresh(sub *subscription) {
 	if sub.sent && !sub.again {
 		sub.again = true
@@ -223,21 +223,21 @@ func (c *core) openedCore(sotw bool) {
 // firstResponses are the responses of a stream that count as its first answers: those that come before
 // the first pause.
 type firstResponses struct {
-	// asked is when the type was requested first. until is when there is a pause if nothing comes,
-	// zero if there was one. latest is when they end in any case.
+	// asked is when the type was first requested. until is when a pause begins if nothing comes,
+	// zero if there was one. latest is when the first responses end in any case.
 	asked, until, latest time.Time
 }
 
-// longestFirst bounds for how long first answers go on without a pause.
+// longestFirst bounds how long first answers last if there is no pause.
 const longestFirst = 10 * time.Second
 
-// took takes note of a response, and of which answer it is.
+// took records a response, and whether it is a first or a later answer.
 func (c *core) took(now time.Time) {
 	c.responses++
 	f := &c.first
 	switch {
 	case c.responses == c.before+1 && !c.sotw && !f.asked.IsZero() && now.Sub(f.asked) > longestGrace:
-		// That nothing has changed was its first answer.
+		// Nothing had changed: the control plane's silence was its first answer.
 		c.answering = cache.LaterAnswer
 		return
 	case c.responses == c.before+1:
@@ -255,19 +255,19 @@ func (c *core) lostCore() {
 	c.live, c.changed, c.waiting = false, nil, nil
 }
 
-// lost ends what a subscription is on one stream.
+// lost resets the state that a subscription has on one stream.
 func (sub *subscription) lost() {
 	if sub.left {
-		sub.answered = false // it was not certain, and is requested as if new
+		sub.answered = false // the answer was not certain: it is requested as if new
 	}
-	sub.sent, sub.first, sub.left, sub.again, sub.anew = false, false, false, false, false
+	sub.sent, sub.first, sub.left, sub.again, sub.repeated = false, false, false, false, false
 	sub.unread, sub.removed = false, false
 	sub.recalled = nil
 }
 
-// ask notes that subscriptions went out in a request. A subscription that has
-// an answer from a stream before does not wait for one: if nothing has changed,
-// there may be none; unless it is not known what a removal would mean.
+// ask notes that subscriptions were sent in a request, and has them wait for an answer. A
+// subscription that has an answer from an earlier stream does not wait, because the control plane need
+// not answer if nothing has changed. It does wait if it crosses.
 func (c *core) ask(subs []*subscription, first bool, now time.Time) {
 	if first {
 		c.first.asked = now
@@ -280,11 +280,11 @@ func (c *core) ask(subs []*subscription, first bool, now time.Time) {
 
 // wait has subscriptions wait for an answer from now on.
 func (c *core) wait(subs []*subscription, now time.Time) {
-	c.asks++
-	w := waiting{ask: c.asks, since: now}
+	c.waits++
+	w := waiting{id: c.waits, since: now}
 	for _, sub := range subs {
 		if !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses() {
-			sub.ask = w.ask
+			sub.waitID = w.id
 			w.subs = append(w.subs, sub)
 		}
 	}
@@ -293,24 +293,23 @@ func (c *core) wait(subs []*subscription, now time.Time) {
 	}
 }
 
-// overdue returns those that have been waiting since then or longer, and
-// forgets that they wait.
+// overdue returns the subscriptions that have been waiting since then or longer. They wait no more.
 func (c *core) overdue(then time.Time) []*subscription {
 	var subs []*subscription
 	for len(c.waiting) > 0 && !c.waiting[0].since.After(then) {
 		w := &c.waiting[0]
 		for _, sub := range w.subs {
-			if sub.ask == w.ask && sub.wanted && sub.sent && (!sub.answered || sub.left || sub.crosses()) && sub.failure == nil {
+			if sub.waitID == w.id && sub.wanted && sub.sent && (!sub.answered || sub.left || sub.crosses()) && sub.failure == nil {
 				subs = append(subs, sub)
 			}
 		}
-		c.waiting[0] = waiting{} // else it lasts as long as the slice's memory
+		c.waiting[0] = waiting{} // otherwise the slice's memory would keep it
 		c.waiting = c.waiting[1:]
 	}
 	return subs
 }
 
-// oldest returns since when the first of those that wait has been waiting.
+// oldest returns since when the first waiting subscription has been waiting.
 func (c *core) oldest() (time.Time, bool) {
 	if len(c.waiting) == 0 {
 		return time.Time{}, false
@@ -318,7 +317,7 @@ func (c *core) oldest() (time.Time, bool) {
 	return c.waiting[0].since, true
 }
 
-// renewTTL restarts the TTL of what a response has.
+// renewTTL restarts the TTL of a resource in a response.
 func (c *core) renewTTL(now time.Time, v *resourceUpdate, held *cache.Resource) {
 	switch {
 	case held == nil || held.TTL() == 0:
@@ -328,8 +327,8 @@ func (c *core) renewTTL(now time.Time, v *resourceUpdate, held *cache.Resource) 
 	}
 }
 
-// changeOf returns what a response says of a name of which last was held, other than that
-// it lives, and what is held now.
+// changeOf returns the change of a name by a response, and the resource that is held after it. last is
+// the resource that was held before. It is not for heartbeats.
 func (c *core) changeOf(v *resourceUpdate, last *cache.Resource) (change cache.Change, held *cache.Resource) {
 	change = cache.Change{Name: v.key, Err: v.err, Gone: v.gone}
 	switch {
@@ -338,21 +337,21 @@ func (c *core) changeOf(v *resourceUpdate, last *cache.Resource) (change cache.C
 	case v.resource != nil:
 		change.Resource = c.encode(v.resource)
 	case v.err != nil && v.err.Code == codes.PermissionDenied && last != nil:
-		// gRFC A88: what one may not have any more is taken away, unlike what
-		// cannot be had for a while.
+		// gRFC A88: a resource that the client may no longer have is removed, unlike one that
+		// is unavailable for a while.
 		change.Gone = true
 	}
 	change.Origin = c.versionIn(&change)
 	if held = change.Resource; held == nil && change.Err != nil && !change.Gone {
-		held = last // here as in the cache
+		held = last // as in the cache
 	}
 	return change, held
 }
 
-// encode makes what is stored.
+// encode makes the resource that is stored.
 func (c *core) encode(r *Resource) *cache.Resource {
 	if r.stored != nil {
-		return r.stored // for another set, or another name
+		return r.stored // it was made for another set or another name
 	}
 	typeURL := c.typeURL // one string for all
 	if r.redirect != "" {
@@ -374,30 +373,30 @@ func (c *core) encode(r *Resource) *cache.Resource {
 	return r.stored
 }
 
-// Which version of the control plane's a resource has: version_info, or in delta
+// Which version of the control plane a resource has: version_info, or in delta
 // system_version_info.
 //
-// In delta a response has what differs from what the client holds. So its version is that of
+// A delta response has everything that differs from what the client holds. So its version is that of
 // everything that is held, and there is one cache.OriginVersion, from the first answer on.
 //
-// In SotW a resource has the version of the last response that it was in: a control plane
-// that cuts its answer, or answers each name by itself, does not say of the others that they
-// are the same. Most have in a response all that was asked for. Then, too, the version that
-// all of it has changes as one; otherwise what is in the response leaves it for a new one.
+// In SotW a resource has the version of the last response that contained it: a control plane
+// that cuts its answer, or answers each name by itself, does not mean that the other resources
+// are the same. Most responses have everything that was requested. Then all resources keep sharing one
+// cache.OriginVersion, which changes as one. Otherwise the resources of the response leave it for a new one.
 
 func (c *core) newOrigin() { c.origin = cache.NewOriginVersion(c.server, "") }
 
-// takeVersion takes a response's version, before the rest of it. c.now is what becomes the
-// version of what is in the response. In SotW, what is in a response leaves the present
-// version for a new one if not all of it is good, or the response does not have all that
-// has the present version: left says that.
+// takeVersion applies a response's version, before the rest of the response. It sets c.now to the
+// version of the response's resources. In SotW, these leave the present origin for a new one
+// (left is true) if the response is not all good, or does not have all resources of the present
+// origin.
 func (c *core) takeVersion(v *accepted, version string, hasAll func(*accepted) bool) (left bool) {
 	switch {
 	case v.onlyBeats(), c.sotw && version == "":
-		c.now = nil // nothing was said anew
+		c.now = nil // the response has no new version
 	case !c.sotw && (v.hidden || v.wildcard != nil):
-		// Something that is held is not what the control plane calls so, and it is not
-		// known what.
+		// A resource that is held differs from that of the control plane's version, and it is not
+		// known which.
 		c.now = cache.NewOriginVersion(c.server, version)
 	default:
 		if left = c.sotw && c.origin.Latest() != version && (v.nack != "" || v.hidden || v.wildcard != nil || !hasAll(v)); left {
@@ -409,8 +408,8 @@ func (c *core) takeVersion(v *accepted, version string, hasAll func(*accepted) b
 	return left
 }
 
-// versionOf returns the version of something that is known without a response having it
-// just now: in delta the present one, in SotW none.
+// versionOf returns the version of a resource that is not from the present response: in delta
+// the present version, in SotW none.
 func (c *core) versionOf() *cache.OriginVersion {
 	if c.sotw {
 		return nil
@@ -418,7 +417,7 @@ func (c *core) versionOf() *cache.OriginVersion {
 	return c.origin
 }
 
-// versionIn returns the version of what the present response says of a name.
+// versionIn returns the version of a change by the present response.
 func (c *core) versionIn(change *cache.Change) *cache.OriginVersion {
 	if change.Err != nil && !change.Gone {
 		return c.notVersion()
@@ -426,8 +425,8 @@ func (c *core) versionIn(change *cache.Change) *cache.OriginVersion {
 	return c.now
 }
 
-// notVersion returns the version of what is held and is not what the control plane calls so
-// now: in delta none, in SotW what it was.
+// notVersion returns the version for a held resource or set that differs from the control plane's
+// present version: in delta an empty one, in SotW nil, which means the version that it had.
 func (c *core) notVersion() *cache.OriginVersion {
 	if c.sotw {
 		return nil
@@ -435,7 +434,7 @@ func (c *core) notVersion() *cache.OriginVersion {
 	return cache.NewOriginVersion(c.server, "")
 }
 
-// formed begins to take versions as one form of the protocol has them.
+// formed sets the form of the protocol. Another form begins with a new origin.
 func (c *core) formed(sotw bool) {
 	if c.sotw != sotw {
 		c.newOrigin()
@@ -443,8 +442,8 @@ func (c *core) formed(sotw bool) {
 	c.sotw = sotw
 }
 
-// adoptVersion takes what another stream to the same control plane has said of a name for
-// what was said here. In delta it has the version of all, once there is one.
+// adoptVersion adopts the version of a change that came over another stream to the same control plane.
+// In delta it becomes the one version of everything, if that has none yet or the same.
 func (c *core) adoptVersion(change *cache.Change) {
 	version := change.Origin.Latest()
 	if version == "" || change.Resource == nil || c.sotw {
@@ -458,7 +457,7 @@ func (c *core) adoptVersion(change *cache.Change) {
 	}
 }
 
-// endsOf collects when the TTLs of changes expire. key returns what a name is kept under.
+// endsOf collects when the TTLs of changes expire. key returns the key of a name in expiries.
 func (c *core) endsOf(changes []cache.Change, key func(name string) string, ends map[string]time.Time) {
 	for i := range changes {
 		if at, ok := c.expiries.At(key(changes[i].Name)); ok {
@@ -467,7 +466,7 @@ func (c *core) endsOf(changes []cache.Change, key func(name string) string, ends
 	}
 }
 
-// earlier returns the earlier of two times, of which either may be zero for none.
+// earlier returns the earlier of two times. Either may be zero, for none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -479,19 +478,19 @@ func earlier(a, b time.Time) time.Time {
 type Silence int
 
 const (
-	// Mute says that it has sent nothing on this stream, and may not work at all.
+	// Mute: it has sent nothing on this stream, and may not work at all.
 	Mute Silence = iota
-	// Selective says that it has sent something, of whichever type.
+	// Selective: it has sent a response of some type.
 	Selective
-	// Polled says that it was polled, and has answered the poll for what is wanted now.
+	// Polled: it is polled, and has answered the poll for the present names.
 	Polled
 )
 
-// DefaultResponseTimeout is how long a name waits for an answer, as recommended. xDS: "Knowing When
+// DefaultResponseTimeout is how long a name waits for an answer, as xDS recommends. xDS: "Knowing When
 // a Requested Resource Does Not Exist".
 const DefaultResponseTimeout = 15 * time.Second
 
-// noAnswer is the error of what the control plane does not answer.
+// noAnswer is the error of a subscription that the control plane does not answer.
 func noAnswer(timeout time.Duration) *cache.Error {
 	return &cache.Error{
 		Code:    codes.DeadlineExceeded,

@@ -6,14 +6,14 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A name and the glob of its directory share a stream in delta, and a removal says only which resource is
-// gone, and not for which of the two. The request of a name can cross the removal of a member on its way:
-// the control plane has sent the removal before it reads that the name is requested. It may list less than
-// it serves by name, as when it was restarted and has not restored all; of globs the guard holds what is
-// missing then, but not of names. So such a removal is of the member only. The control plane has to answer
-// the request ("Incremental xDS": what is subscribed to is sent, also if the client has it), and the answer
-// is what counts. If there is none within the time of an answer, the removal was it: some control planes
-// (go-control-plane) say once that a resource is gone.
+// In delta, a name and the glob of its directory share a stream. A removal has only the name of the
+// resource: it does not say whether it is for the name or for the glob. The request of a name can cross
+// the removal of a member: the control plane has sent the removal before it reads the request. It may then
+// list fewer members than it serves by name, for example if it was restarted and has not restored
+// everything. (The guard holds missing members of globs, but not names.) So the removal applies to the
+// member only. The control plane has to answer the request of the name ("Incremental xDS": it sends what
+// is subscribed to even if the client has it), and that answer counts. If there is none within the response
+// timeout, the removal was the answer: some control planes (go-control-plane) send only one removal.
 
 // noteCrossing notes, before names are requested, which of them have a glob that was requested before.
 func (n *Names) noteCrossing() {
@@ -25,8 +25,8 @@ func (n *Names) noteCrossing() {
 	}
 }
 
-// ofSet says that a removal is of a member of a set: the control plane had no request for the name on this
-// stream, or may not have read it.
+// ofSet reports whether a removal applies to a member of a set only: the control plane had no request for
+// the name on this stream, or may not have read it yet.
 func (n *Names) ofSet(v *resourceUpdate) bool {
 	sub := n.subs[v.key]
 	switch {
@@ -37,15 +37,15 @@ func (n *Names) ofSet(v *resourceUpdate) bool {
 	case !sub.unread:
 		return false
 	}
-	// What is no member, the control plane does not remove from the glob. Of a glob that is given up, a name has what was
-	// its member.
+	// The control plane does not remove from the glob what is no member. If the glob was given up, the name has the
+	// resource that was its member.
 	if n.sets == nil || n.sets.globOf(v.key) == nil {
 		return sub.answer.Resource != nil
 	}
 	return n.sets.given(v.key) != nil
 }
 
-// noteRemoved has a name wait for the answer of its own, once it is requested.
+// noteRemoved notes that a member was removed. Its name waits for an answer of its own, once it is requested.
 func (n *Names) noteRemoved(name string, now time.Time) {
 	sub := n.subs[name]
 	if n.sotw || !sub.answered || sub.answer.Resource == nil {
@@ -56,8 +56,8 @@ func (n *Names) noteRemoved(name string, now time.Time) {
 	}
 }
 
-// noteRead notes that the control plane has read the request of a name, if it sends a member again as it
-// was: for the glob it does not.
+// noteRead notes that the control plane has read the request of a name. That is certain if it sends an
+// unchanged member again, which it does not do for the glob.
 func (n *Names) noteRead(sub *subscription, r *cache.Resource) {
 	if !sub.unread || r == nil || n.sets == nil {
 		return
@@ -67,7 +67,7 @@ func (n *Names) noteRead(sub *subscription, r *cache.Resource) {
 	}
 }
 
-// settleCrossing ends the wait of a name for its own answer: a removal that came was that.
+// settleCrossing ends the wait of a name for its own answer. If there was a removal, that was the answer.
 func (n *Names) settleCrossing(sub *subscription, u *cache.Update) {
 	removed := sub.removed
 	sub.unread, sub.removed = false, false

@@ -14,24 +14,24 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// deltaSession is the client's side of one type on a delta stream: of a wildcard, globs and
+// deltaSession is the client's side of one type on a delta stream, with its wildcard, globs and
 // names. xDS: "Incremental xDS".
 type deltaSession struct {
 	of      *Topics
 	answers []answer
-	size    int    // of answers
+	size    int    // of answers, in bytes
 	nonce   string // the latest
-	passed  string // that of the last response that passOn has rejected
+	passed  string // the nonce of the last response that PassOn has rejected
 
-	asked bool // the first request was sent
-	// explicit says that something was subscribed to by name on this stream. As long as
-	// nothing was, the wildcard is subscribed to in the old form, and cannot be given up.
+	begun bool // the first request was sent
+	// explicit says that a name was sent in resource_names_subscribe on this stream. As long as
+	// none was, the wildcard is subscribed to in the old form, and cannot be unsubscribed from.
 	explicit bool
-	// unlisted is the number of resources that are held and did not fit into
+	// unlisted is the number of held resources that did not fit into
 	// initial_resource_versions.
 	unlisted int
-	// proof: one of the resources that are held is to come again, see Session.ForceAnswer.
-	proof bool
+	// force: the control plane must send one of the held resources again, see Session.ForceAnswer.
+	force bool
 }
 
 func newDelta(t *Topics) *deltaSession {
@@ -42,7 +42,7 @@ func newDelta(t *Topics) *deltaSession {
 func (d *deltaSession) Requests(now time.Time, limit int) []proto.Message {
 	out := d.acknowledge()
 	var sets, names changed
-	if d.asked && d.of.Both() {
+	if d.begun && d.of.Both() {
 		d.of.Names.noteCrossing()
 	}
 	if d.of.Sets != nil {
@@ -56,10 +56,10 @@ func (d *deltaSession) Requests(now time.Time, limit int) []proto.Message {
 		return out
 	}
 	p := d.packer(limit, out)
-	first := !d.asked
+	first := !d.begun
 	d.subscribeSets(now, p, sets.add, len(names.add) == 0)
 	d.subscribeNames(now, p, names.add, first)
-	d.asked = d.asked || len(sets.add)+len(names.add) > 0
+	d.begun = d.begun || len(sets.add)+len(names.add) > 0
 	d.unsubscribe(p, sets.drop)
 	d.unsubscribe(p, names.drop)
 	p.flush()
@@ -76,8 +76,8 @@ func (d *deltaSession) Requests(now time.Time, limit int) []proto.Message {
 	return p.out
 }
 
-// acknowledge returns the requests that answer responses: without changes of subscriptions,
-// as Istio takes those for errors.
+// acknowledge returns the ACKs and NACKs. They have no changes of subscriptions, which Istio takes
+// for errors.
 func (d *deltaSession) acknowledge() (out []proto.Message) {
 	for i := range d.answers {
 		out = append(out, &discoveryv3.DeltaDiscoveryRequest{
@@ -90,7 +90,7 @@ func (d *deltaSession) acknowledge() (out []proto.Message) {
 	return out
 }
 
-// answer queues the answer to a response.
+// answer queues the ACK or NACK of a response.
 func (d *deltaSession) answer(r *Response, nack string) {
 	d.nonce = r.Nonce
 	a := answer{nonce: r.Nonce, nack: nack}
@@ -114,12 +114,12 @@ func (d *deltaSession) PassOn(words string) {
 	}
 }
 
-// changed are subscriptions that are to be requested, and those that are to be given up.
+// changed are the subscriptions to request, and those to unsubscribe from.
 type changed struct{ add, drop []*subscription }
 
 func (c *changed) none() bool { return len(c.add)+len(c.drop) == 0 }
 
-// changes returns what has changed of names or of sets.
+// changes returns the changed subscriptions of the names or the sets.
 func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 	c := of.common()
 	room := roomFor(c.typeURL, limit)
@@ -128,7 +128,7 @@ func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 		switch {
 		case of.get(sub.name) != sub:
 			// Given up before it was requested.
-		case d.asked && of.late(sub):
+		case d.begun && of.late(sub):
 			late = append(late, sub)
 		case sub.wanted && !sub.sent && c.sizeOf(sub) > room:
 			refuse(of, sub, tooLong(c.sizeOf(sub)))
@@ -145,7 +145,7 @@ func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 	return all
 }
 
-func (d *deltaSession) Begun() bool { return d.asked }
+func (d *deltaSession) Begun() bool { return d.begun }
 
 func (d *deltaSession) Pending() int { return d.size }
 
@@ -159,21 +159,21 @@ func (d *deltaSession) Unfit() string {
 		"they come again, and if they are gone that may go unnoticed", n)
 }
 
-// subscribeSets packs the sets that are subscribed to. The first request has what is held of
-// all sets, before anything else. alone says that no names are subscribed to with them.
+// subscribeSets packs the subscriptions to sets. The first request lists what is held of
+// all sets, before anything else. alone says that there are no subscriptions to names.
 func (d *deltaSession) subscribeSets(now time.Time, p *deltaPacker, add []*subscription, alone bool) {
 	s := d.of.Sets
 	if s == nil {
 		return
 	}
-	first := !d.asked
+	first := !d.begun
 	if first {
 		d.list(p)
 	}
 	if len(add) == 0 {
 		return
 	}
-	// The old form: the wildcard is all that is subscribed to. It has no parameters.
+	// The old form: only the wildcard is subscribed to, without parameters.
 	legacy := first && alone && len(add) == 1 && add[0].name == cache.Wildcard && s.params == nil
 	for _, sub := range add {
 		if legacy {
@@ -189,12 +189,12 @@ func (d *deltaSession) subscribeSets(now time.Time, p *deltaPacker, add []*subsc
 	s.ask(add, first, now)
 }
 
-// subscribeNames packs the names that are subscribed to, with the versions of what is held.
+// subscribeNames packs the subscriptions to names, with the versions of held resources.
 func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subscription, first bool) {
 	if len(add) == 0 {
 		return
 	}
-	var resumed []*subscription // what is held goes first
+	var resumed []*subscription // they follow the names of held resources
 	for _, sub := range add {
 		held := cmp.Or(sub.answer.Resource, sub.recalled)
 		switch {
@@ -203,7 +203,7 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 		case !first || held == nil || d.of.Sets != nil && d.of.Sets.member(sub.name) != nil:
 			p.subscribe(sub.name)
 		case !p.resubscribe(sub.name, held.Name(), d.versionOf(held)):
-			sub.recalled = nil // it comes again
+			sub.recalled = nil // the control plane sends it again
 			d.unlisted++
 		}
 	}
@@ -223,9 +223,9 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 	d.of.Names.ask(add, first, now)
 }
 
-// list puts members into the first request of a stream: initial_resource_versions count
-// nowhere else. They go first, because of members that are left out nobody says that they
-// are gone.
+// list puts members into initial_resource_versions of the first request of a stream, the only one that
+// can have them. Members go before names, because the control plane does not report the removal of a
+// member that is left out.
 func (d *deltaSession) list(p *deltaPacker) {
 	s := d.of.Sets
 	members, recalled := s.allMembers(), s.recalled()
@@ -236,7 +236,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch r := members[key]; {
 		case r.Name() == "":
-			// It has nothing to be listed under, and comes again: see dropNameless.
+			// It cannot be listed without a name, and comes again: see dropNameless.
 		case p.room(versionSize(r.Name(), r.Version())):
 			p.list(r.Name(), d.versionOf(r))
 			if listing {
@@ -249,7 +249,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 	d.listRecalled(p, recalled)
 }
 
-// listRecalled lists what was recalled. What has no room comes again.
+// listRecalled lists recalled resources. The control plane sends those again for which there is no room.
 func (d *deltaSession) listRecalled(p *deltaPacker, recalled map[string]*cache.Resource) {
 	for _, key := range slices.Sorted(maps.Keys(recalled)) {
 		r := recalled[key]
@@ -264,16 +264,16 @@ func (d *deltaSession) listRecalled(p *deltaPacker, recalled map[string]*cache.R
 	}
 }
 
-// unsubscribe packs what is given up.
+// unsubscribe packs the names and sets to unsubscribe from.
 func (d *deltaSession) unsubscribe(p *deltaPacker, drop []*subscription) {
 	if slices.ContainsFunc(drop, func(sub *subscription) bool { return sub.name == cache.Wildcard }) {
 		if !d.explicit {
-			// xDS: "How the client specifies what resources to return": it is there
-			// as long as nothing was subscribed to.
+			// xDS: "How the client specifies what resources to return": the old form of the
+			// wildcard holds as long as nothing was subscribed to.
 			p.subscribe(cache.Wildcard)
 			d.explicit = true
 		}
-		p.flush() // whichever of the lists in one request counts first
+		p.flush() // the order of the two lists within one request is not defined
 	}
 	for _, sub := range drop {
 		p.unsubscribe(sub.name)
@@ -291,8 +291,8 @@ func (d *deltaSession) Response(now time.Time, r *Response) (cache.Update, strin
 	return u, v.nack
 }
 
-// Conclude applies that the control plane has not answered, which says nothing about
-// existence: it says that itself. It also applies which first answers have come as a whole.
+// Conclude applies that the control plane has not answered. That does not mean that a resource does not
+// exist, as delta control planes report that. It also completes first answers whose grace has ended.
 // xDS: "Knowing When a Requested Resource Does Not Exist" of "Incremental xDS".
 func (d *deltaSession) Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update {
 	u, then := d.of.NewUpdate(), now.Add(-timeout)
@@ -323,15 +323,16 @@ func (d *deltaSession) Conclude(now time.Time, timeout time.Duration, what Silen
 }
 
 func (d *deltaSession) ForceAnswer() bool {
-	d.proof = d.of.Sets != nil && d.of.Sets.hasMembers() || d.of.Names != nil && d.of.Names.hasResources()
-	return d.proof
+	d.force = d.of.Sets != nil && d.of.Sets.hasMembers() || d.of.Names != nil && d.of.Names.hasResources()
+	return d.force
 }
 
-// versionOf returns the version under which a resource that is held is listed.
+// versionOf returns the version with which a held resource is listed. It is empty if the control plane
+// must send the resource, or its removal, again.
 func (d *deltaSession) versionOf(r *cache.Resource) string {
-	if r.DoNotCache() || d.proof {
-		d.proof = false
-		return "" // it is to come again, for those who came later; or to go
+	if r.DoNotCache() || d.force {
+		d.force = false
+		return ""
 	}
 	return r.Version()
 }
@@ -345,7 +346,7 @@ type deltaPacker struct {
 
 	req    *discoveryv3.DeltaDiscoveryRequest // nil if there is nothing for it yet
 	size   int
-	filled bool // there is something in it
+	filled bool // req is not empty
 	// flushed: the first request is complete.
 	flushed bool
 }
@@ -371,7 +372,7 @@ func (p *deltaPacker) flush() {
 	}
 }
 
-// room says whether the request has room for n more bytes.
+// room reports whether the request has room for n more bytes.
 func (p *deltaPacker) room(n int) bool {
 	p.must()
 	return p.size+n <= p.limit
@@ -408,8 +409,8 @@ func (p *deltaPacker) unsubscribe(name string) {
 	req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, name)
 }
 
-// resubscribe subscribes to a name of which a resource is held, and lists that under the
-// name that the origin knows it by, if both go into the same request, and that is the first.
+// resubscribe subscribes to a name, and lists its held resource, under which name the control plane knows
+// it. It lists the resource only if both fit into the first request.
 func (p *deltaPacker) resubscribe(name, under, version string) (listed bool) {
 	size := wire.SizeString(name)
 	if l := locator(name, p.params); l != nil {
@@ -437,7 +438,7 @@ func (p *deltaPacker) list(name, version string) {
 	req.InitialResourceVersions[name] = version
 }
 
-// versionSize is the length that a name and its version have in a request.
+// versionSize returns the length of a name and its version in a request.
 func versionSize(name, version string) int {
 	const header = 5 // of an entry, at most
 	return header + wire.SizeString(name) + wire.SizeString(version)

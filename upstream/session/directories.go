@@ -1,11 +1,11 @@
 package session
 
-// TP1: "Glob": a name is in one directory, and a glob is one directory. Clients choose how
-// many there are of both, so the names of a directory are not looked for among all names: they
-// are kept by the glob of their directory. That is not begun before there is a glob that needs
-// it, as most types have none.
+// TP1: "Glob": a name is in one directory, and a glob is one directory. Clients decide how
+// many names and globs there are, so the relay does not search all names for those of a directory:
+// it keeps them by the glob of their directory. It begins that when a glob needs it, as most types
+// have none.
 
-// directories are the names of a type by their directories. The zero value is not begun.
+// directories are the names of a type by the globs of their directories. The zero value is not in use.
 type directories struct {
 	byGlob map[string]map[string]*subscription
 }
@@ -35,5 +35,5 @@ func (d *directories) remove(name string) {
 	}
 }
 
-// isMember says that a name holds a resource which is a member of its directory's glob.
+// isMember reports whether a name holds a resource that is a member of its directory's glob.
 func (sub *subscription) isMember() bool { return sub.answer.Resource != nil && sub.via == "" }

@@ -7,22 +7,23 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Names of other authorities. What a control plane says of those is not believed,
-// whichever way it says it: it speaks for the authority that it was asked as, for
-// old-style names, and for the authorities that are served from the same place: a relay
-// has several, and its views have members of all of them. Among xdstp names only those are looked at that were asked for, which
-// are the authority's own, and the members of its globs: so it could give another's only
-// by an alias of its own. A redirect may lead anywhere: it says where something is, not
-// what.
+// Names of other authorities. A control plane speaks for the authority that the relay requests from
+// it, for old-style names, and for the authorities with the same origin: a relay as control plane
+// has several, and its views have members of all of them. The relay accepts nothing from it
+// about any other authority.
+//
+// For an authority with xdstp names, only requested names matter anyhow, which are the authority's own,
+// and the members of its globs. So the control plane could serve another authority's name only as an
+// alias of its own resource. A redirect may lead anywhere: it says where a resource is, not what is in it.
 
-// speaker is as whom a control plane is asked.
+// speaker is the authority for which a control plane speaks.
 type speaker struct {
 	authority string // as in cache.Scope
 	oldStyle  bool
 	speaks    func(authority string) bool // see Config
 }
 
-// foreign returns the authority of which a name is, if the speaker does not speak for that.
+// foreign returns the authority of a name, if the speaker does not speak for that.
 func (s speaker) foreign(name string) (authority string, foreign bool) {
 	if !urn.IsXdstp(name) {
 		return "", false
@@ -34,17 +35,17 @@ func (s speaker) foreign(name string) (authority string, foreign bool) {
 	return authority, true
 }
 
-// foreignAlias is foreign of the first alias that is.
+// foreignAlias returns an error for the first foreign alias, if any.
 func (s speaker) foreignAlias(aliases []string) error {
 	for _, alias := range aliases {
 		if authority, foreign := s.foreign(alias); foreign {
-			return fmt.Errorf("has the alias %q, of authority %q: what authority %q says of that is not believed", loglines.Clip(alias), authority, s.authority)
+			return fmt.Errorf("has the alias %q, of authority %q: the relay does not accept it from authority %q", loglines.Clip(alias), authority, s.authority)
 		}
 	}
 	return nil
 }
 
-// errForeign says why what is said of a name is not believed.
+// errForeign is the error of a foreign name.
 func (s speaker) errForeign(authority string) error {
-	return fmt.Errorf("is of authority %q: what authority %q says of that is not believed", authority, s.authority)
+	return fmt.Errorf("is of authority %q: the relay does not accept it from authority %q", authority, s.authority)
 }

@@ -23,10 +23,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// FuzzResponses has a control plane answer anything, response after response, while
-// names are wanted and given up, time passes and streams end. Whatever it says:
+// FuzzResponses lets a control plane send any responses while
+// names are wanted and given up, time passes and streams end. In every case:
 //
-//   - the cache gets only what is wanted, and nothing twice in one update;
+//   - the cache gets only wanted topics, and nothing twice in one update;
 //   - a full set that the cache gets has everything that is held of it;
 //   - every response is answered, once, with its nonce, in requests of bounded size;
 //   - a NACK says why, at a bounded length.
@@ -63,7 +63,7 @@ var fuzzedTypes = []string{"cds", "eds", "other"}
 const (
 	fuzzedLimit = 1 << 10 // of a request
 	fuzzedNames = 50
-	// fuzzedNoGlobs, in a script's first byte, says that globs are not asked for.
+	// fuzzedNoGlobs, in a script's first byte, says that globs are not requested.
 	fuzzedNoGlobs = 6
 )
 
@@ -100,7 +100,7 @@ type fuzzed struct {
 	nonces  []string // of the responses that are to be answered
 }
 
-// playScript plays what a script has of names, of sets, and of names and globs in delta.
+// playScript plays a script with names, with sets, and with names and globs in delta.
 func playScript(t *testing.T, script []byte) {
 	playScriptOf(t, script, func(name string) bool { return !IsSet(name) })
 	playScriptOf(t, script, IsSet)
@@ -109,7 +109,7 @@ func playScript(t *testing.T, script []byte) {
 	}
 }
 
-// playScriptOf plays what a script has of some names.
+// playScriptOf plays a script with some names.
 func playScriptOf(t *testing.T, script []byte, takes func(name string) bool) {
 	if len(script) == 0 {
 		return
@@ -150,8 +150,8 @@ func playScriptOf(t *testing.T, script []byte, takes func(name string) bool) {
 	}
 }
 
-// keyOf is what the cache keeps a name under: of an xdstp name its one spelling, and of one
-// that is bad, which is opaque as any other, itself.
+// keyOf returns the cache's key of a name: the canonical spelling of an xdstp name, and a bad
+// name itself.
 func keyOf(name string) string {
 	name = strings.ToValidUTF8(name, "")
 	if k, err := urn.KeyOf(name); err == nil && (k.Name == name || urn.HasID(name)) {
@@ -194,7 +194,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 	}
 }
 
-// membersOf are what is held of a set, or of a glob that is fed from the wildcard.
+// membersOf returns the members of a set, or of a glob that is fed from the wildcard.
 func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 	s := p.of.Sets
 	if name == cache.Wildcard || !s.filters() {
@@ -213,7 +213,7 @@ func (p *fuzzed) membersOf(name string) map[string]*cache.Resource {
 	return members
 }
 
-// check holds what the cache gets.
+// check checks the updates of the cache.
 func (p *fuzzed) check(u cache.Update) {
 	got := map[string]bool{}
 	for _, c := range u.Changes {
@@ -262,7 +262,7 @@ func (p *fuzzed) checkChange(c cache.Change) {
 	}
 }
 
-// send takes what is to be sent, as the stream does after each act.
+// send takes the requests, as the stream does after each act.
 func (p *fuzzed) send() {
 	if p.of.NeedStream(p.session.Begun()) {
 		p.reopen(false)

@@ -7,19 +7,19 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Globs of a control plane that does not know them, or is asked in SotW: they are
-// fed from the wildcard of their type, of which there is one subscription, however
-// many globs. TP1: "Glob", "Discovery request and responses".
+// Globs in SotW, or of a control plane that does not know globs. They are
+// fed from the wildcard of their type: one subscription for all
+// globs. TP1: "Glob", "Discovery request and responses".
 
-// KeepsApart says that names cannot share the stream. With a wildcard, a delta control plane
-// does not say which of the resources that it sends are the wildcard's, and SotW ones
+// KeepsApart reports that names cannot share the stream. If there is a wildcard, delta responses
+// do not distinguish the wildcard's resources from those of names, and SotW control planes
 // (go-control-plane's snapshots) take `*` among names for one more name.
 func (s *Sets) KeepsApart() bool { return s.filters() || s.wildcard != nil || s.hadWildcard }
 
-// filters says that globs are fed from the wildcard.
+// filters reports whether globs are fed from the wildcard.
 func (s *Sets) filters() bool { return s.sotw || s.noGlobs }
 
-// due says whether a set is requested from the control plane.
+// due reports whether a set must be requested from the control plane.
 func (s *Sets) due(c *set) bool {
 	if c.isWildcard() {
 		return c.started || s.filters() && len(s.globs) > 0
@@ -27,7 +27,7 @@ func (s *Sets) due(c *set) bool {
 	return c.started && !s.filters()
 }
 
-// restateGlob adds to the update what the wildcard has of a glob, or why nothing.
+// restateGlob adds the members of a glob that the wildcard has to the update, or the wildcard's error.
 func (s *Sets) restateGlob(c *set, down *cache.Error, u *cache.Update) {
 	w := s.wildcard
 	switch {
@@ -40,8 +40,8 @@ func (s *Sets) restateGlob(c *set, down *cache.Error, u *cache.Update) {
 	}
 }
 
-// send adds to an update what has become of a set: if that is the wildcard, to
-// the globs that are fed from it as well.
+// send adds the update of a set to an update. If the set is the wildcard, send also adds the updates of
+// the globs that are fed from it.
 func (s *Sets) send(set cache.SetUpdate, u *cache.Update) {
 	if c := s.find(set.Name); c != nil {
 		set.Partial = c.partial()
@@ -78,9 +78,8 @@ func (s *Sets) send(set cache.SetUpdate, u *cache.Update) {
 	}
 }
 
-// reroute is for a stream of another form than the last one's, when nothing has been
-// sent on it: globs are requested by themselves now, or not any more. What is held
-// of them was of the other kind, and is sent again.
+// reroute is for a new stream of another form than the last one, before anything is sent on it: globs
+// are now requested themselves, or no longer. Their members are dropped, and come again.
 func (s *Sets) reroute() {
 	for _, c := range s.globs {
 		s.settling.End(c)
@@ -91,7 +90,7 @@ func (s *Sets) reroute() {
 	s.needWildcard()
 }
 
-// needWildcard begins or ends the subscription to the wildcard for the sake of the
+// needWildcard begins or ends the subscription to the wildcard for the
 // globs that are fed from it.
 func (s *Sets) needWildcard() {
 	if s.wildcard == nil && s.filters() && len(s.globs) > 0 {
@@ -102,10 +101,10 @@ func (s *Sets) needWildcard() {
 	}
 }
 
-// TP1: "Glob": a name is in one directory, and a glob is one directory. Clients choose
-// how many globs there are, so members are not looked for among all of the wildcard's: these
-// are kept by the glob of their directory. That is not begun before there is a glob that
-// needs it, as most types have none.
+// TP1: "Glob": a name is in one directory, and a glob is one directory. Clients decide
+// how many globs there are, so the relay does not search all members of the wildcard for each:
+// it keeps them by the glob of their directory. It begins that when a glob needs it, as most types
+// have none.
 
 // inWildcard returns the members of the wildcard that are in a glob's directory.
 func (s *Sets) inWildcard(glob string) *cache.Resources {
@@ -113,12 +112,12 @@ func (s *Sets) inWildcard(glob string) *cache.Resources {
 	if members.Len() == 0 {
 		return nil
 	}
-	p := &s.wildcard.parts
-	if p.byGlob == nil {
-		p.byGlob = map[string]*cache.Resources{}
+	m := &s.wildcard.byGlob
+	if m.byGlob == nil {
+		m.byGlob = map[string]*cache.Resources{}
 		for key, r := range members.All() {
-			p.put(key, r)
+			m.put(key, r)
 		}
 	}
-	return p.byGlob[glob]
+	return m.byGlob[glob]
 }

@@ -7,27 +7,26 @@ import (
 )
 
 // A delta control plane may send its first answer for a wildcard or a glob in several
-// responses, and does not say which is the last. The relay sends its clients what has come at
-// once. But a member that has not come yet may follow, so that a client which holds it from
-// before must not be sent its removal: the set is incomplete in the cache until no member has
-// come for a while. How long that is depends on what is known of the control plane: of one
-// that nothing is known of, it is unknownGrace, and once a first answer of it was complete
-// graceTime, or twice the longest time between two parts that was seen. Clients that hold
-// nothing wait for none of this.
+// responses, and does not mark the last one. The relay sends its clients each response at
+// once. But a member that has not come yet may follow. So a client that holds it from
+// before must not get its removal: the set is incomplete in the cache until no new member has
+// come for a while. How long depends on what is known of the control plane: unknownGrace at first,
+// and once one of its first answers was complete, graceTime or twice the longest time seen
+// between two parts. Clients that hold nothing do not wait.
 //
-// What changes a member that came before is no part of a first answer, and is not waited for.
+// A change of a member that came before is no part of a first answer, and does not prolong the wait.
 //
-// It is different from settling, where a large response is held back from all clients, as it
+// Settling is different: there the relay holds back a large response from all clients, as it
 // was likely cut.
 
-// grace takes note of a response, which may have a part of a set's first answer.
+// grace records a response, which may have a part of a set's first answer.
 func (s *Sets) grace(now time.Time, p *part, sotw bool) {
 	c := p.set
 	first := p.begins || c.guessed && p.certain
 	switch {
 	case sotw && !p.full:
 	case p.full:
-		s.endGrace(c) // in delta, the control plane says that there is nothing
+		s.endGrace(c) // in delta, the control plane has reported that the glob is empty
 	case first:
 		c.incomplete = true
 		fallthrough
@@ -35,10 +34,10 @@ func (s *Sets) grace(now time.Time, p *part, sotw bool) {
 		if c.latest.IsZero() {
 			c.latest = now.Add(longestGrace)
 		}
-		if !first && !c.part.IsZero() {
-			s.habits.paused(now.Sub(c.part))
+		if !first && !c.lastPart.IsZero() {
+			s.habits.paused(now.Sub(c.lastPart))
 		}
-		c.part = now
+		c.lastPart = now
 		at := now.Add(s.habits.grace())
 		if c.latest.Before(at) {
 			at = c.latest
@@ -47,16 +46,16 @@ func (s *Sets) grace(now time.Time, p *part, sotw bool) {
 	}
 }
 
-// awaitRest waits for the rest of an incomplete answer on another stream, which may have
-// nothing more to say.
+// awaitRest waits for the rest of an incomplete answer that began on an earlier stream. There may be
+// no rest.
 func (s *Sets) awaitRest(c *set, now time.Time) {
 	if c.incomplete && c.latest.IsZero() {
 		s.graces.Set(c, now.Add(restGrace))
 	}
 }
 
-// endGraces applies which first answers have come as a whole. Without a response the silence of
-// the control plane says that only if it answers something else.
+// endGraces completes the first answers whose grace has ended. If no response has come on this
+// stream, a control plane that is mute gets more time.
 func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 	for _, c := range s.graces.Due(now) {
 		if at, settling := s.settling.At(c); settling {
@@ -67,7 +66,7 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 			s.graces.Set(c, now.Add(restGrace))
 			continue
 		}
-		if !c.part.IsZero() {
+		if !c.lastPart.IsZero() {
 			s.habits.completed()
 		}
 		s.endGrace(c)
@@ -75,7 +74,8 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 	}
 }
 
-// goesOn says whether more of a set's first answer may be to come, and has that waited for.
+// goesOn reports whether more of a set's first answer may follow, and schedules the end of the wait
+// for it.
 func (s *Sets) goesOn(now time.Time, p *part, v *accepted) bool {
 	c, large := p.set, v.size >= largeResponse
 	if _, waiting := s.settling.At(c); waiting {
@@ -98,7 +98,7 @@ func (s *Sets) goesOn(now time.Time, p *part, v *accepted) bool {
 	return wait > 0
 }
 
-// ask is that of core.
+// ask is core.ask, and records when sets were requested.
 func (s *Sets) ask(subs []*subscription, first bool, now time.Time) {
 	s.core.ask(subs, first, now)
 	for _, sub := range subs {

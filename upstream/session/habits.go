@@ -2,48 +2,48 @@ package session
 
 import "time"
 
-// How a control plane answers, as far as that says whether a first answer in delta is whole.
+// How a control plane answers, as far as that shows whether a first answer in delta is complete.
 //
 // A delta control plane that cuts its first answer to a wildcard into several responses does
-// not say which is the last. Clients that resume would be sent the removal of what comes later,
-// and SotW clients would get a half of the world. So an answer that may have been cut is not
-// taken for whole until a smaller response comes, or nothing for a while. Known are:
+// not mark the last one. Clients that resume would get removals of members that come later,
+// and SotW clients would get a part of the state. So an answer that may have been cut does not
+// count as whole until a smaller response comes, or nothing for a while. What is known:
 //
-//   - go-control-plane, and what is made of it (Envoy Gateway, Contour, Kuma), and Istio
-//     answer in one response, whatever its size;
-//   - what cuts (Diderot, this relay) does it by size, so that a response stays below a
-//     limit: what gRPC clients read by default, 4 MiB, or somewhat less. It fills a response
-//     until the next resource does not fit. So what was cut is within a resource of the limit;
-//   - the parts of an answer follow each other as fast as they are made and sent: none takes
-//     much longer than the first;
-//   - nothing else says so: an answer to another request, or of another type, may come between
-//     two parts of this one, and a later request is answered whether or not all was sent.
+//   - go-control-plane, the control planes built on it (Envoy Gateway, Contour, Kuma), and Istio
+//     answer in one response of any size.
+//   - Control planes that cut (Diderot, this relay) do so by size, to keep a response below a
+//     limit: 4 MiB, which gRPC clients read by default, or somewhat less. They fill a response
+//     until the next resource does not fit. So a cut response is within one resource of the limit.
+//   - The parts of an answer follow each other as fast as they are made and sent: none takes
+//     much longer than the first.
+//   - Nothing else marks the end: an answer to another request, or of another type, may come between
+//     two parts, and a later request is answered whether or not everything was sent.
 
 const (
-	// largeResponse is below any limit that is known, and aboveAll near enough to all of them
-	// that the limit could be anything. Between them a response was likely not cut, unless
-	// there is a number nearby that people choose as a limit: a multiple of one of limitUnits.
+	// largeResponse is below any limit that is known. From aboveAll on, a response may be near any
+	// limit. Between the two, a response was likely not cut, unless its size is near a number
+	// that people choose as a limit: a multiple of one of limitUnits.
 	largeResponse = 1 << 20
 	aboveAll      = largeResponse * 7 / 4
-	// settleTime is how long nothing has to have come after a response that may have been
-	// cut, and leastSettle after one that was likely not: or that is twice as long as it
-	// took to come.
+	// settleTime is how long nothing must come after a response that may have been
+	// cut. After one that was likely not cut, it is twice as long as the response took to come, at
+	// least leastSettle and at most settleTime.
 	settleTime  = time.Second
 	leastSettle = 100 * time.Millisecond
 )
 
 var limitUnits = [...]int{256 << 10, 250_000}
 
-// Habits are those of one control plane, over all of its streams: what it has been seen to do
-// is not waited for again. The zero value knows nothing.
+// Habits are what is known of one control plane's first answers. All of its streams share them, so that
+// the relay waits less for what it has seen before. The zero value knows nothing.
 type Habits struct {
 	// guard is nil if there is one stream only. It comes last in the order of locks.
 	guard Locker
 	// whole is the size of the largest first answer after which nothing came.
 	whole int
-	// cuts: a first answer was in several responses, or it may be that it was.
+	// cuts: a first answer was in several responses, or may have been.
 	cuts bool
-	// pause is the longest time between two parts of a first answer, and seen says that one
+	// pause is the longest time between two parts of a first answer, and seen says that a first answer
 	// was complete. See grace.go.
 	pause time.Duration
 	seen  bool
@@ -55,7 +55,7 @@ type Locker interface {
 	Unlock()
 }
 
-// NewHabits returns the habits of a control plane of which nothing is known, for several streams.
+// NewHabits returns the habits of an unknown control plane, for several streams.
 func NewHabits(guard Locker) *Habits { return &Habits{guard: guard} }
 
 // lock locks the habits, and returns what unlocks them.
@@ -67,7 +67,7 @@ func (h *Habits) lock() (unlock func()) {
 	return h.guard.Unlock
 }
 
-// grace returns how long nothing has to have come until a first answer counts as complete.
+// grace returns how long nothing must come before a first answer counts as complete.
 func (h *Habits) grace() time.Duration {
 	defer h.lock()()
 	least := graceTime
@@ -89,9 +89,9 @@ func (h *Habits) completed() {
 	h.seen = true
 }
 
-// wait returns how long nothing has to have come after the first response of an answer, until
-// it counts as whole. It has that size, its largest resource has largest bytes, and it took so
-// long to come.
+// wait returns how long nothing must come after the first response of an answer before the answer
+// counts as whole. size is that of the response, largest that of its largest resource, in bytes; took is
+// how long the response took to come.
 func (h *Habits) wait(size, largest int, took time.Duration) time.Duration {
 	const mostNear = 64 << 10
 	if size+min(2*largest, mostNear) < largeResponse {
@@ -110,9 +110,10 @@ func (h *Habits) wait(size, largest int, took time.Duration) time.Duration {
 	return min(max(2*took, leastSettle), settleTime)
 }
 
-// nearLimit says that the next resource may not have fitted, or the last one not quite.
+// nearLimit reports whether the size of a response is so near a limit that another resource may not have
+// fitted.
 func nearLimit(size, largest int) bool {
-	const overhead = 1 << 10 // who cuts may count more, or less, than the resources
+	const overhead = 1 << 10 // control planes may count more, or less, than the resources
 	from, to := size-largest-overhead, size+2*largest+overhead
 	for _, unit := range limitUnits {
 		if to/unit > (from-1)/unit {
@@ -122,27 +123,27 @@ func nearLimit(size, largest int) bool {
 	return false
 }
 
-// wasWhole notes that nothing has come after a first answer of that size.
+// wasWhole notes that nothing came after a first answer of that size.
 func (h *Habits) wasWhole(size int) {
 	defer h.lock()()
 	h.whole = max(h.whole, size)
 }
 
-// wasCut notes that something has come soon after a first answer, and may belong to it.
+// wasCut notes that a response came soon after a first answer, and may belong to it.
 func (h *Habits) wasCut() {
 	defer h.lock()()
 	h.cuts = true
 }
 
-// firstAnswer is what is to be seen of the first answer for a set: whether it was whole.
+// firstAnswer observes the first answer for a set, to learn whether it was whole.
 type firstAnswer struct {
-	size  int       // of its first response; 0 if there is nothing to be seen
+	size  int       // of its first response; 0 if nothing is observed
 	until time.Time // when nothing can belong to it any more
 }
 
-// goesOn takes note of a later response of that size. Whether it belongs to the answer cannot
-// be seen; but when the answer has been taken for whole, one that is much smaller than the
-// first is rather an update.
+// goesOn records a later response of that size. It is not known whether the response belongs to the
+// answer. But if the answer has settled, a response that is much smaller than the first is
+// rather an update.
 func (f *firstAnswer) goesOn(now time.Time, size int, settled bool, h *Habits) {
 	switch {
 	case f.size == 0:
@@ -160,12 +161,12 @@ func (f *firstAnswer) goesOn(now time.Time, size int, settled bool, h *Habits) {
 const (
 	graceTime    = 2 * time.Second
 	unknownGrace = 8 * time.Second
-	// mostGrace bounds what is made of the time between two parts.
+	// mostGrace bounds the grace that follows from the time between two parts.
 	mostGrace = 20 * time.Second
-	// longestGrace bounds how long a first answer can take, as of a control plane that
-	// makes resources all the time.
+	// longestGrace bounds how long a first answer can take: a control plane may
+	// make new resources all the time.
 	longestGrace = time.Minute
-	// restGrace is how long the rest of an answer is waited for whose stream has ended, if
-	// the control plane says nothing of it.
+	// restGrace is how long a set waits on a new stream for the rest of an answer whose stream has
+	// ended, if nothing comes.
 	restGrace = 15 * time.Second
 )

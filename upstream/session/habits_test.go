@@ -36,8 +36,8 @@ func TestHowLongALargeFirstAnswerIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What has been seen to cut is never believed again, whatever comes whole.
-func TestWhoHasCutIsWaitedFor(t *testing.T) {
+// Once a control plane was seen to cut, no large response of it counts as whole any more.
+func TestMoreIsAwaitedFromAControlPlaneThatHasCut(t *testing.T) {
 	h := new(Habits)
 	h.wasWhole(5 << 20)
 	if got := h.wait(5<<20, 1, 0); got != 0 {

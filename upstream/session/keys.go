@@ -5,16 +5,16 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// IsSet says whether a canonical name is the wildcard or that of a glob collection.
+// IsSet reports whether a canonical name is the wildcard or that of a glob collection.
 func IsSet(name string) bool { return name == cache.Wildcard || isGlob(name) }
 
-// isGlob says whether a canonical name is that of a glob collection.
+// isGlob reports whether a canonical name is that of a glob collection.
 func isGlob(name string) bool {
 	return name != cache.Wildcard && cache.Key{Name: name}.IsSet()
 }
 
-// canonical returns what a name is kept under (cache.Key.Name). What is no xdstp name, or
-// has no id, is asked for as it is, and stays so.
+// canonical returns the key of a name (cache.Key.Name). A name that is no xdstp name, or
+// has no id, is its own key.
 func canonical(name string) string {
 	if key, err := urn.KeyOf(name); err == nil && (key.Name == name || urn.HasID(name)) {
 		return key.Name
@@ -22,7 +22,7 @@ func canonical(name string) string {
 	return name
 }
 
-// isKey says that a name is spelled canonically, and not bad: a bad name is in no
+// isKey reports whether a name is valid and canonical. A bad name is in no
 // directory, whichever it seems to be in.
 func isKey(name string) bool {
 	k, err := urn.KeyOf(name)

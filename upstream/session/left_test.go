@@ -8,8 +8,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestNamesThatWereGivenUpAreForgotten holds that what clients asked for and gave up
-// costs nothing once no answer can be on its way, however much it was, and though
+// TestNamesThatWereGivenUpAreForgotten checks that any number of names that clients gave up
+// cost nothing once no answer can be on its way, even if
 // nothing else happens.
 func TestNamesThatWereGivenUpAreForgotten(t *testing.T) {
 	for protocol, newSession := range map[string]func(*Names) Session{

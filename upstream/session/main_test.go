@@ -23,8 +23,8 @@ func newTopics(scope cache.Scope, typeURL string, areSets bool) *Topics {
 	return t
 }
 
-// withKind returns topics that have what a name or a set needs, as a Stream makes them. They
-// are new if there are none.
+// withKind returns topics with Names or Sets, as a name or a set needs, as a Stream makes them. It makes
+// new topics if there are none.
 func withKind(t *Topics, scope cache.Scope, typeURL, name string) *Topics {
 	switch {
 	case t == nil:
@@ -54,7 +54,7 @@ const (
 	membersGlob = "xdstp://auth/t/dir/*"
 )
 
-// What the tests of the streams around the sessions need, too.
+// Also needed by the tests of the streams around the sessions.
 var (
 	typeURLs   = sessiontest.TypeURLs
 	appendText = sessiontest.AppendText

@@ -19,9 +19,9 @@ func heapInUse() int {
 	return int(m.HeapAlloc)
 }
 
-// What the relay holds of a member of a large glob, here and in the cache together,
-// besides the resource as it came. A field more in each, or another table of the names,
-// is to be seen here: it is not to be paid without being noticed.
+// The memory for a member of a large glob, here and in the cache together,
+// in addition to the resource itself. The test makes the cost of another field, or another table of names,
+// visible.
 func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	const members, content = 30_000, 100
 	// 32 of a Resource, 16 of the cache's record, and 6 and 10 of the two tables.

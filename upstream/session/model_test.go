@@ -14,13 +14,13 @@ import (
 )
 
 // After any interleaving of subscriptions, changes, lost streams and messages
-// under way, the cache has what the control plane has; and on the way there it
-// never gets that something is gone that was there all the time.
+// under way, the cache has the control plane's state. On the way there it
+// never gets the removal of a resource that always existed.
 
-// modelNames are what there may be.
+// modelNames are all names that may exist.
 var modelNames = []string{"always", "a", "b", "c"}
 
-// modelClient is a session on a stream that opens when it is to send.
+// modelClient is a session on a stream that opens when it sends.
 type modelClient struct {
 	form    Form
 	subs    *Topics
@@ -28,7 +28,7 @@ type modelClient struct {
 	typeURL string
 }
 
-// newModel makes one of sets, or if there are none of names.
+// newModel makes a model with sets, or with names if there are no sets.
 func newModel(t *testing.T, typ string, form Form, names []string, sets ...string) *sessiontest.Model {
 	m := sessiontest.NewModel(t, t0, typ, form == Delta, names, sets...)
 	m.Client = &modelClient{form: form, subs: newTopics(cache.Scope{}, typeURLs[typ], len(sets) > 0), typeURL: typeURLs[typ]}
@@ -106,7 +106,7 @@ var (
 	modelGlobs = []string{"xdstp://a/t/d/*", "xdstp://a/t/e/*", "xdstp://a/t/d/*?k=v"}
 )
 
-// The same of globs and names, which share a stream in delta.
+// The same for globs and names, which share a stream in delta.
 func TestCacheHasTheGlobsAndNamesThatTheControlPlaneHas(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel(t, "cds", Delta, modelMembers, modelGlobs...)
@@ -117,7 +117,7 @@ func TestCacheHasTheGlobsAndNamesThatTheControlPlaneHas(t *testing.T) {
 	})
 }
 
-// The same of globs: each by itself in delta, and from the wildcard otherwise.
+// The same for globs, which are requested themselves in delta, and fed from the wildcard otherwise.
 func TestCacheHasTheGlobsThatTheControlPlaneHas(t *testing.T) {
 	names, setNames := modelMembers, append(slices.Clone(modelGlobs), cache.Wildcard)
 	for name, form := range map[string]Form{"delta": Delta, "sotw": SotW, "from the wildcard": Delta} {

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Names are what is wanted of one type by name.
+// Names are the subscriptions to names of one type.
 type Names struct {
 	core
 	subs map[string]*subscription
@@ -22,35 +22,34 @@ type Names struct {
 
 	// having, in SotW, is how many names have the version origin, or have had it.
 	having int
-	// claims are which resources list the names as aliases.
+	// claims are the resources that list the names as aliases.
 	claims claims
 	// fulls counts the responses that were the whole state.
 	fulls uint64
 
 	// Of the present stream:
 
-	// reviewAt is when it is seen whether what was refused has room now, zero if nothing
-	// was refused.
+	// reviewAt is when refused names are tried again, zero if no name was refused.
 	reviewAt time.Time
-	// forgetAt is when what was given up is forgotten, zero if there is nothing.
+	// forgetAt is when the names that were given up are forgotten, zero if there are none.
 	forgetAt time.Time
-	// unlisted: a resumed name may be without an answer because it was not listed, and
-	// relist: one is, so that a new stream is needed.
+	// unlisted: a resumed name may have no answer because it was not listed.
+	// relist: that is so for a name, and a new stream is needed.
 	unlisted, relist bool
 	// missed are resumed names that just missed the first request, in delta: until missedUntil.
 	missed      []*subscription
 	missedUntil time.Time
-	// relisted says that the stream was opened to list names. What misses its first request waits for an
-	// answer, so that clients cannot have the relay open one stream after another.
+	// relisted says that the stream was opened to list names. A name that misses its first request waits for an
+	// answer, so that clients cannot make the relay open one stream after another.
 	relisted bool
-	// recalls: some names have something recalled. confirmAt is when that counts as confirmed,
+	// recalls: some names have a recalled resource. confirmAt is when these count as confirmed,
 	// zero for never.
 	recalls   bool
 	confirmAt time.Time
 	nudges    nudges
 }
 
-// NewNames returns the names of a type, of which none is wanted yet.
+// NewNames returns the names of a type, without subscriptions.
 func NewNames(c Config) *Names {
 	return &Names{core: newCore(c), subs: map[string]*subscription{}, modest: c.Modest}
 }
@@ -64,10 +63,10 @@ func (n *Names) all() func(yield func(*subscription) bool) { return maps.Values(
 
 func (n *Names) late(*subscription) bool { return false }
 
-// Know gives a new name what a set has of it. A control plane must send it to who requests the
-// name: but if the set shares the stream, some (go-control-plane) do not, having sent it; and
-// on another stream it comes later. begun says that the type was requested on the present
-// stream. A name that is not new stays as it is.
+// Know gives a new name the resource, or error, that a set has of it. A control plane must send the
+// resource when the name is requested. But if the set shares the stream, some (go-control-plane) do not
+// send it again, and on another stream it comes later. begun says that the type was requested on the
+// present stream. Know does nothing for a name that is not new.
 func (n *Names) Know(name string, from *Sets, begun bool) {
 	if n.subs[name] != nil {
 		return
@@ -81,7 +80,7 @@ func (n *Names) Know(name string, from *Sets, begun bool) {
 		if shared {
 			sub.answer.Origin, sub.seen = n.versionOf(), from.lastSeen(name)
 		} else {
-			sub.left = begun && n.sotw // what is on its way may not have it
+			sub.left = begun && n.sotw // a response on its way may not have it
 			sub.answer.Origin = from.memberVersion(name).Fork()
 			n.adoptVersion(&sub.answer)
 		}
@@ -96,13 +95,13 @@ func (n *Names) Know(name string, from *Sets, begun bool) {
 	n.keep(sub)
 }
 
-// keep keeps the subscription to a name.
+// keep adds the subscription to a name.
 func (n *Names) keep(sub *subscription) {
 	n.subs[sub.name] = sub
 	n.directories.add(sub)
 }
 
-// requested says that a name was requested on the present stream.
+// requested reports whether a name was requested on the present stream.
 func (n *Names) requested(name string) bool {
 	if n == nil {
 		return false
@@ -111,8 +110,8 @@ func (n *Names) requested(name string) bool {
 	return sub != nil && sub.sent
 }
 
-// ForkVersion has the names go on from the version that they had in common with sets of their
-// stream. It adds to the update what has that.
+// ForkVersion gives the names a version of their own, which begins as the one that they shared with the
+// sets of their stream. It adds the answers with that version to the update.
 func (n *Names) ForkVersion(u *cache.Update) {
 	shared := n.origin
 	n.origin = shared.Fork()
@@ -185,7 +184,7 @@ func (n *Names) forget(sub *subscription) {
 	n.drop(sub.name)
 }
 
-// drop drops what is kept of a resource besides itself.
+// drop drops the variants and the TTL of a resource.
 func (n *Names) drop(key string) {
 	n.variants.drop(key)
 	n.expiries.End(key)
@@ -203,8 +202,8 @@ func (n *Names) sorted() []string {
 	return sorted
 }
 
-// inDirectory yields the names of a glob's directory that hold a resource, other than aliases:
-// an alias is no member.
+// inDirectory iterates over the names of a glob's directory that hold a resource. It leaves out
+// aliases, which are no members.
 func (n *Names) inDirectory(glob string) func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
 		for sub := range n.ofDirectory(glob) {
@@ -215,7 +214,7 @@ func (n *Names) inDirectory(glob string) func(yield func(*subscription) bool) {
 	}
 }
 
-// ofDirectory yields the names of a glob's directory.
+// ofDirectory iterates over the names of a glob's directory.
 func (n *Names) ofDirectory(glob string) func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
 		if n == nil {
@@ -256,7 +255,7 @@ func (n *Names) Lost() {
 	n.recalls, n.confirmAt, n.nudges = false, time.Time{}, nudges{}
 	for _, sub := range n.subs {
 		if sub.again {
-			n.shown = "" // all of it is to come
+			n.shown = "" // the control plane must send all of it
 		}
 		if sub.lost(); !sub.wanted {
 			n.forget(sub)
@@ -277,8 +276,7 @@ func (n *Names) failed(err *cache.Error, u *cache.Update) {
 	}
 }
 
-// FailNew adds to the update why what has no answer cannot be had, other than what has failed
-// already.
+// FailNew adds err to the update for each name that has neither an answer nor a failure.
 func (n *Names) FailNew(err *cache.Error, u *cache.Update) {
 	for _, name := range n.sorted() {
 		if sub := n.subs[name]; !sub.answered && sub.failure == nil {
@@ -287,7 +285,7 @@ func (n *Names) FailNew(err *cache.Error, u *cache.Update) {
 	}
 }
 
-// waitAgain is for SotW: in delta silence says nothing, whenever it begins.
+// waitAgain is for SotW: in delta silence does not mean absence.
 func (n *Names) waitAgain(now time.Time) {
 	if !n.sotw {
 		return
@@ -320,7 +318,7 @@ func (n *Names) seed(now time.Time, held func(cache.Key, func(string, *cache.Res
 		}
 		held(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, func(key string, r *cache.Resource) {
 			if r.Alias() || r.DoNotCache() {
-				return // it is not known of which resource, or it is not for us
+				return // it is not known whose alias it is; or it may not be stored
 			}
 			sub.answered, sub.answer = true, cache.Change{Name: key, Resource: r}
 			if r.TTL() > 0 {
@@ -361,7 +359,7 @@ func (n *Names) Ends(u *cache.Update) map[string]time.Time {
 	return ends
 }
 
-// hasResources says whether a resource is held.
+// hasResources reports whether any resource is held.
 func (n *Names) hasResources() bool {
 	for _, sub := range n.subs {
 		if sub.answer.Resource != nil {
@@ -382,7 +380,7 @@ func (n *Names) unalias(name string) {
 	}
 }
 
-// holds returns what is held under a key, or for an alias of it.
+// holds returns the resource that is held under a key, or under an alias of it.
 func (n *Names) holds(key string) *cache.Resource {
 	if r := n.held(key); r != nil {
 		return r
@@ -402,9 +400,9 @@ func (n *Names) held(key string) *cache.Resource {
 	return nil
 }
 
-// answer notes what the control plane has said of a name.
+// answer records the control plane's answer for a name.
 func (n *Names) answer(sub *subscription, c cache.Change) {
-	sub.seen, sub.answered, sub.reported, sub.expired, sub.anew, sub.via = n.responses, true, false, false, false, ""
+	sub.seen, sub.answered, sub.reported, sub.expired, sub.repeated, sub.via = n.responses, true, false, false, false, ""
 	sub.removed = false
 	if n.has(&c) && !n.has(&sub.answer) {
 		n.having++
@@ -412,7 +410,7 @@ func (n *Names) answer(sub *subscription, c cache.Change) {
 	sub.answer, sub.recalled = c, nil
 }
 
-// has says that a resource has the present version.
+// has reports whether a change has a resource with the present version.
 func (n *Names) has(c *cache.Change) bool { return c.Resource != nil && c.Origin == n.origin }
 
 func (n *Names) lastSeen(key string) uint64 {

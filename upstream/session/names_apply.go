@@ -9,14 +9,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What a response changes of names.
+// How a response changes names.
 
 // apply applies a response. version is its version_info, or system_version_info.
 func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
 	n.took(now)
 	n.hidden = v.hidden
-	// A response of nothing but heartbeats is not the whole state: servers send
-	// those of what has a TTL. xDS: "SotW TTL".
+	// A response with only heartbeats is not the whole state: it has only resources
+	// with a TTL. xDS: "SotW TTL".
 	full := sotw && !v.hidden && !v.onlyBeats() && xdstype.Of(n.typeURL).FullState
 	if full {
 		n.fulls++
@@ -52,12 +52,12 @@ func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	return u
 }
 
-// take takes what a response says of one name, and returns what has changed, if anything has.
+// take applies the update of one name, and returns the change. It is not ok if nothing has changed.
 func (n *Names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 	sub := n.subs[v.key]
 	switch {
 	case sub == nil:
-		return c, false // nobody asked
+		return c, false // it is not subscribed to
 	case v.heartbeat:
 		return n.keepAlive(sub, v.resource)
 	}
@@ -65,7 +65,7 @@ func (n *Names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 	c.Name = sub.name
 	origin, via := sub.answer.Origin, sub.via
 	if via != "" && c.Gone {
-		n.unalias(sub.name) // whatever lists it
+		n.unalias(sub.name) // whichever resource lists it
 	}
 	n.noteRead(sub, c.Resource)
 	n.answer(sub, c)
@@ -73,19 +73,19 @@ func (n *Names) take(v *resourceUpdate) (c cache.Change, ok bool) {
 		sub.via = via
 	}
 	if sub.answer.Resource = held; held != nil && c.Origin == nil && c.Err != nil {
-		sub.answer.Origin = origin // it stays what it was
+		sub.answer.Origin = origin // the held resource keeps its version
 	}
 	sub.reported = v.err != nil && !v.bad
 	return c, true
 }
 
-// keepAlive takes a heartbeat: there is nothing new about the resource but its
-// TTL, and it is not missing from the response.
+// keepAlive applies a heartbeat: only the TTL of the resource is new, and the resource counts as
+// contained in the response.
 func (n *Names) keepAlive(sub *subscription, r *Resource) (cache.Change, bool) {
 	held := sub.answer.Resource
 	if held == nil {
 		if sub.wanted && sub.expired {
-			n.refresh(sub) // it lives there
+			n.refresh(sub) // it still exists at the control plane
 		}
 		return cache.Change{}, false
 	}
@@ -102,18 +102,18 @@ func (n *Names) keepAlive(sub *subscription, r *Resource) (cache.Change, bool) {
 	return c, true
 }
 
-// takeMissing removes the names that a full response does not have.
+// takeMissing removes the resources that a full response does not have.
 // xDS: "Deleting Resources", "Knowing When a Requested Resource Does Not Exist".
 func (n *Names) takeMissing(changes []cache.Change) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(n.subs)) {
 		sub := n.subs[name]
 		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
-		// A name that was added on this stream, or again, may be missing because the
-		// response was sent before the request had come. What was silent for the time of
-		// an answer was requested long before.
+		// A name that was added on this stream, or again, may be missing because the control plane
+		// sent the response before it received the request. A name that was silent for the response
+		// timeout was requested long before.
 		known := sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent())
-		// One that is requested once more was missing in a request, and may be in this.
-		if sub.seen == n.responses || !known || absent || sub.reported || sub.anew {
+		// A name that is requested once more was missing in a request, and may be missing because of that.
+		if sub.seen == n.responses || !known || absent || sub.reported || sub.repeated {
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: n.now}, ""
@@ -126,8 +126,8 @@ func (n *Names) takeMissing(changes []cache.Change) []cache.Change {
 	return changes
 }
 
-// silent applies that a SotW control plane does not answer a name, and answers others. What
-// is held of it stays.
+// silent applies that a SotW control plane does not answer a name, but others. A held
+// resource stays.
 func (n *Names) silent(sub *subscription, timeout time.Duration, u *cache.Update) {
 	err := noAnswer(timeout)
 	err.Unanswered = true
@@ -139,12 +139,12 @@ func (n *Names) silent(sub *subscription, timeout time.Duration, u *cache.Update
 	u.Changes = append(u.Changes, sub.answer)
 }
 
-// isSilent says that the last that the cache knows of a name is that.
+// isSilent reports whether the cache's newest information about a name is that it is silent.
 func (sub *subscription) isSilent() bool {
 	return sub.answered && sub.answer.Err != nil && sub.answer.Err.Unanswered
 }
 
-// hasAll says that a SotW response has all names that have the present version.
+// hasAll reports whether a SotW response has all names with the present version.
 func (n *Names) hasAll(v *accepted) bool {
 	having := 0
 	for i := range v.list {
@@ -159,7 +159,7 @@ func (n *Names) hasAll(v *accepted) bool {
 	return having == n.having
 }
 
-// expire removes what was not renewed in time. xDS: "TTL".
+// expire removes resources that were not renewed in time. xDS: "TTL".
 func (n *Names) expire(now time.Time) cache.Update {
 	if !n.forgetAt.IsZero() && !now.Before(n.forgetAt) {
 		n.forgetAt = time.Time{}
@@ -175,7 +175,7 @@ func (n *Names) expire(now time.Time) cache.Update {
 			}
 		}
 		u.Changes = n.takeAliases([]resourceUpdate{v}, u.Changes)
-		n.shown = "" // on a new stream it is to be sent again
+		n.shown = "" // on a new stream the control plane must send it again
 	}
 	return u
 }

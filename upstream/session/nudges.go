@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// nudges has a control plane asked for an answer if none comes: see recall.go. The zero value has
-// it not.
+// nudges are subscriptions that the session renews to make a silent control plane answer: see
+// recall.go. The zero value is for never.
 type nudges struct {
 	at    time.Time // zero for never
-	names []string  // that are to be given up and subscribed to again
+	names []string  // the names to unsubscribe from and subscribe to again
 }
 
-// due reports whether it is time, once.
+// due reports, once, that it is time.
 func (n *nudges) due(now time.Time) bool {
 	if n.at.IsZero() || now.Before(n.at) {
 		return false
@@ -21,7 +21,7 @@ func (n *nudges) due(now time.Time) bool {
 	return true
 }
 
-// take returns what is to be given up and subscribed to again.
+// take returns the names to unsubscribe from and subscribe to again.
 func (n *nudges) take(get func(name string) *subscription) []string {
 	names := slices.DeleteFunc(n.names, func(name string) bool {
 		sub := get(name)

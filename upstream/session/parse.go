@@ -17,11 +17,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A shallow parser of responses: it goes as deep as the relay has to look, and
-// skips what it does not know. Bytes that it returns are parts of the message.
+// A shallow parser of responses: it parses only the fields that the relay needs, and
+// skips fields that it does not know. Bytes that it returns are parts of the message.
 
-// Response is a DiscoveryResponse or a DeltaDiscoveryResponse. Its resources refer to the bytes that
-// it was parsed of.
+// Response is a DiscoveryResponse or a DeltaDiscoveryResponse. Its resources refer to the bytes from which
+// it was parsed.
 type Response struct {
 	Version   string // version_info; of delta system_version_info
 	TypeURL   string
@@ -30,22 +30,22 @@ type Response struct {
 	Removed   []Name          // delta: removed_resources and removed_resource_names
 	Errors    []ResourceError // resource_errors
 	Size      int             // of the message, in bytes
-	// Receipt is when it came. The sessions leave it alone.
+	// Receipt records when the response came. The sessions do not use it.
 	Receipt *propagation.Receipt
-	// updates is what accept makes of it.
+	// updates is what accept makes of the resources. It is kept for its memory.
 	updates []resourceUpdate
 }
 
-// mostRoom is for how many resources a response keeps room when it is cleared.
+// mostRoom is for how many resources a response keeps memory when it is cleared.
 const mostRoom = 1 << 16
 
-// Clear drops what the response holds, but for the room of its lists, which the next [Form.ParseInto]
-// uses. It drops also that of very large ones. Nothing may refer to its resources any more.
+// Clear empties the response, but keeps the memory of its lists for the next [Form.ParseInto], unless they
+// are very large. Nothing may refer to its resources any more.
 func (r *Response) Clear() {
 	*r = Response{Resources: emptied(r.Resources), updates: emptied(r.updates)}
 }
 
-// emptied returns the list without its elements, nil if it has room for very many.
+// emptied returns the list without its elements. It returns nil if the list has memory for very many.
 func emptied[E any](list []E) []E {
 	if cap(list) > mostRoom {
 		return nil
@@ -66,12 +66,12 @@ type Name struct {
 	constraints string
 }
 
-// Resource is one element of a response's resources. A caller makes one itself only of an element
-// that it cannot decode: Raw, Name and Err.
+// Resource is one element of a response's resources. Callers make one themselves only for an element
+// that they cannot decode, with Raw, Name and Err.
 type Resource struct {
 	Raw  []byte // the element as it came
 	Name string // empty if it has none, or none that can be trusted
-	// unnamed says that it has nothing that can be a name: outside, or in SotW inside.
+	// unnamed says that nothing in it can be a name, neither in the Resource nor, in SotW, in the value.
 	unnamed bool
 	Version string
 	aliases []string
@@ -80,33 +80,33 @@ type Resource struct {
 	TTL         time.Duration // 0 for none
 	doNotCache  bool
 	extra       []byte // the fields that are passed on as they are
-	// Present says that there is a resource, that is typeURL and value.
+	// Present says that there is a resource: typeURL and value.
 	Present bool
 	typeURL string
 	value   []byte
-	// redirect is the URL of which value is the ResourceLocator, once it was checked
-	// that it is one in the place of another type's resource.
+	// redirect is the URL of the ResourceLocator in value, once the locator was found to be a valid redirect
+	// in place of a resource of another type.
 	redirect string
 	// Err says why the element is no resource.
 	Err error
-	// stored is what was made of it, once somebody has wanted it.
+	// stored is the cache's resource, once it was made.
 	stored *cache.Resource
-	// key is what it is kept under, once somebody has asked.
+	// key is its key, once it was computed.
 	key string
-	// taste says whether the value was looked at, and verdict what clients would reject of it,
+	// taste says whether the value was checked, and verdict what clients would reject in it,
 	// nil for nothing. See taste.go.
 	taste   taste
 	verdict *taster.Verdict
 }
 
-// taste says whether a resource was looked at as clients would.
+// taste says whether a resource was checked as clients would check it.
 type taste uint8
 
 const (
 	untasted taste = iota
-	// held: the stream holds the same content, so that was looked at when it came.
+	// held: the stream holds the same content, which was checked when it came.
 	held
-	// tasted: it was looked at in this response.
+	// tasted: it was checked in this response.
 	tasted
 )
 
@@ -118,8 +118,8 @@ type ResourceError struct {
 
 var errNameUTF8 = fmt.Errorf("name: %w", wire.ErrUTF8)
 
-// parseSotW parses a DiscoveryResponse. An error is of the response as a whole;
-// errors of single resources are in them.
+// parseSotW parses a DiscoveryResponse. An error concerns the response as a whole;
+// errors of single resources are in the resources.
 func parseSotW(into *Response, b []byte) error {
 	return parseResponse(into, b, ParseAny, func(r *Response, f *wire.Fields) (err error) {
 		if f.Num == wire.SotWErrors {
@@ -152,7 +152,7 @@ func parseDelta(into *Response, b []byte) error {
 func parseResponse(r *Response, b []byte, element func(b []byte, like string) Resource, other func(*Response, *wire.Fields) error) error {
 	r.Clear()
 	r.Size = len(b)
-	like := "" // the type of the last resource, which most others have, too: one string for all
+	like := "" // the type of the last resource, which most others share: one string for all
 	f := wire.Walk(b)
 	for f.Next() {
 		var err error
@@ -211,7 +211,7 @@ func parseResource(b []byte, like string) Resource {
 			name = wire.Merge(name, f.Bytes)
 			continue
 		}
-		r.extra = append(r.extra, f.Raw...) // its own: there may be many
+		r.extra = append(r.extra, f.Raw...) // copied: there may be several fields
 	}
 	if err == nil {
 		err = f.Err
@@ -227,7 +227,7 @@ func parseResource(b []byte, like string) Resource {
 		r.doNotCache, err = parseFlag(control, wire.CacheControlDoNotCache)
 	}
 	if err != nil {
-		// What precedes the place cannot be trusted either.
+		// The fields before the error cannot be trusted either.
 		return Resource{Raw: b, Err: fmt.Errorf("undecodable Resource: %w", err)}
 	}
 	if r.Present {
@@ -236,7 +236,7 @@ func parseResource(b []byte, like string) Resource {
 	return r
 }
 
-// takeName takes a resource_name.
+// takeName applies the field resource_name.
 func (r *Resource) takeName(b []byte) error {
 	n, err := parseName(b)
 	if r.Name == "" {
@@ -298,7 +298,7 @@ func (r *Resource) parseAny(b []byte, like string) {
 	}
 }
 
-// parseName returns what is in a ResourceName.
+// parseName parses a ResourceName.
 func parseName(b []byte) (n Name, err error) {
 	var constraints []byte
 	f := wire.Walk(b)
@@ -317,7 +317,7 @@ func parseName(b []byte) (n Name, err error) {
 	return n, err
 }
 
-// parseDuration returns what is in a Duration, 0 if that is not above 0.
+// parseDuration parses a Duration. It returns 0 for a negative or invalid one.
 func parseDuration(b []byte) (time.Duration, error) {
 	var seconds, nanos int64
 	f := wire.Walk(b)
@@ -332,7 +332,7 @@ func parseDuration(b []byte) (time.Duration, error) {
 	}
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if seconds < 0 || nanos < 0 || nanos >= int64(time.Second) {
-		return 0, f.Err // none that a Duration may be
+		return 0, f.Err // not a valid Duration
 	}
 	return time.Duration(min(seconds, most))*time.Second + time.Duration(nanos), f.Err
 }
@@ -348,7 +348,7 @@ func parseFlag(b []byte, num protowire.Number) (set bool, err error) {
 	return set, f.Err
 }
 
-// AddError adds an element of resource_errors, which is encoded.
+// AddError adds an encoded element of resource_errors.
 func (r *Response) AddError(b []byte) error {
 	var name, detail []byte
 	f := wire.Walk(b)

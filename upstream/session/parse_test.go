@@ -141,7 +141,7 @@ func checkResource(t interface{ Fatalf(string, ...any) }, got *Resource, want *d
 	}
 }
 
-// ttlOf is a TTL that is one.
+// ttlOf returns a valid TTL.
 func ttlOf(r *discoveryv3.Resource) time.Duration {
 	return max(0, r.GetTtl().AsDuration())
 }
@@ -240,7 +240,7 @@ func seeds(f *testing.F) {
 	res = appendText(res, wire.ResourceAliases, "b")
 	res = appendText(res, wire.ResourceTTL, "\x08\x05")
 	res = appendText(res, wire.ResourceNameMessage, string(appendText(nil, wire.NameName, "c")))
-	// A message that comes in two parts is both.
+	// A message field that occurs twice is merged.
 	res = appendText(res, wire.ResourceAny, string(appendText(nil, wire.AnyValue, "\x0a\x01z")))
 	wrap := appendText(appendText(nil, wire.AnyTypeURL, xdstype.Wrapper), wire.AnyValue, string(res))
 	// Wire types other than a field's, and groups.
@@ -290,8 +290,8 @@ func FuzzParseSotW(f *testing.F) {
 	})
 }
 
-// FuzzAccept: whatever a response has, a session takes it, and every bad resource
-// is in the NACK or behind its "and N more".
+// FuzzAccept: a session accepts any response, and every bad resource
+// is in the NACK or counted in its "and N more".
 func FuzzAccept(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -384,8 +384,8 @@ func TestParsingAllocatesANameForEachResource(t *testing.T) {
 	}
 }
 
-// A cleared response has room for the resources of the next one, but the room of a very large one does not
-// stay, whatever the list was that had so many, and if it was parsed no further than to its first resources.
+// A cleared response keeps the memory of its lists for the next one, but not that of a very large list, whichever
+// list that is, even if the response was only parsed up to its first resources.
 func TestAClearedResponseKeepsNoLargeRoom(t *testing.T) {
 	many := func(field protowire.Number, n int) (msg []byte) {
 		for i := range n {
@@ -418,7 +418,7 @@ func TestAClearedResponseKeepsNoLargeRoom(t *testing.T) {
 	}
 }
 
-// Whether a resource whose name is none was held before changes nothing in the answer to it.
+// The answer to a resource with an invalid name does not depend on whether it was held before.
 func TestNamelessIsTheSameWhetherHeldOrNot(t *testing.T) {
 	const typeURL = "type.googleapis.com/acme.Unknown"
 	body := appendText(appendText(nil, wire.AnyTypeURL, typeURL), wire.AnyValue, string(appendText(nil, 1, "xdstp://a\x01/acme.Unknown/*")))

@@ -7,38 +7,39 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What the relay had before it was started is listed in the first request of its type, so that
-// a delta control plane sends only what has changed since. What it then does not send is as it
-// was. But nothing that was recalled is told before the control plane has answered: what it
-// says counts, and clients may hold something newer.
+// Recalled resources are those that the relay had before it was started. It lists them in the first
+// request of their type, so that a delta control plane sends only what has changed since. Resources that
+// it does not send are unchanged. But the relay sends recalled resources to clients only after the control
+// plane has answered: its answer counts, and clients may hold something newer.
 //
-// Of a set, what was recalled counts as listed: the first answer is of what comes and of what
-// was listed, as for a wildcard together with globs.
+// Recalled members of a set count as listed: the first answer consists of the members that come and
+// those that were listed, as for a wildcard together with globs.
 //
-// Of names, the rest counts as confirmed with the first response of their type; or, if that is
-// large, when nothing has come for a while, as more of the answer may follow.
+// Recalled resources of names count as confirmed with the first response of their type. If that is
+// large, more of the answer may follow, and they count as confirmed when nothing has come for a while.
 //
-// A control plane of which nothing has changed may not answer at all. So if there is no response in
-// nudgeAfter, one of the names is given up and subscribed to again, which a control plane has to answer.
-// (That a name which is subscribed to is to be sent again, too, go-control-plane does not know.) So is
-// each glob of which nothing has come: a response without any of its members is no answer to it.
-// xDS: "Unsubscribing from Resources".
+// A control plane may not answer at all if nothing has changed. So if no response comes within
+// nudgeAfter, the relay unsubscribes from one of the names and subscribes again, which a control plane
+// must answer. (A control plane should also answer a second subscription without that, but
+// go-control-plane does not.) The relay does the same for each glob of which nothing has come, because a
+// response without any of its members is no answer for it. xDS: "Unsubscribing from Resources".
 
-// nudgeAfter is longer than a control plane takes that has something to say.
+// nudgeAfter is longer than a control plane takes to send something new.
 const nudgeAfter = 500 * time.Millisecond
 
-// isRecallable reports whether a resource can be listed, and counts if it is not sent again.
+// isRecallable reports whether a resource can be listed, and is valid if the control plane does not send
+// it again.
 func isRecallable(r *cache.Resource) bool { return !r.Alias() && !r.DoNotCache() && r.TTL() == 0 }
 
-func (n *Names) recall(had func(cache.Key, func(string, *cache.Resource))) {
+func (n *Names) recall(stored func(cache.Key, func(string, *cache.Resource))) {
 	if n.params != nil {
-		return // which variants there were is not known
+		return // it is not known which variants there were
 	}
 	for _, sub := range n.subs {
 		if !sub.wanted || sub.answered || sub.recalled != nil {
 			continue
 		}
-		had(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, func(_ string, r *cache.Resource) {
+		stored(cache.Key{Scope: n.scope, TypeURL: n.typeURL, Name: sub.name}, func(_ string, r *cache.Resource) {
 			if isRecallable(r) {
 				sub.recalled, n.recalls = r, true
 			}
@@ -46,14 +47,14 @@ func (n *Names) recall(had func(cache.Key, func(string, *cache.Resource))) {
 	}
 }
 
-// nudgeLater has the control plane asked for an answer if none comes.
+// nudgeLater schedules a nudge, for the case that no answer comes.
 func (n *Names) nudgeLater(now time.Time) {
 	if n.recalls {
 		n.nudges.at = now.Add(nudgeAfter)
 	}
 }
 
-// nudge asks the control plane for an answer, if it is time.
+// nudge makes the control plane answer, if it is time.
 func (n *Names) nudge(now time.Time) {
 	if !n.nudges.due(now) {
 		return
@@ -66,7 +67,7 @@ func (n *Names) nudge(now time.Time) {
 	}
 }
 
-// nudgeLater is that of names.
+// nudgeLater is Names.nudgeLater for globs.
 func (s *Sets) nudgeLater(now time.Time) {
 	for _, g := range s.globs {
 		if len(g.listed) > 0 {
@@ -76,20 +77,20 @@ func (s *Sets) nudgeLater(now time.Time) {
 	}
 }
 
-// nudge is that of names.
+// nudge is Names.nudge for globs.
 func (s *Sets) nudge(now time.Time) {
 	if !s.nudges.due(now) {
 		return
 	}
 	for _, g := range s.inOrder() {
 		if !g.isWildcard() && g.sent && g.members == nil && len(g.listed) > 0 {
-			s.noteGone(g.name) // what comes may be of before
+			s.noteGone(g.name) // a response may be for the subscription before
 			s.nudges.names = append(s.nudges.names, g.name)
 		}
 	}
 }
 
-// confirmLater notes that there was a response, after which what was recalled is confirmed.
+// confirmLater confirms recalled resources after a response: at once, or later if more may follow.
 func (n *Names) confirmLater(now time.Time, size int, u *cache.Update) {
 	n.nudges.at = time.Time{}
 	switch {
@@ -101,14 +102,14 @@ func (n *Names) confirmLater(now time.Time, size int, u *cache.Update) {
 	}
 }
 
-// confirmDue confirms what was recalled, if it is time.
+// confirmDue confirms recalled resources, if it is time.
 func (n *Names) confirmDue(now time.Time, u *cache.Update) {
 	if !n.confirmAt.IsZero() && !now.Before(n.confirmAt) {
 		n.confirm(u)
 	}
 }
 
-// confirm makes what was recalled, and was not sent, the answer of its name.
+// confirm makes recalled resources the answers of their names, unless the control plane has sent others.
 func (n *Names) confirm(u *cache.Update) {
 	n.recalls, n.confirmAt = false, time.Time{}
 	for _, name := range n.sorted() {
@@ -122,15 +123,15 @@ func (n *Names) confirm(u *cache.Update) {
 	}
 }
 
-func (s *Sets) recall(had func(cache.Key, func(string, *cache.Resource))) {
+func (s *Sets) recall(stored func(cache.Key, func(string, *cache.Resource))) {
 	if s.params != nil {
-		return // which variants there were is not known
+		return // it is not known which variants there were
 	}
 	for _, c := range s.inOrder() {
 		if !c.wanted || c.answered || c.members != nil {
 			continue
 		}
-		had(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
+		stored(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
 			if isRecallable(r) && r.Name() != "" {
 				c.list(key, r)
 				c.resumed = true
@@ -140,8 +141,8 @@ func (s *Sets) recall(had func(cache.Key, func(string, *cache.Resource))) {
 	}
 }
 
-// recalled returns what was recalled of all sets. It is for the first request of a stream,
-// before which nothing else is listed.
+// recalled returns the recalled members of all sets. It is for the first request of a stream:
+// set.listed has nothing else before that.
 func (s *Sets) recalled() map[string]*cache.Resource {
 	all := map[string]*cache.Resource{}
 	for _, c := range s.inOrder() {

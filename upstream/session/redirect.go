@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TP1: "Server redirects": a ResourceLocator in the place of a resource says where
-// to find it. It is kept as it is; following it is somebody else's job.
+// TP1: "Server redirects": a ResourceLocator in place of a resource says where
+// to find it. The session stores it as it is; package collections follows it.
 
-// parseRedirect returns the URL that a ResourceLocator says which came in the place
+// parseRedirect returns the URL of a ResourceLocator that came in place
 // of a resource of a type. The error says why it cannot be followed.
 func parseRedirect(typeURL string, value []byte) (url string, err error) {
 	m := &xdscorev3.ResourceLocator{}
@@ -32,6 +32,5 @@ func parseRedirect(typeURL string, value []byte) (url string, err error) {
 	return u.String(), nil
 }
 
-// errUnnamedRedirect says that a redirect cannot be kept under anything: there is
-// no name in it.
+// errUnnamedRedirect says that a redirect has no key, as a ResourceLocator has no name in it.
 var errUnnamedRedirect = errors.New("is a redirect and has no name (want it in a Resource)")

@@ -16,16 +16,16 @@ import (
 type answer struct {
 	nonce   string
 	version string // SotW: the last accepted, this one's if this is an ACK
-	nack    string // why not; empty in an ACK
+	nack    string // the reasons; empty in an ACK
 }
 
-// size is the memory that an answer takes, about.
+// size returns the approximate memory of an answer, in bytes.
 func (a *answer) size() int {
 	const overhead = 64
 	return overhead + len(a.nonce) + len(a.version) + len(a.nack)
 }
 
-// errorDetail returns what makes a request a NACK. xDS: "NACK".
+// errorDetail returns the error_detail of a NACK, nil for an ACK. xDS: "NACK".
 func (a *answer) errorDetail() *status.Status {
 	if a.nack == "" {
 		return nil
@@ -33,8 +33,8 @@ func (a *answer) errorDetail() *status.Status {
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: a.nack}
 }
 
-// locator returns a name with parameters, nil if there are none: then the name
-// alone does. xDS: TP2, resource_locators.
+// locator returns a name with parameters. It returns nil if there are none, as then the name
+// alone is requested. xDS: TP2, resource_locators.
 func locator(name string, params cache.Params) *discoveryv3.ResourceLocator {
 	if params == nil {
 		return nil

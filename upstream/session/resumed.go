@@ -2,27 +2,27 @@ package session
 
 import "time"
 
-// A delta control plane should say of each name that does not exist that it does not. Some,
-// as go-control-plane, say so only of what the client holds, because it was sent on the stream
-// or is in initial_resource_versions. Of a name that the relay does not hold, but one of its
-// clients does from an earlier stream, nothing would ever be said, and that client would keep
-// the resource for good. So the relay lists such a name in the first request of its type, with
-// a version that no control plane gives: it is sent the resource, or that there is none.
+// A delta control plane should report each requested resource that does not exist. Some,
+// such as go-control-plane, do so only for resources that the client holds, because they were sent on
+// the stream or are in initial_resource_versions. If a client holds a resource from an earlier stream,
+// and the relay does not hold it, such a control plane would never report that it is gone, and the client
+// would keep it for good. So the relay lists the name in the first request of its type, with
+// a version that no control plane uses. The control plane then sends the resource, or its removal.
 //
-// A name of which a client says so later than that is answered by most control planes. If it
-// is not, within the time of an answer, there is a new stream for it, as for what else clients
-// wish (Stream.renew): one for each name at most. If the client says so only a moment later, the
-// first request has just missed it, and the new stream does not wait for an answer: a client that
-// begins with a request for many names says so name by name, while the stream is opened. A stream that
-// was opened for such names waits for answers again: otherwise each moment could cost a stream.
+// A client may resume a name after that request. Most control planes answer the name. If the control
+// plane does not, within the response timeout, the relay opens a new stream to list it
+// (Stream.renew), at most one for each name. If the name has only just missed the first request, the relay
+// does not wait for an answer before that: a client whose first request has many names resumes them one
+// by one, while the stream is being opened. On a stream that was opened to list names, the relay does wait
+// for answers. Otherwise clients could make it open one stream after another.
 //
-// Names that no client holds are not listed: that a control plane does not have them yet is
-// not for it to say before it knows.
+// Names that no client holds are not listed: the control plane need not report that it does not have them
+// yet.
 
-// resumedVersion is the version of what is held by a client, and not by the relay.
+// resumedVersion is listed for a resource that a client holds, and the relay does not.
 const resumedVersion = "xds-relay/unknown"
 
-// resumeMoment is how long after the first request of a type a name has just missed it.
+// resumeMoment is how long after the first request of a type a name counts as having just missed it.
 const resumeMoment = time.Second
 
 // resume notes that a client holds the resource of a name from an earlier stream.
@@ -36,7 +36,7 @@ func (n *Names) resume(name string, now time.Time) {
 	}
 }
 
-// misses reports whether a name has missed the first request, and is not answered.
+// misses reports whether a name has just missed the first request, and has no answer.
 func (n *Names) misses() bool {
 	for len(n.missed) > 0 && !(n.missed[0].toList() && n.missed[0].wanted) {
 		n.missed = n.missed[1:]
@@ -44,18 +44,18 @@ func (n *Names) misses() bool {
 	return len(n.missed) > 0
 }
 
-// toList says that a name is to be listed, as it was not and there is no answer.
+// toList reports whether a name must be listed: it was not, and has no answer.
 func (sub *subscription) toList() bool {
 	return sub.resumed && !sub.listed && !sub.answered
 }
 
-// overdue says that a name is to be listed, and was asked for in vain.
+// overdue reports whether a name must be listed, and was requested without an answer in time.
 func (sub *subscription) overdue() bool {
 	return sub.toList() && sub.wanted && sub.sent && sub.failure != nil
 }
 
-// relistResumed finds out whether a new stream is needed to list names. The control plane
-// has answered something on this one.
+// relistResumed sets relist if a new stream is needed to list names. It is called if the control plane
+// has sent a response on this one.
 func (n *Names) relistResumed() {
 	if !n.unlisted || n.relist {
 		return

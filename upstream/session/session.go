@@ -8,34 +8,35 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Session is the protocol of one type on one stream: of what is wanted, what
-// the control plane has been sent, and what it is still to be sent. What is wanted
-// is in the Topics that it was begun for.
+// Session is the state of the protocol of one type on one stream: what was sent to
+// the control plane, and what has yet to be sent. The Topics that it was begun for have
+// the subscriptions.
 type Session interface {
-	// Requests returns what is to be sent now: first the answers to responses,
-	// then what has changed about the subscriptions. None is longer than limit, if
-	// that can be had. It counts as sent.
+	// Requests returns the requests to send now: first the answers to responses,
+	// then the changes of the subscriptions. No request is longer than limit, if
+	// that is possible. They count as sent.
 	Requests(now time.Time, limit int) []proto.Message
-	// ForceAnswer has the control plane answer the first request also if there is nothing
-	// new: a stream to one that could not be reached may be open and silent. It says
-	// whether that could be done.
+	// ForceAnswer makes the control plane answer the first request even if it has nothing
+	// new. It is for a control plane that could not be reached, as its stream may be open and
+	// silent. It returns whether that is possible.
 	ForceAnswer() bool
-	// Begun says whether the first request was sent.
+	// Begun reports whether the first request was sent.
 	Begun() bool
-	// Response takes a response and queues the answer to it. It returns what the
-	// cache is to store, and why if the response was not accepted as a whole.
+	// Response processes a response, and queues its ACK or NACK. It returns what the
+	// cache must store, and the reasons if the response was not accepted as a whole.
 	Response(now time.Time, r *Response) (u cache.Update, nack string)
-	// Reject queues the rejection of the newest response, which was answered before.
+	// Reject queues a NACK of the newest response, which was answered before. version is the last
+	// one that was accepted.
 	Reject(version, words string)
-	// PassOn queues the rejection of the newest response, once.
+	// PassOn queues a NACK of the newest response, once for each response.
 	PassOn(words string)
-	// Conclude applies what follows from the control plane's silence. It is called
-	// before requests.
+	// Conclude applies what follows from the control plane's silence. It must be called
+	// before Requests.
 	Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update
-	// Pending returns the memory that unsent answers take, in bytes, about.
+	// Pending returns the approximate memory of unsent answers, in bytes.
 	Pending() int
-	// Unfit says what did not fit into requests of the limit's length since it
-	// was last called, empty if everything did.
+	// Unfit returns what did not fit into requests since it was last called, in words. It is
+	// empty if everything did.
 	Unfit() string
 }
 
@@ -73,8 +74,8 @@ func newSotW(t *Topics) Session {
 	return newSotWNames(t.Names)
 }
 
-// Parse parses a response. An error is of the response as a whole; errors of single resources
-// are in them.
+// Parse parses a response. An error concerns the response as a whole; errors of single resources
+// are in the resources.
 func (f Form) Parse(b []byte) (*Response, error) {
 	r := &Response{}
 	if err := f.ParseInto(r, b); err != nil {
@@ -83,8 +84,8 @@ func (f Form) Parse(b []byte) (*Response, error) {
 	return r, nil
 }
 
-// ParseInto is Parse into a response whose former resources nothing refers to any more. After an
-// error the response has a part of what was parsed.
+// ParseInto is Parse into an existing response, to whose former resources nothing may refer any more.
+// After an error the response has what was parsed until then.
 func (f Form) ParseInto(r *Response, b []byte) error {
 	if f == Delta {
 		return parseDelta(r, b)

@@ -9,17 +9,17 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Sets are what is wanted of one type by a wildcard and by globs. What these differ in is
-// which names are members. Of the wildcard that is whatever the control plane sends; of a
-// glob it is what is in its directory.
+// Sets are the subscriptions to the wildcard and globs of one type. They differ in their members:
+// those of the wildcard are all resources that the control plane sends for it, those of a
+// glob the resources in its directory.
 type Sets struct {
 	core
 	wildcard *set            // nil if there is none
-	globs    map[string]*set // those that are fed from the wildcard, too
+	globs    map[string]*set // also those that are fed from the wildcard
 	globRoom cache.Room      // of globs
 	// names share the stream, nil if none do.
 	names *Names
-	// noGlobs says that the control plane is not to be asked for globs.
+	// noGlobs says that globs are not requested from the control plane.
 	noGlobs bool
 	habits  *Habits // of the control plane
 
@@ -30,18 +30,18 @@ type Sets struct {
 	inherited map[string]struct{}
 	// gone are the last few globs, and names that share the stream, that were given up.
 	gone []string
-	// hadWildcard says that a wildcard was requested, and hadNames that names were which have
-	// moved to the names stream.
+	// hadWildcard says that a wildcard was requested. hadNames says that names were requested
+	// which have moved to the names stream.
 	hadWildcard, hadNames bool
-	// settling are the sets that are not known to be complete, and when what has come
-	// counts as all of each.
+	// settling are the sets that are not known to be complete, and when each counts as
+	// complete.
 	settling cache.Expiries[*set]
-	// graces are when the first answers that are incomplete count as complete.
+	// graces are the sets with incomplete first answers, and when each answer counts as complete.
 	graces cache.Expiries[*set]
 	nudges nudges
 }
 
-// NewSets returns the sets of a type, of which none is wanted yet.
+// NewSets returns the sets of a type, without subscriptions.
 func NewSets(c Config) *Sets {
 	if c.Habits == nil {
 		c.Habits = new(Habits)
@@ -64,7 +64,7 @@ func (s *Sets) get(name string) *subscription {
 	return nil
 }
 
-// inOrder yields the wildcard and the globs.
+// inOrder returns the wildcard and the globs, in the order of their names.
 func (s *Sets) inOrder() []*set {
 	list := make([]*set, 0, 1+len(s.globs))
 	if s.wildcard != nil {
@@ -86,7 +86,7 @@ func (s *Sets) all() func(yield func(*subscription) bool) {
 	}
 }
 
-// globOf returns the glob in whose directory a name is, nil if there is none.
+// globOf returns the glob of a name's directory, nil if there is none.
 func (s *Sets) globOf(key string) *set {
 	if len(s.globs) == 0 {
 		return nil
@@ -99,7 +99,7 @@ func (s *Sets) globOf(key string) *set {
 	return nil
 }
 
-// of yields the sets to which a name belongs, answered or not: the wildcard, and
+// of iterates over the sets to which a name belongs, answered or not: the wildcard, and
 // the glob of its directory.
 func (s *Sets) of(key string) func(yield func(*set) bool) {
 	return func(yield func(*set) bool) {
@@ -112,7 +112,7 @@ func (s *Sets) of(key string) func(yield func(*set) bool) {
 	}
 }
 
-// member returns what a set has given under a key.
+// member returns the member with a key, of any set. It returns nil if there is none.
 func (s *Sets) member(key string) *cache.Resource {
 	for c := range s.of(key) {
 		if r := c.members.Get(key); r != nil {
@@ -122,8 +122,8 @@ func (s *Sets) member(key string) *cache.Resource {
 	return nil
 }
 
-// given returns what the control plane has sent under a key, and need not send again: a
-// member, or what a glob that has no answer yet begins with.
+// given returns the resource that the control plane has sent under a key, and need not send again: a
+// member, or a resource that is listed for a glob without an answer.
 func (s *Sets) given(key string) *cache.Resource {
 	if r := s.member(key); r != nil {
 		return r
@@ -134,7 +134,7 @@ func (s *Sets) given(key string) *cache.Resource {
 	return nil
 }
 
-// memberVersion returns the version of the set that has a member, nil if there is none.
+// memberVersion returns the version of the set that has a member, nil if no set has it.
 func (s *Sets) memberVersion(key string) *cache.OriginVersion {
 	for c := range s.of(key) {
 		if c.members.Get(key) != nil {
@@ -144,7 +144,7 @@ func (s *Sets) memberVersion(key string) *cache.OriginVersion {
 	return nil
 }
 
-// refusedBy returns why a set could not give a name, nil if none has said so.
+// refusedBy returns the error that a set has for a name, nil if there is none.
 func (s *Sets) refusedBy(key string) (err *cache.Error) {
 	for c := range s.of(key) {
 		if e := c.refused[key]; e != nil {
@@ -154,7 +154,7 @@ func (s *Sets) refusedBy(key string) (err *cache.Error) {
 	return err
 }
 
-// members returns those of the wildcard, nil if there is no answer for it.
+// members returns the members of the wildcard, nil if there is no answer for it.
 func (s *Sets) members() *cache.Resources {
 	if s.wildcard == nil {
 		return nil
@@ -162,7 +162,7 @@ func (s *Sets) members() *cache.Resources {
 	return s.wildcard.members
 }
 
-// allMembers returns those of all sets.
+// allMembers returns the members of all sets.
 func (s *Sets) allMembers() map[string]*cache.Resource {
 	all := make(map[string]*cache.Resource, s.members().Len())
 	for _, c := range s.globs {
@@ -172,7 +172,7 @@ func (s *Sets) allMembers() map[string]*cache.Resource {
 	return all
 }
 
-// hasMembers says whether there are any.
+// hasMembers reports whether any set has members.
 func (s *Sets) hasMembers() bool {
 	for _, c := range s.globs {
 		if c.members.Len() > 0 {
@@ -224,7 +224,7 @@ func (s *Sets) again(name string, down *cache.Error, u *cache.Update) {
 		s.fail(&c.subscription, down, u)
 	}
 	if !c.wanted {
-		c = s.wildcard // which feeds it
+		c = s.wildcard // the wildcard feeds it
 	}
 	s.refresh(&c.subscription)
 }
@@ -243,7 +243,7 @@ func (s *Sets) stop(name string) {
 	}
 }
 
-// want brings what the control plane is asked for in line with what was started.
+// want sets whether a set must be requested from the control plane.
 func (s *Sets) want(c *set) {
 	wanted := s.due(c)
 	if c.wanted == wanted {
@@ -275,7 +275,7 @@ func (s *Sets) forget(sub *subscription) {
 	s.release(c)
 }
 
-// leave takes note that a name was given up that shares the stream.
+// leave records that a name that shares the stream was given up.
 func (s *Sets) leave(sub *subscription) {
 	s.noteGone(sub.name)
 	if sub.isMember() && s.list(sub.name, sub.answer.Resource) {
@@ -283,8 +283,8 @@ func (s *Sets) leave(sub *subscription) {
 	}
 }
 
-// list leaves what was given up to a glob, if that waits for its answer: the control plane need
-// not send it again.
+// list gives the resource of a subscription that was given up to the glob of its directory, if that
+// waits for its answer: the control plane need not send the resource again.
 func (s *Sets) list(key string, r *cache.Resource) bool {
 	g := s.globOf(key)
 	if g == nil || !g.sent || g.members != nil {
@@ -294,7 +294,7 @@ func (s *Sets) list(key string, r *cache.Resource) bool {
 	return true
 }
 
-// takeOverName takes over what is kept of a name's resource besides itself.
+// takeOverName takes over the variants and the TTL of a name's resource.
 func (s *Sets) takeOverName(sub *subscription) {
 	s.takeOver(sub.name, &s.names.core, true)
 	if s.inherited != nil && sub.seen <= s.before {
@@ -302,10 +302,10 @@ func (s *Sets) takeOverName(sub *subscription) {
 	}
 }
 
-// maxGone bounds what is remembered of what was given up on a stream.
+// maxGone bounds Sets.gone.
 const maxGone = 64
 
-// noteGone notes that a glob or a name was given up of which a response may be on its way.
+// noteGone notes that a glob or a name was given up. A response for it may be on its way.
 func (s *Sets) noteGone(name string) {
 	if !s.live {
 		return
@@ -316,7 +316,8 @@ func (s *Sets) noteGone(name string) {
 	s.gone = append(s.gone, name)
 }
 
-// release drops the members of a set, and what is kept of those that are of no other.
+// release drops the members of a set. It also drops the variants and TTLs of those that are members
+// of no other set.
 func (s *Sets) release(c *set) {
 	members := c.members
 	c.replace(nil)
@@ -327,7 +328,7 @@ func (s *Sets) release(c *set) {
 	}
 }
 
-// drop drops what is kept of a resource besides itself, if it is a member no more.
+// drop drops the variants and the TTL of a resource, if it is no longer a member of any set.
 func (s *Sets) drop(key string) {
 	if s.member(key) == nil {
 		s.variants.drop(key)
@@ -363,7 +364,7 @@ func (s *Sets) Lost() {
 	if s.settling.Len() > 0 {
 		for _, c := range s.inOrder() {
 			if _, settling := s.settling.At(c); settling {
-				c.replace(nil) // a part of it is nothing to resume with
+				c.replace(nil) // a stream cannot resume with a part of a set
 				c.incomplete, c.hidden = false, false
 			}
 		}
@@ -378,9 +379,9 @@ func (s *Sets) Lost() {
 		for key := range c.listed {
 			s.drop(key)
 		}
-		c.listed, c.recalled, c.first, c.latest, c.part = nil, false, firstAnswer{}, time.Time{}, time.Time{}
+		c.listed, c.recalled, c.first, c.latest, c.lastPart = nil, false, firstAnswer{}, time.Time{}, time.Time{}
 		if c.again {
-			s.shown = "" // all of it is to come
+			s.shown = "" // the control plane must send all of it
 		}
 		if c.lost(); !c.started && !c.wanted {
 			s.forget(&c.subscription)
@@ -401,7 +402,7 @@ func (s *Sets) failed(err *cache.Error, u *cache.Update) {
 	}
 }
 
-// waitAgain is for SotW: in delta silence says nothing, whenever it begins.
+// waitAgain is for SotW: in delta silence does not mean absence.
 func (s *Sets) waitAgain(now time.Time) {
 	w := s.wildcard
 	if !s.sotw || w == nil {
@@ -414,10 +415,10 @@ func (s *Sets) waitAgain(now time.Time) {
 	}
 }
 
-// needStream says that a wildcard is wanted that was not in the first request of the stream,
-// or in SotW is to be requested once more. A response that was on its way would make its set
-// look smaller than it is, and go-control-plane does not send to a second wildcard what it
-// has sent to the first.
+// needStream reports whether a wildcard is wanted that was not in the first request of the stream,
+// or that in SotW must be requested once more. A response that was on its way would make its set
+// look smaller than it is, and go-control-plane does not send again for a second wildcard what it
+// has sent for the first.
 func (s *Sets) needStream(begun bool) bool {
 	w := s.wildcard
 	return begun && w != nil && w.wanted && (s.late(&w.subscription) || w.again && s.sotw)
@@ -435,8 +436,7 @@ func (s *Sets) nextDue() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// seed is for delta: only there a server says of each name that it does not have that it
-// does not.
+// seed is for delta: only there a server reports each name that it does not have.
 func (s *Sets) seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
 	for _, c := range s.inOrder() {
 		if !c.wanted || c.answered || c.members != nil {
@@ -444,7 +444,7 @@ func (s *Sets) seed(now time.Time, held func(cache.Key, func(string, *cache.Reso
 		}
 		held(cache.Key{Scope: s.scope, TypeURL: s.typeURL, Name: c.name}, func(key string, r *cache.Resource) {
 			if r.Alias() || r.DoNotCache() {
-				return // it is not known of which resource, or it is not for us
+				return // it is not known whose alias it is; or it may not be stored
 			}
 			if c.members == nil {
 				c.members = cache.NewResources(0)
@@ -502,5 +502,5 @@ func (s *Sets) concerns(v *resourceUpdate) bool {
 
 func (s *Sets) endGrace(c *set) {
 	s.graces.End(c)
-	c.incomplete, c.latest, c.part = false, time.Time{}, time.Time{}
+	c.incomplete, c.latest, c.lastPart = false, time.Time{}, time.Time{}
 }

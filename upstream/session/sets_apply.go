@@ -10,20 +10,20 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a response changes of sets. A response is of the wildcard as a whole, if
-// there is one; of a glob are those of its resources that are in its directory.
+// How a response changes sets. All of a response is for the wildcard, if
+// there is one. The resources in the directory of a glob are for that glob.
 
-// places are the parts in which one name has its place: the wildcard's and a glob's.
-type places [2]*part
+// partsOfName are the parts of a response to which one name belongs: the wildcard's and a glob's.
+type partsOfName [2]*part
 
-// setsUpdate is what a response, or the time, changes of sets.
+// setsUpdate collects the changes of sets by a response, or by time.
 type setsUpdate struct {
 	sets  *Sets
-	size  int   // how many resources it is of
+	size  int   // the number of resources in the response
 	whole *part // the wildcard's, nil if there is none
 	parts []*part
 	globs map[*set]*part
-	// failed are the globs of which an error was said.
+	// failed are the globs for which the response has an error.
 	failed []failedGlob
 }
 
@@ -37,8 +37,8 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	s.took(now)
 	s.hidden = v.hidden
 	whole := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
-	// A response of nothing but heartbeats is not the whole state: servers send
-	// those of what has a TTL. xDS: "SotW TTL".
+	// A response with only heartbeats is not the whole state: it has only resources
+	// with a TTL. xDS: "SotW TTL".
 	full := sotw && whole && !v.hidden && !v.onlyBeats()
 	v.list = s.resolve(v.list, full, s)
 	if whole && !sotw {
@@ -70,8 +70,8 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	return u
 }
 
-// dropNameless removes a resource without a name that the first answer of a stream
-// does not have. In initial_resource_versions it cannot be listed, so that it would
+// dropNameless removes a resource without a name if the first answer of a stream does not
+// have it. As such a resource cannot be listed in initial_resource_versions, it would
 // have come again.
 func (s *Sets) dropNameless(v *accepted) {
 	const unnamed = ""
@@ -83,8 +83,8 @@ func (s *Sets) dropNameless(v *accepted) {
 	}
 }
 
-// newSetsUpdate begins to apply a response, with what it says of sets as such. whole says
-// that it is of the wildcard, and full that it is all of that.
+// newSetsUpdate begins to apply a response, with what concerns the sets themselves. whole says
+// that the response is for the wildcard, and full that it has all members.
 func (s *Sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 	r := &setsUpdate{sets: s, size: len(v.list)}
 	if whole {
@@ -109,7 +109,7 @@ func (s *Sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 		c := s.globs[o.key]
 		switch {
 		case c == nil || !c.sent:
-			// Nobody asked.
+			// It was not requested.
 		case o.gone:
 			p := r.of(c)
 			s.release(c)
@@ -122,8 +122,8 @@ func (s *Sets) newSetsUpdate(v *accepted, whole, full bool) *setsUpdate {
 	return r
 }
 
-// begin begins to hold the members of a set, of which so many have come, with those
-// that the control plane need not send again.
+// begin begins to hold the members of a set. It begins with those that the control plane need not send
+// again. members is the number of members to come, to make room for them.
 func (s *Sets) begin(c *set, members int) {
 	c.replace(cache.NewResources(max(len(c.listed), members)))
 	for key, r := range c.listed {
@@ -142,13 +142,13 @@ func (s *Sets) begin(c *set, members int) {
 	}
 }
 
-// wasGone says that one of these names may have been given up not long ago, so that what comes
-// may have been on its way since then.
+// wasGone reports whether one of the names may have been given up recently, so that a response may
+// still be for that.
 func (s *Sets) wasGone(names ...string) bool {
 	return s.hadNames || slices.ContainsFunc(s.gone, func(gone string) bool { return slices.Contains(names, gone) })
 }
 
-// of returns the part of a glob.
+// of returns the part of a glob. It makes the part if there is none.
 func (r *setsUpdate) of(c *set) *part {
 	p := r.globs[c]
 	if p == nil {
@@ -166,8 +166,8 @@ func (r *setsUpdate) of(c *set) *part {
 	return p
 }
 
-// likely returns how many members a glob gets that begins: all that has come, if there is
-// nothing else to which it could belong.
+// likely estimates how many members a new glob gets: all resources of the response, if they can belong
+// to nothing else.
 func (r *setsUpdate) likely() int {
 	if r.whole == nil && len(r.sets.globs) == 1 && r.sets.names == nil {
 		return r.size
@@ -175,15 +175,15 @@ func (r *setsUpdate) likely() int {
 	return 0
 }
 
-// places returns where a name has its place.
-func (r *setsUpdate) places(v *resourceUpdate) (in places) {
+// partsOf returns the parts to which a name belongs.
+func (r *setsUpdate) partsOf(v *resourceUpdate) (in partsOfName) {
 	in[0] = r.whole
 	g := r.sets.globOf(v.key)
 	if g == nil || !g.sent {
 		return in
 	}
 	byName := g.listed[v.key] != nil || r.sets.names.requested(v.key)
-	// That there is nothing under a name, or that it lives, is no answer to the glob.
+	// A removal, a heartbeat or an error of a name is no answer to the glob.
 	if g.members == nil && (v.gone || v.heartbeat || byName && v.err != nil) {
 		delete(g.listed, v.key)
 		return in
@@ -197,11 +197,11 @@ func (r *setsUpdate) places(v *resourceUpdate) (in places) {
 	return in
 }
 
-// take takes what is said of one name, and adds it to the parts that it changes.
+// take applies the update of one name, and adds the change to the parts to which it belongs.
 func (r *setsUpdate) take(v *resourceUpdate) {
-	s, in := r.sets, r.places(v)
-	if in == (places{}) {
-		return // nobody asked
+	s, in := r.sets, r.partsOf(v)
+	if in == (partsOfName{}) {
+		return // it was not requested
 	}
 	for _, p := range in {
 		if p != nil && p.set.incomplete && p.set.members.Get(v.key) == nil {
@@ -232,8 +232,8 @@ func (r *setsUpdate) take(v *resourceUpdate) {
 	}
 }
 
-// revive has the sets requested once more of which a member lives that has expired here.
-func (r *setsUpdate) revive(key string, in places) {
+// revive requests sets once more if a member has expired here, but still exists at the control plane.
+func (r *setsUpdate) revive(key string, in partsOfName) {
 	for _, p := range in {
 		if p == nil {
 			continue
@@ -246,8 +246,8 @@ func (r *setsUpdate) revive(key string, in places) {
 	}
 }
 
-// held returns what a set gave under a key before the response.
-func (in places) held(key string) *cache.Resource {
+// held returns the member that a set had under a key before the response.
+func (in partsOfName) held(key string) *cache.Resource {
 	for _, p := range in {
 		if p == nil {
 			continue
@@ -259,7 +259,7 @@ func (in places) held(key string) *cache.Resource {
 	return nil
 }
 
-// finish adds to the update what a response has made of a set.
+// finish adds the change of a set by a response to the update.
 func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.answered
@@ -267,7 +267,7 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 	c.noteHidden(p, v, sotw, settling)
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:
-		// That nothing could be stored does not make the set an empty one.
+		// A set of which nothing could be stored is not an empty set.
 		c.replace(nil)
 		s.endGrace(c)
 		s.fail(&c.subscription, &cache.Error{
@@ -275,7 +275,7 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, u)
 	case settling && s.goesOn(now, p, v):
-		// More of it may be to come.
+		// More of it may follow.
 	case settling:
 		s.settle(c, p.changes, u)
 	default:
@@ -286,7 +286,7 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 		c.answered, c.guessed = true, c.guessed && !p.certain
 		origin := s.now
 		if v.nack != "" {
-			origin = s.notVersion() // the set is not what the control plane calls so
+			origin = s.notVersion() // the set differs from that of the control plane's version
 		}
 		if p.full || len(p.changes) > 0 && !v.onlyBeats() {
 			c.origin = origin
@@ -298,9 +298,9 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 	}
 }
 
-// answerFor returns which answer a response is of, for one set. In SotW, the first full response is
-// the first answer. In delta, a response that comes early on the stream is of the first answers of
-// sets that were known before: of others, it can only take back what came on the stream.
+// answerFor returns to which answer a response belongs, for one set. In SotW, the first full response is
+// the first answer. In delta, early responses of the stream belong to the first answer of a set that was
+// known before. For other sets, a removal can only be of a member that came on the stream.
 func (s *Sets) answerFor(c *set, p *part) cache.Answer {
 	switch {
 	case s.sotw && p.full && !c.stated:
@@ -312,8 +312,8 @@ func (s *Sets) answerFor(c *set, p *part) cache.Answer {
 	return cache.LaterAnswer
 }
 
-// takesBack returns cache.LaterAnswer if a member is removed that came on the present stream: then it is
-// not of the first answer. It takes note of what comes.
+// takesBack returns cache.LaterAnswer if a member is removed that came on the present stream: the removal
+// then does not belong to the first answer. It records members that come.
 func (c *set) takesBack(key string, is bool, a cache.Answer) cache.Answer {
 	switch _, came := c.came[key]; {
 	case !c.resumed || a != cache.FirstAnswer:
@@ -329,9 +329,9 @@ func (c *set) takesBack(key string, is bool, a cache.Answer) cache.Answer {
 	return cache.NoAnswer
 }
 
-// settle makes what has come of a set the whole of it. news are what came last, of
-// which errors are sent, and removals of what clients may hold.
-func (s *Sets) settle(c *set, news []cache.Change, u *cache.Update) {
+// settle makes the members that have come the whole set. last are the changes by the last response: settle
+// also sends the errors among them, and the removals of resources that clients may hold.
+func (s *Sets) settle(c *set, last []cache.Change, u *cache.Update) {
 	s.settling.End(c)
 	c.listed = nil
 	c.answered = true
@@ -339,7 +339,7 @@ func (s *Sets) settle(c *set, news []cache.Change, u *cache.Update) {
 	c.origin = s.versionOf()
 	all := c.restate()
 	held := all.Changes
-	for _, change := range news {
+	for _, change := range last {
 		if change.Resource == nil && change.Gone && c.incomplete {
 			all.Changes = append(all.Changes, change)
 		}
@@ -350,7 +350,7 @@ func (s *Sets) settle(c *set, news []cache.Change, u *cache.Update) {
 			return strings.Compare(h.Name, name)
 		})
 		if found {
-			held[i].Err = change.Err // it could not be had anew
+			held[i].Err = change.Err // only the newer resource is unavailable
 		} else {
 			all.Changes = append(all.Changes, change)
 		}
@@ -358,10 +358,10 @@ func (s *Sets) settle(c *set, news []cache.Change, u *cache.Update) {
 	s.send(all, u)
 }
 
-// settleHeld makes what the wildcard and the names have, if there is anything, the members of
-// a glob that the control plane does not answer: all that is in it may have been listed, and
-// then there is nothing to send. That there is nothing else is not known. What was recalled is
-// nothing that the control plane has sent.
+// settleHeld settles a glob that the control plane does not answer with the members that the wildcard
+// and the names have, if there are any: if all members were listed, the control plane has nothing to
+// send. The set is then guessed, as there may be other members. settleHeld does not use recalled
+// resources, which the control plane has not sent.
 func (s *Sets) settleHeld(c *set, u *cache.Update) bool {
 	if c.isWildcard() || c.members != nil || c.recalled {
 		return false
@@ -376,8 +376,8 @@ func (s *Sets) settleHeld(c *set, u *cache.Update) bool {
 	return true
 }
 
-// expire removes what was not renewed in time, and settles sets. xDS: "TTL". What is not
-// renewed in time is gone, whether or not there is a stream: that is what a TTL is for.
+// expire removes resources that were not renewed in time, and settles sets. xDS: "TTL". A resource
+// expires whether or not there is a stream: that is what a TTL is for.
 func (s *Sets) expire(now time.Time) cache.Update {
 	u := s.NewUpdate()
 	r := &setsUpdate{sets: s}
@@ -396,7 +396,7 @@ func (s *Sets) expire(now time.Time) cache.Update {
 		}
 		v := s.expireVariant(key, s)
 		r.take(&v)
-		s.shown = "" // on a new stream it is to be sent again
+		s.shown = "" // on a new stream the control plane must send it again
 	}
 	settled := s.settling.Due(now)
 	for _, c := range settled {
@@ -405,7 +405,7 @@ func (s *Sets) expire(now time.Time) cache.Update {
 	}
 	for _, p := range r.parts {
 		if c := p.set; c.answered && len(p.changes) > 0 && !slices.Contains(settled, c) {
-			c.origin = nil // it is not what the control plane calls so
+			c.origin = nil // the set differs from that of the control plane's version
 			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes}, &u)
 		}
 	}

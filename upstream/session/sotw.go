@@ -11,24 +11,24 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// sotwSession is what the client's sides of names and of a wildcard have in common on a
+// sotwSession is what the sessions of names and of a wildcard have in common on a
 // SotW stream.
 type sotwSession struct {
 	core    *core
 	answers []answer
-	size    int // of answers
+	size    int // of answers, in bytes
 
 	nonce   string   // the latest
 	version string   // the last accepted
-	before  string   // the one before that
-	passed  string   // the nonce of the last response that passOn has rejected
-	asked   bool     // the first request was sent
+	before  string   // the accepted one before that
+	passed  string   // the nonce of the last response that PassOn has rejected
+	begun   bool     // the first request was sent
 	wanted  []string // in the last request: in SotW each request, ACKs too, has all names
-	proof   bool     // the version is not to be shown, see Session.ForceAnswer
+	force   bool     // the first request must have no version, see Session.ForceAnswer
 }
 
-// request makes a request, with all names: a later one takes the place of an
-// earlier. xDS: "When to send an update".
+// request makes a request, with all names, because a later request replaces an
+// earlier one. xDS: "When to send an update".
 func (s *sotwSession) request(a *answer, names []string) *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
 		TypeUrl:       s.core.typeURL,
@@ -43,14 +43,15 @@ func (s *sotwSession) request(a *answer, names []string) *discoveryv3.DiscoveryR
 			req.ResourceNames = append(req.ResourceNames, name)
 		}
 	}
-	s.asked = true
+	s.begun = true
 	return req
 }
 
-// current is the answer of a request that only changes what is subscribed to.
+// current returns the answer for a request that only changes the subscriptions: it repeats the last
+// nonce and version.
 func (s *sotwSession) current() *answer { return &answer{nonce: s.nonce, version: s.version} }
 
-// acknowledge returns the requests that answer responses.
+// acknowledge returns the ACKs and NACKs.
 func (s *sotwSession) acknowledge() (out []proto.Message) {
 	for i := range s.answers {
 		out = append(out, s.request(&s.answers[i], s.wanted))
@@ -59,7 +60,7 @@ func (s *sotwSession) acknowledge() (out []proto.Message) {
 	return out
 }
 
-// answer queues the answer to a response.
+// answer queues the ACK or NACK of a response.
 func (s *sotwSession) answer(r *Response, nack string) {
 	s.nonce = r.Nonce
 	if nack == "" && s.version != r.Version {
@@ -68,10 +69,10 @@ func (s *sotwSession) answer(r *Response, nack string) {
 	s.queue(answer{nonce: r.Nonce, version: s.version, nack: nack})
 }
 
-// queue adds an answer to those that are to be sent.
+// queue queues an answer.
 func (s *sotwSession) queue(a answer) {
-	// xDS: "When to send an update": the later request counts. But what was wrong
-	// with a response is said.
+	// xDS: "When to send an update": the later request counts, so it replaces an unsent ACK. A NACK
+	// is always sent.
 	if n := len(s.answers); n > 0 && s.answers[n-1].nack == "" {
 		s.size -= s.answers[n-1].size()
 		s.answers = s.answers[:n-1]
@@ -80,12 +81,11 @@ func (s *sotwSession) queue(a answer) {
 	s.size += a.size()
 }
 
-// resume returns the version to be shown in the first request of a stream. What
-// that version has, the control plane may leave out: so there is none to be shown
-// if something was never had.
+// resume returns the version for the first request of a stream. As the control plane may leave out the
+// resources of that version, there is no version if any subscription has no answer.
 // xDS: "ACK/NACK and resource type instance version".
 func (s *sotwSession) resume(of Subscriptions) string {
-	if s.proof {
+	if s.force {
 		return ""
 	}
 	for sub := range of.all() {
@@ -96,7 +96,7 @@ func (s *sotwSession) resume(of Subscriptions) string {
 	return s.core.shown
 }
 
-// shownBy returns the version that a response has, if it was accepted.
+// shownBy returns the version of a response, empty if it was not accepted.
 func shownBy(r *Response, nack string) string {
 	if nack == "" {
 		return r.Version
@@ -119,13 +119,13 @@ func (s *sotwSession) PassOn(words string) {
 	}
 }
 
-func (s *sotwSession) Begun() bool { return s.asked }
+func (s *sotwSession) Begun() bool { return s.begun }
 
 func (s *sotwSession) Pending() int { return s.size }
 
 func (s *sotwSession) Unfit() string { return "" }
 
-// onTheWay is for how long an answer to what was given up may be on its way.
+// onTheWay is how long a response for a name that was given up may be on its way.
 const onTheWay = DefaultResponseTimeout
 
 // sotwNames is the session of names. With dynamic parameters all of them are locators.
@@ -133,14 +133,13 @@ type sotwNames struct {
 	sotwSession
 	names  *Names
 	budget budget
-	// leaving are the names that were given up not long ago.
+	// leaving are the names that were given up recently.
 	leaving []leaving
 }
 
-// leaving is a name that was given up. The control plane ignores the request in
-// which it was missing if a response was on its way, and if the name is wanted
-// again then, it will not send it again: so what is held of it is kept, and kept
-// up to date, until that is over. xDS: "Resource updates".
+// leaving is a name that was given up. If a response was on its way, the control plane ignores the
+// request without the name. If the name is then wanted again, the control plane does not send its
+// resource again. So the resource is kept, and kept up to date, for a while. xDS: "Resource updates".
 type leaving struct {
 	sub   *subscription
 	since time.Time
@@ -156,7 +155,7 @@ func (s *sotwNames) Requests(now time.Time, limit int) []proto.Message {
 	answered := len(s.answers) > 0
 	out := s.acknowledge()
 	if rest, again := s.again(); again {
-		// A name that is newly added is sent again: so it is left out first.
+		// The control plane sends the resource of a name that is added. So the name is left out first.
 		out = append(out, s.request(s.current(), rest), s.request(s.current(), s.wanted))
 	} else if changed && !answered {
 		out = append(out, s.request(s.current(), s.wanted))
@@ -164,8 +163,7 @@ func (s *sotwNames) Requests(now time.Time, limit int) []proto.Message {
 	return out
 }
 
-// change takes over what has changed about the subscriptions. It says whether a
-// request is due because of it.
+// change applies the changes of the subscriptions. It returns whether they need a request.
 func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 	n := s.names
 	review := s.budget.due(now)
@@ -181,25 +179,25 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		}
 	}
 	n.reviewAt = s.budget.reviewAt
-	if !s.asked {
+	if !s.begun {
 		s.version = s.resume(n)
 	}
 	for _, sub := range added {
 		sub.fulls = n.fulls
 	}
-	n.ask(added, !s.asked, now)
+	n.ask(added, !s.begun, now)
 	wanted := make([]string, 0, len(n.subs))
 	for _, name := range n.sorted() {
 		if n.subs[name].sent {
 			wanted = append(wanted, name)
 		}
 	}
-	changed = !s.asked && len(added) > 0 || !slices.Equal(wanted, s.wanted)
+	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	s.wanted = wanted
 	return changed
 }
 
-// drop takes over what was given up.
+// drop applies that names were given up.
 func (s *sotwNames) drop(now time.Time) {
 	for _, sub := range s.names.changed {
 		if s.names.subs[sub.name] == sub && !sub.wanted && sub.sent {
@@ -211,14 +209,14 @@ func (s *sotwNames) drop(now time.Time) {
 	}
 }
 
-// add takes over what is wanted anew, and returns what there is room for: first for what
-// was not refused on an earlier stream.
+// add applies that names are wanted, and returns those for which there is room. Names that were refused
+// on an earlier stream come last.
 func (s *sotwNames) add(now time.Time) (added []*subscription) {
 	var before []*subscription
 	for _, sub := range s.names.changed {
 		switch {
 		case s.names.subs[sub.name] != sub, !sub.wanted, sub.sent:
-			// Given up before it was requested, or known.
+			// Given up before it was requested, or requested already.
 		case sub.refused:
 			before = append(before, sub)
 		default:
@@ -232,7 +230,7 @@ func (s *sotwNames) add(now time.Time) (added []*subscription) {
 	return added
 }
 
-// admit adds a subscription to those that are requested, or refuses it.
+// admit appends a subscription to added if there is room for it, and refuses it otherwise.
 func (s *sotwNames) admit(now time.Time, sub *subscription, added []*subscription) []*subscription {
 	if s.budget.admit(s.names, sub) {
 		return append(added, sub)
@@ -241,7 +239,7 @@ func (s *sotwNames) admit(now time.Time, sub *subscription, added []*subscriptio
 	return added
 }
 
-// again says whether there are names to be requested once more, and returns the others.
+// again reports whether there are names to request once more, and returns the other names.
 func (s *sotwNames) again() (rest []string, again bool) {
 	due := func(name string) bool {
 		sub := s.names.subs[name]
@@ -256,7 +254,7 @@ func (s *sotwNames) again() (rest []string, again bool) {
 			continue
 		}
 		sub := s.names.subs[name]
-		sub.again, sub.anew, sub.answered = false, true, false
+		sub.again, sub.repeated, sub.answered = false, true, false
 	}
 	return rest, true
 }
@@ -269,8 +267,8 @@ func (s *sotwNames) Response(now time.Time, r *Response) (cache.Update, string) 
 	return u, v.nack
 }
 
-// Conclude applies what has not been answered: there is no other sign of absence, if the
-// control plane answers at all.
+// Conclude applies that the control plane has not answered names. If it answers at all, silence is the
+// only sign that a resource does not exist.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update {
 	n, u := s.names, s.names.NewUpdate()
@@ -278,7 +276,7 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 		if sub := s.leaving[0].sub; !sub.wanted && !sub.sent && n.subs[sub.name] == sub {
 			n.forget(sub)
 		}
-		s.leaving[0] = leaving{} // else it lasts as long as the slice's memory
+		s.leaving[0] = leaving{} // otherwise the slice's memory would keep it
 		s.leaving = s.leaving[1:]
 	}
 	for _, sub := range n.overdue(now.Add(-timeout)) {
@@ -292,15 +290,14 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 		sub.left = false
 		switch {
 		case inLast:
-		case sub.anew:
-			// What the control plane has sent already it need not send again, and those
-			// who have it keep it.
+		case sub.repeated:
+			// The control plane need not send a resource again, and clients that have it keep it.
 			n.fail(sub, noAnswer(timeout), &u)
-			sub.anew, sub.answered = false, true
+			sub.repeated, sub.answered = false, true
 		case n.hidden:
 			n.fail(sub, errHidden(), &u)
 		case n.fulls > sub.fulls, what == Polled:
-			// It is not in the whole state, or in the answer to just this.
+			// It is missing in a full response, or in the answer to a poll for these names.
 			sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 			u.Changes = append(u.Changes, sub.answer)
 		default:
@@ -310,22 +307,22 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 	return u
 }
 
-// errHidden is the error of what may be something bad whose name is not known.
+// errHidden is the error of a subscription to which a bad resource without a known name may belong.
 func errHidden() *cache.Error {
 	return &cache.Error{
 		Code:    codes.InvalidArgument,
-		Message: "the control plane sent something bad without a name, which may be this",
+		Message: "the control plane sent a bad resource without a name, which may be this one",
 		Invalid: true,
 	}
 }
 
 func (s *sotwNames) ForceAnswer() bool {
-	s.proof = s.resume(s.names) != ""
-	return s.proof
+	s.force = s.resume(s.names) != ""
+	return s.force
 }
 
-// sotwSets is the session of a wildcard, from which globs are fed. It is subscribed to in
-// the old form, without names, or with dynamic parameters by a locator. Responses are the
+// sotwSets is the session of a wildcard, from which globs are fed. It subscribes in
+// the old form, without names, or with a locator if there are dynamic parameters. Each response is the
 // whole state.
 type sotwSets struct {
 	sotwSession
@@ -344,8 +341,8 @@ func (s *sotwSets) Requests(now time.Time, limit int) []proto.Message {
 	out := s.acknowledge()
 	switch {
 	case dropped && !explicit:
-		// xDS: "How the client specifies what resources to return". No names still
-		// mean the wildcard, until there have been some.
+		// xDS: "How the client specifies what resources to return". A request without names
+		// means the wildcard, unless an earlier one had names.
 		out = append(out, s.request(s.current(), []string{cache.Wildcard}), s.request(s.current(), nil))
 	case (added || dropped) && !answered:
 		out = append(out, s.request(s.current(), s.wanted))
@@ -353,8 +350,8 @@ func (s *sotwSets) Requests(now time.Time, limit int) []proto.Message {
 	return out
 }
 
-// change takes over what has changed about the wildcard: whether it is requested first now,
-// or was given up.
+// change applies the changes of the wildcard. It returns whether the wildcard is requested for the first
+// time, or was given up.
 func (s *sotwSets) change(now time.Time, limit int) (added, dropped bool) {
 	var late []*subscription
 	for _, sub := range s.sets.changed {
@@ -366,7 +363,7 @@ func (s *sotwSets) change(now time.Time, limit int) (added, dropped bool) {
 			s.wanted = nil
 			s.sets.forget(sub)
 			dropped = true
-		case sub.wanted && !sub.sent && s.asked:
+		case sub.wanted && !sub.sent && s.begun:
 			late = append(late, sub)
 		case sub.wanted && !sub.sent && s.core.sizeOf(sub) > sotwRoomFor(s.core.typeURL, limit):
 			refuse(s.sets, sub, tooLong(s.core.sizeOf(sub)))
@@ -405,6 +402,6 @@ func (s *sotwSets) Conclude(now time.Time, timeout time.Duration, what Silence) 
 }
 
 func (s *sotwSets) ForceAnswer() bool {
-	s.proof = s.resume(s.sets) != ""
-	return s.proof
+	s.force = s.resume(s.sets) != ""
+	return s.force
 }

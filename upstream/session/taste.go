@@ -2,10 +2,10 @@ package session
 
 import "github.com/xds-relay/xds-relay/taster"
 
-// A resource is looked at as clients would once for each content: what is held was looked at when
-// it came.
+// The relay checks a resource as clients would check it, once for each content: a held resource was
+// checked when it came.
 
-// canonical returns what a resource is kept under.
+// canonical returns the key of a resource.
 func (r *Resource) canonical() string {
 	if r.key == "" {
 		r.key = canonical(r.Name)
@@ -13,12 +13,12 @@ func (r *Resource) canonical() string {
 	return r.key
 }
 
-// tasteAs looks at the value of a resource as clients of its type would.
+// tasteAs checks the value of a resource as clients of its type would check it.
 func (r *Resource) tasteAs(of taster.Type, check taster.Mode) {
 	r.verdict, r.taste = check.Taste(of, r.value), tasted
 }
 
-// Taste looks at the resources that are not marked.
+// Taste checks the resources that MarkHeld has not marked.
 func (r *Response) Taste(check taster.Mode) {
 	of := taster.Of(r.TypeURL)
 	for i := range r.Resources {
@@ -34,8 +34,8 @@ func (r *Resource) canBeTasted(typeURL string) bool {
 	return r.Err == nil && r.Present && r.typeURL == typeURL
 }
 
-// Findings yields the names of the resources that were looked at, with what clients would reject
-// of each, and of those that were removed; nil is for nothing.
+// Findings iterates over the names of the resources that were checked, with what clients would reject
+// in each, nil for nothing. Removed resources follow, with nil.
 func (r *Response) Findings(yieldFinding func(name string, found *taster.Verdict) bool) {
 	for i := range r.Resources {
 		yield(i, yieldEvery)
@@ -50,7 +50,7 @@ func (r *Response) Findings(yieldFinding func(name string, found *taster.Verdict
 	}
 }
 
-// Checked returns how many resources were looked at, and of how many clients would reject something.
+// Checked returns how many resources were checked, and how many of them clients would reject.
 func (r *Response) Checked() (all, failed int) {
 	for i := range r.Resources {
 		if res := &r.Resources[i]; res.taste == tasted {

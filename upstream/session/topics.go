@@ -9,16 +9,16 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Topics are what is wanted of one type on one stream: names, sets (a wildcard, globs), or
-// in delta names and globs. What the control plane sends on that stream is applied to both.
-// It need not send a resource again because of the other of the two: so a name that starts
-// takes what its sets have, and a glob what is held by the names of its directory.
+// Topics are the subscriptions to one type on one stream: names, sets (a wildcard, globs), or
+// in delta names and globs. A response on that stream is applied to both names and sets.
+// The control plane need not send a resource again when the other of the two starts. So a new name
+// takes the resource that its sets have, and a new glob takes the resources of the names in its directory.
 type Topics struct {
 	Names *Names // nil if none is wanted
 	Sets  *Sets  // nil if none is wanted
 }
 
-// each yields the sets and the names, as far as there are any.
+// each iterates over the sets and the names, as far as there are any.
 func (t *Topics) each(yield func(Subscriptions) bool) {
 	if t.Sets != nil && !yield(t.Sets) {
 		return
@@ -28,7 +28,8 @@ func (t *Topics) each(yield func(Subscriptions) bool) {
 	}
 }
 
-// core returns what the names and sets have in common: the type, and the newest version.
+// core returns the core of the sets or the names, for what both have in common: the type, and the newest
+// version.
 func (t *Topics) core() *core {
 	if t.Sets != nil {
 		return &t.Sets.core
@@ -36,7 +37,8 @@ func (t *Topics) core() *core {
 	return &t.Names.core
 }
 
-// Kind returns the names or the sets, as a name says, nil if there are none.
+// Kind returns the sets if name is that of a set, and the names otherwise. It returns nil if there
+// are none.
 func (t *Topics) Kind(name string) Subscriptions {
 	switch {
 	case IsSet(name) && t.Sets != nil:
@@ -47,7 +49,7 @@ func (t *Topics) Kind(name string) Subscriptions {
 	return nil
 }
 
-// AddNames has names share the stream.
+// AddNames adds names, which share the stream.
 func (t *Topics) AddNames(n *Names) {
 	t.Names = n
 	if t.Sets != nil {
@@ -56,7 +58,7 @@ func (t *Topics) AddNames(n *Names) {
 	}
 }
 
-// AddSets has sets share the stream.
+// AddSets adds sets, which share the stream.
 func (t *Topics) AddSets(s *Sets) {
 	t.Sets = s
 	if t.Names != nil {
@@ -65,8 +67,7 @@ func (t *Topics) AddSets(s *Sets) {
 	}
 }
 
-// RemoveNames takes the names away from the sets, to go on by themselves, as after a lost
-// stream.
+// RemoveNames removes the names. They go on without the sets, as after a lost stream.
 func (t *Topics) RemoveNames() *Names {
 	n := t.Names
 	t.Names, t.Sets.names, n.sets = nil, nil, nil
@@ -75,10 +76,10 @@ func (t *Topics) RemoveNames() *Names {
 	return n
 }
 
-// Both says that names and sets share the stream.
+// Both reports whether names and sets share the stream.
 func (t *Topics) Both() bool { return t.Names != nil && t.Sets != nil }
 
-// TypeURL returns the type of all that is wanted.
+// TypeURL returns the type of the subscriptions.
 func (t *Topics) TypeURL() string { return t.core().typeURL }
 
 // Wanted returns how many names and sets are wanted.
@@ -92,10 +93,10 @@ func (t *Topics) Wanted() (n int) {
 // Responses returns how many responses there have been, over all streams.
 func (t *Topics) Responses() uint64 { return t.core().responses }
 
-// Answered reports whether there was one on the present stream.
+// Answered reports whether there was a response on the present stream.
 func (t *Topics) Answered() bool { return t.core().responses > t.core().before }
 
-// NewUpdate returns an update in which nothing has happened yet.
+// NewUpdate returns an update without changes.
 func (t *Topics) NewUpdate() cache.Update { return t.core().NewUpdate() }
 
 // get returns the subscription to a name or a set, nil if there is none.
@@ -109,8 +110,9 @@ func (t *Topics) get(name string) *subscription {
 // Has reports whether a name or a set is subscribed to.
 func (t *Topics) Has(name string) bool { return t.get(name) != nil }
 
-// Start subscribes to a name or a set, of which there are some or were just added. It adds to
-// the update what is known already: what is held, or why it cannot be had (down).
+// Start subscribes to a name or a set. Topics must have Names, or Sets, for it. It adds what is known
+// already to the update: what is held, or the error. down is the error if the control plane cannot be
+// reached.
 func (t *Topics) Start(name string, down *cache.Error, u *cache.Update) {
 	if t.Both() && !IsSet(name) {
 		t.Names.Know(name, t.Sets, false)
@@ -158,25 +160,25 @@ func (t *Topics) forget(sub *subscription) {
 	}
 }
 
-// Failed adds to the update why what has no answer yet cannot be had.
+// Failed adds err to the update for each subscription that has no answer yet.
 func (t *Topics) Failed(err *cache.Error, u *cache.Update) {
 	for k := range t.each {
 		k.failed(err, u)
 	}
 }
 
-// opened begins a new stream: everything is to be requested again.
+// opened begins a new stream, on which everything must be requested again.
 func (t *Topics) opened(sotw bool) {
 	for k := range t.each {
 		k.opened(sotw)
 	}
 	if t.Both() {
-		t.Sets.origin = t.Names.origin // which is new if the form is another
+		t.Sets.origin = t.Names.origin // it is new if the form is another
 	}
 }
 
-// Lost ends the stream. Nothing that is known is lost with it. Of names and sets, those of
-// which nothing is wanted end with it.
+// Lost ends the stream. What is known remains. If nothing is wanted of the names, or of the sets, these
+// end with the stream.
 func (t *Topics) Lost() {
 	for k := range t.each {
 		k.Lost()
@@ -205,8 +207,8 @@ func (t *Topics) apply(now time.Time, v *accepted, sotw bool, version string) ca
 	return u
 }
 
-// noteMembers marks the names whose glob has no answer yet. The cache may have a set of it from an earlier source or
-// subscription, which must not be behind them.
+// noteMembers marks the changes of names whose glob has no answer yet. The cache may have a set of that glob from an
+// earlier source or subscription, which must not be older than the names.
 func (t *Topics) noteMembers(u *cache.Update) {
 	for i := range u.Changes {
 		c := &u.Changes[i]
@@ -219,7 +221,7 @@ func (t *Topics) noteMembers(u *cache.Update) {
 	}
 }
 
-// Expire applies what happens by time alone.
+// Expire applies the changes that are due by time alone.
 func (t *Topics) Expire(now time.Time) cache.Update {
 	u := t.NewUpdate()
 	for k := range t.each {
@@ -228,7 +230,7 @@ func (t *Topics) Expire(now time.Time) cache.Update {
 	return u
 }
 
-// NextDue returns when that is.
+// NextDue returns when the next change is due by time alone.
 func (t *Topics) NextDue() (at time.Time, ok bool) {
 	for k := range t.each {
 		next, _ := k.nextDue()
@@ -237,7 +239,7 @@ func (t *Topics) NextDue() (at time.Time, ok bool) {
 	return at, !at.IsZero()
 }
 
-// Oldest returns since when the first of those that wait for an answer has been waiting.
+// Oldest returns since when the first unanswered subscription has been waiting for an answer.
 func (t *Topics) Oldest() (since time.Time, ok bool) {
 	for k := range t.each {
 		first, _ := k.common().oldest()
@@ -246,7 +248,7 @@ func (t *Topics) Oldest() (since time.Time, ok bool) {
 	return since, !since.IsZero()
 }
 
-// WaitAgain restarts the time that unanswered subscriptions wait for an answer.
+// WaitAgain restarts the response timeout of unanswered subscriptions.
 func (t *Topics) WaitAgain(now time.Time) {
 	for k := range t.each {
 		k.waitAgain(now)
@@ -262,17 +264,17 @@ func (t *Topics) NeedStream(begun bool) (need bool) {
 	return need
 }
 
-// Seed takes over what another server with the same versions has said.
+// Seed takes over the resources of another server with the same versions.
 func (t *Topics) Seed(now time.Time, held func(cache.Key, func(string, *cache.Resource))) {
 	for k := range t.each {
 		k.seed(now, held)
 	}
 }
 
-// Recall notes what the relay had before it was started. See recall.go.
-func (t *Topics) Recall(had func(cache.Key, func(string, *cache.Resource))) {
+// Recall notes the resources that the relay had before it was started. See recall.go.
+func (t *Topics) Recall(stored func(cache.Key, func(string, *cache.Resource))) {
 	for k := range t.each {
-		k.recall(had)
+		k.recall(stored)
 	}
 	if !t.Both() {
 		return
@@ -282,8 +284,9 @@ func (t *Topics) Recall(had func(cache.Key, func(string, *cache.Resource))) {
 	}
 }
 
-// shareRecalled gives a name, or a glob, what was recalled for the other of the two: the control plane,
-// to which it is listed, need not send it for either.
+// shareRecalled gives a name the resource that was recalled for its glob, and a glob those that were
+// recalled for its names: the relay lists them to the control plane, which then need not send them for
+// either.
 func (t *Topics) shareRecalled(name string) {
 	if !t.Both() {
 		return
@@ -299,7 +302,7 @@ func (t *Topics) shareRecalled(name string) {
 	}
 }
 
-// shareWithGlob is shareRecalled of a name and the glob of its directory.
+// shareWithGlob is shareRecalled for a name and the glob of its directory.
 func (t *Topics) shareWithGlob(sub *subscription) {
 	g := t.Sets.globOf(sub.name)
 	switch {
@@ -312,7 +315,7 @@ func (t *Topics) shareWithGlob(sub *subscription) {
 	}
 }
 
-// takeNudged returns the names and globs that are to be given up and subscribed to again.
+// takeNudged returns the names and globs to unsubscribe from and subscribe to again.
 func (t *Topics) takeNudged() (nudged []string) {
 	if t.Names != nil {
 		nudged = t.Names.nudges.take(t.Names.get)
@@ -332,7 +335,7 @@ func (t *Topics) Resend() cache.Update {
 	return u
 }
 
-// Ends returns when the TTLs of what an update has expire.
+// Ends returns when the TTLs of an update's resources expire.
 func (t *Topics) Ends(u *cache.Update) (at map[string]time.Time) {
 	for k := range t.each {
 		ends := k.Ends(u)
@@ -345,8 +348,8 @@ func (t *Topics) Ends(u *cache.Update) (at map[string]time.Time) {
 	return at
 }
 
-// TakeRefusals returns what the cache does not know yet of what was refused, and of how many
-// names and sets that is.
+// TakeRefusals returns the errors of refused subscriptions that the cache has not received yet, and how
+// many there are.
 func (t *Topics) TakeRefusals() (cache.Update, int) {
 	u := t.NewUpdate()
 	for k := range t.each {
@@ -355,11 +358,11 @@ func (t *Topics) TakeRefusals() (cache.Update, int) {
 	return u, len(u.Changes) + len(u.Sets)
 }
 
-// TakeWarnings returns the names of which several variants match, once for each time that it
-// comes to that.
+// TakeWarnings returns the names for which several variants match. It returns a name once each time
+// that it begins to be ambiguous.
 func (t *Topics) TakeWarnings() []string {
 	warnings := t.core().variants.takeWarnings()
-	if t.Both() { // which have the same, where both have a resource
+	if t.Both() { // both have the warning if both have the resource
 		warnings = append(warnings, t.Names.variants.takeWarnings()...)
 		slices.Sort(warnings)
 		warnings = slices.Compact(warnings)
@@ -367,7 +370,7 @@ func (t *Topics) TakeWarnings() []string {
 	return warnings
 }
 
-// ForgetFailures forgets why what is wanted could not be had.
+// ForgetFailures forgets the failures of all subscriptions.
 func (t *Topics) ForgetFailures() {
 	for k := range t.each {
 		for sub := range k.all() {
@@ -376,7 +379,7 @@ func (t *Topics) ForgetFailures() {
 	}
 }
 
-// merge adds to an update another one of the same type.
+// merge adds another update of the same type to an update.
 func merge(u *cache.Update, o cache.Update) {
 	if len(u.Changes) == 0 {
 		u.Changes = o.Changes
@@ -390,7 +393,7 @@ func merge(u *cache.Update, o cache.Update) {
 	}
 }
 
-// holds returns what is held under a key, by a name or by a set, nil if there is nothing.
+// holds returns the resource that a name or a set holds under a key, nil if there is none.
 func (t *Topics) holds(key string) (r *cache.Resource) {
 	if t.Names != nil {
 		r = t.Names.held(key)

@@ -6,8 +6,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Names and globs that share a stream have one version, also if the names had a stream in SotW
-// before, whose versions mean something else.
+// Names and globs that share a stream have one version, even if the names had a stream in SotW
+// before, whose versions have another meaning.
 func TestNamesAndGlobsThatShareAStreamHaveOneVersion(t *testing.T) {
 	of := newTopics(testScope, typeURLs["cds"], false)
 	u := of.NewUpdate()
@@ -26,8 +26,8 @@ func TestNamesAndGlobsThatShareAStreamHaveOneVersion(t *testing.T) {
 	}
 }
 
-// When the names have moved, the control plane may go on to send them on the stream that they
-// had with a glob. That is no answer to the glob.
+// After names have moved, the control plane may go on sending their resources on the stream that they
+// shared with a glob. That is no answer to the glob.
 func TestNamesThatMovedAreNoAnswerToAGlob(t *testing.T) {
 	of := newTopics(testScope, typeURLs["cds"], false)
 	of.AddSets(NewSets(Config{Scope: testScope, TypeURL: typeURLs["cds"]}))
@@ -49,8 +49,8 @@ func TestNamesThatMovedAreNoAnswerToAGlob(t *testing.T) {
 	}
 }
 
-// A name that was refused by the control plane as a member is so by its name, until it sends
-// something else.
+// If the control plane has sent an error for a member, the member's name has that error, until the control
+// plane sends something else.
 func TestNameTakesTheErrorOfAMember(t *testing.T) {
 	of := newTopics(testScope, typeURLs["cds"], true)
 	session := Delta.Begin(of)

@@ -20,49 +20,48 @@ import (
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
 //	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again] [answers]
-//	                                                a client, with a stream open;
-//	                                                it does not ask for globs; what becomes of
-//	                                                resources that clients would reject; it is
-//	                                                one more of the same control plane; which
-//	                                                answers updates of sets are of is shown
-//	resend                                          all that is held is sent to the cache once more
-//	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; `quietly`
-//	                                                sends nothing yet
-//	again NAME...                                   a name that is held is to be
-//	                                                asked for again
-//	adopt NAME...                                   the first client requests what was prefetched
-//	resume NAME...                                  a client holds it from an earlier
-//	                                                stream
-//	recall NAME@VERSION...                          what the relay had before it was started, by
-//	                                                name or as a member of a set
-//	send                                            what is to be sent
+//	                                                a new client, with an open stream. noglobs: it
+//	                                                does not request globs. check: what becomes of
+//	                                                resources that clients would reject. again: it
+//	                                                has the same control plane as the last client.
+//	                                                answers: print to which answer each update of
+//	                                                a set belongs
+//	resend                                          send everything that is held to the cache again
+//	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; with `quietly`,
+//	                                                nothing is sent yet
+//	again NAME...                                   request a subscribed name again
+//	adopt NAME...                                   the first client requests a prefetched name
+//	resume NAME...                                  a client holds the name's resource from an
+//	                                                earlier stream
+//	recall NAME@VERSION...                          resources that the relay had before it was
+//	                                                started, by name or as members of a set
+//	send                                            send requests
 //	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
-//	    that size is as if there were more, of many small resources; one line per resource, NAME followed by any of
+//	    with the size of a response with more small resources; one line per resource, NAME followed by any of
 //	        v1         its version
-//	        "text"     something in it; fill=N that is so long
-//	        ttl        that it has a TTL of a minute; ttl=2m of two
-//	        nocache    that it is not to be cached
-//	        match=K:V  a variant for who asks with that parameter
-//	        alias=NAME another name
-//	        bodiless   no resource in it
+//	        "text"     text in its value; fill=N text of that length
+//	        ttl        a TTL of one minute; ttl=2m of two
+//	        nocache    do_not_cache is set
+//	        match=K:V  a variant for that parameter
+//	        alias=NAME an alias
+//	        bodiless   without a resource in it
 //	        wrapped    SotW: in a Resource
-//	        unnamed    which leaves the name to what is in it
+//	        unnamed    the Resource has no name
 //	        type=T     of another type
 //	        redirect=URL  a ResourceLocator in its place
 //	        garbage    its value is no message
 //	        misfit     its value is a message, but not of its type
-//	        good       a Cluster that every client takes; for-grpc, for-envoy: that only those take
-//	        undecodable, unspeakable   its Any is no message, its name not UTF-8
+//	        good       a Cluster that every client accepts; for-grpc, for-envoy: that only those accept
+//	        undecodable, unspeakable   its Any is no message, its name is not UTF-8
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
-//	versions                                        what is held, name@version of the
+//	versions                                        print what is held, as name@version of the
 //	                                                control plane
 //	after DURATION                                  time passes
 //	lost                                            the stream ends
-//	unreachable REASON                              and there is no other
+//	unreachable REASON                              the control plane cannot be reached
 //	open [form=delta|sotw]                          a new stream
 //
-// What is sent to the control plane is printed as `send`, what the cache
-// gets as `update`.
+// Requests are printed as `send`, updates of the cache as `update`.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".txt") {
@@ -218,7 +217,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	return p.Out.String()
 }
 
-// recall yields what the relay had of a topic.
+// recall yields the resources that the relay had of a topic.
 func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
 	for _, r := range p.had {
 		if glob, _ := urn.GlobOf(r.Name()); k.Name == r.Name() || k.Name == cache.Wildcard || k.Name == glob {
@@ -263,7 +262,7 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// answer notes that the control plane has answered something on the stream.
+// answer notes that the control plane has sent a response on the stream.
 func (p *player) answer() {
 	if !p.answered {
 		p.answered = true
@@ -273,8 +272,8 @@ func (p *player) answer() {
 	}
 }
 
-// silenceAfter is what is known of a control plane that is silent, which has answered
-// something on the stream, or has not.
+// silenceAfter returns the kind of silence of a control plane that has answered on the stream, or
+// has not.
 func silenceAfter(answered bool) Silence {
 	if answered {
 		return Selective

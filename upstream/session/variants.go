@@ -7,11 +7,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// xDS: TP2. Of several variants of a name, those who ask with the scope's
-// parameters are given the one that matches. What comes without constraints is
+// xDS: TP2. If a name has several variants, clients with the scope's
+// parameters get the one that matches. A resource without constraints is usually
 // the only one of its name, and costs nothing here.
 
-// variant is one that matches.
+// variant is a variant that matches the scope's parameters.
 type variant struct {
 	constraints string
 	resource    *cache.Resource
@@ -19,10 +19,10 @@ type variant struct {
 	seen        uint64 // the last response that had it
 }
 
-// variants are those that match of names that have several.
+// variants are the matching variants of names that have variants.
 type variants struct {
 	of map[string][]variant
-	// ambiguous are the names of which more than one matches, and warnings those of them
+	// ambiguous are the names for which more than one matches, and warnings those of them
 	// that were not logged yet.
 	ambiguous map[string]bool
 	warnings  []string
@@ -34,8 +34,8 @@ func (v *variants) drop(key string) {
 	delete(v.ambiguous, key)
 }
 
-// takeOver takes over what others keep of a resource besides itself. shared says that they are
-// of one stream: otherwise it is as if it had come on an earlier one.
+// takeOver takes over the variants and the TTL of a resource from another core. shared says that both
+// are on one stream. Otherwise the variants count as having come on an earlier stream.
 func (c *core) takeOver(key string, from *core, shared bool) {
 	if at, ok := from.expiries.At(key); ok {
 		c.expiries.Set(key, at)
@@ -65,28 +65,27 @@ func (v *variants) markAmbiguous(key string) {
 	v.ambiguous[key] = true
 }
 
-// takeWarnings returns the names of which several variants match, once for each
-// time that it comes to that.
+// takeWarnings returns the names for which several variants match. It returns a name once each time
+// that it begins to be ambiguous.
 func (v *variants) takeWarnings() []string {
 	w := v.warnings
 	v.warnings = nil
 	return w
 }
 
-// holder knows what is held: names, or sets.
+// holder holds resources: names, or sets.
 type holder interface {
-	// holds returns what is held under a key, or for an alias of it.
+	// holds returns the resource that is held under a key, or under an alias of it.
 	holds(key string) *cache.Resource
-	// lastSeen returns the last response that had what is held under a key, as far as it
-	// matters on which stream that came.
+	// lastSeen returns the last response that had the resource that is held under a key. It need only
+	// be exact enough to know whether that came on the present stream.
 	lastSeen(key string) uint64
-	// concerns says whether anything is wanted that an update may be about.
+	// concerns reports whether an update may concern a subscription.
 	concerns(v *resourceUpdate) bool
 }
 
-// resolve puts, for each name of which there are variants, one update in the
-// place of those of the variants. full says that what is not in the list is not
-// there any more.
+// resolve replaces the updates of the variants of each name by one update of the name.
+// full says that variants that are not in the list are gone.
 func (c *core) resolve(list []resourceUpdate, full bool, h holder) []resourceUpdate {
 	touched := c.touched(list, full, h)
 	if len(touched) == 0 {
@@ -100,7 +99,7 @@ func (c *core) resolve(list []resourceUpdate, full bool, h holder) []resourceUpd
 		}
 	}
 	rest := make([]resourceUpdate, 0, len(list))
-	said := map[string]resourceUpdate{} // what is left to say of a name if no variant matches
+	others := map[string]resourceUpdate{} // removals and errors, by name
 	for i := range list {
 		v := &list[i]
 		if _, several := c.variants.of[v.key]; !several {
@@ -109,15 +108,15 @@ func (c *core) resolve(list []resourceUpdate, full bool, h holder) []resourceUpd
 		}
 		parsed, err := parseConstraints(v.constraints)
 		if err != nil || !parsed.match(c.params) {
-			continue // of others, or bad, which accept has said
+			continue // it does not match, or is bad, which accept has reported
 		}
 		if v.resource != nil && !v.heartbeat {
 			c.supersede(v.key)
 		}
-		c.takeVariant(v, before[v.key], said)
+		c.takeVariant(v, before[v.key], others)
 	}
 	for _, key := range touched {
-		if v, ok := c.choose(key, said, full, h); ok {
+		if v, ok := c.choose(key, others, full, h); ok {
 			rest = append(rest, v)
 		}
 		if len(c.variants.of[key]) == 0 {
@@ -127,8 +126,8 @@ func (c *core) resolve(list []resourceUpdate, full bool, h holder) []resourceUpd
 	return rest
 }
 
-// touched returns the names of which there are variants, in order, and begins to
-// keep those of new ones.
+// touched returns the names in the list that have variants, in order. It begins to keep variants for
+// names that had none before.
 func (c *core) touched(list []resourceUpdate, full bool, h holder) []string {
 	keys := map[string]bool{}
 	for i := range list {
@@ -138,7 +137,7 @@ func (c *core) touched(list []resourceUpdate, full bool, h holder) []string {
 			if c.variants.of == nil {
 				c.variants.of = map[string][]variant{}
 			}
-			// What was the only one becomes one of several.
+			// The only resource of the name becomes one of several variants.
 			c.variants.of[v.key] = nil
 			if r := h.holds(v.key); r != nil {
 				c.variants.of[v.key] = []variant{{constraints: r.Constraints(), resource: r, seen: h.lastSeen(v.key)}}
@@ -162,19 +161,18 @@ func (c *core) touched(list []resourceUpdate, full bool, h holder) []string {
 	return sorted
 }
 
-// supersede drops the variants of a name that matched, now that another comes which
-// does, if they need not have been removed in so many words: a server has only one
-// for everybody, SotW has no word for a removal, and who reconnects cannot say which
-// variant it has.
+// supersede drops variants of a name when another matching one comes: those that came on an earlier
+// stream, because a client that reconnects cannot report which variant it holds, and in SotW those
+// that came in earlier responses, because SotW has no removals.
 func (c *core) supersede(key string) {
 	c.variants.of[key] = slices.DeleteFunc(c.variants.of[key], func(o variant) bool {
 		return o.seen <= c.before || c.sotw && o.seen < c.responses
 	})
 }
 
-// takeVariant takes what was said of one variant that matches. before are those
-// of its name that were held before the response.
-func (c *core) takeVariant(v *resourceUpdate, before []variant, said map[string]resourceUpdate) {
+// takeVariant applies the update of one matching variant. before are the variants
+// of its name that were held before the response. It adds removals and errors to others.
+func (c *core) takeVariant(v *resourceUpdate, before []variant, others map[string]resourceUpdate) {
 	of := func(o variant) bool { return o.constraints == v.constraints }
 	held := c.variants.of[v.key]
 	at := slices.IndexFunc(held, of)
@@ -188,14 +186,14 @@ func (c *core) takeVariant(v *resourceUpdate, before []variant, said map[string]
 	case v.resource != nil:
 		r = c.encode(v.resource)
 	case v.gone && v.constraints == "" && was < 0:
-		// The name as a whole, but for what has come with this.
+		// It removes all variants of the name, except those that have come in this response.
 		held = slices.DeleteFunc(held, func(h variant) bool {
 			return slices.ContainsFunc(before, func(b variant) bool { return b.constraints == h.constraints && b.resource == h.resource })
 		})
 	case v.gone && at >= 0:
 		held = slices.Delete(held, at, at+1)
 	case !v.gone && was >= 0 && at < 0:
-		r = before[was].resource // it could not be had anew
+		r = before[was].resource // only the newer resource is unavailable
 	}
 	aliases := v.aliases
 	if v.resource == nil || v.heartbeat {
@@ -210,24 +208,24 @@ func (c *core) takeVariant(v *resourceUpdate, before []variant, said map[string]
 	}
 	c.variants.of[v.key] = held
 	if v.resource == nil {
-		said[v.key] = resourceUpdate{key: v.key, gone: v.gone, err: v.err, bad: v.bad}
+		others[v.key] = resourceUpdate{key: v.key, gone: v.gone, err: v.err, bad: v.bad}
 	}
 }
 
-// choose returns what is to be said of a name: the variant that there is, or that
-// there is none. What is missing in a full response is for takeMissing to say.
-func (c *core) choose(key string, said map[string]resourceUpdate, full bool, h holder) (resourceUpdate, bool) {
+// choose returns the update of a name: the variant to use, or that
+// there is none. For a name that is missing in a full response, takeMissing makes the update instead.
+func (c *core) choose(key string, others map[string]resourceUpdate, full bool, h holder) (resourceUpdate, bool) {
 	held := c.variants.of[key]
 	if len(held) == 0 {
 		delete(c.variants.ambiguous, key)
-		v, ok := said[key]
+		v, ok := others[key]
 		if !ok && !full && h.holds(key) != nil {
 			v, ok = resourceUpdate{key: key, gone: true}, true
 		}
 		return v, ok
 	}
-	// TP2: "Matching Ambiguity": servers are to avoid it. Whichever came first, it
-	// is always the same one that is taken.
+	// TP2: "Matching Ambiguity": servers should avoid it. The choice does not depend on the
+	// order in which the variants came.
 	slices.SortFunc(held, func(a, b variant) int { return cmp.Compare(a.constraints, b.constraints) })
 	if len(held) > 1 && !c.variants.ambiguous[key] {
 		c.variants.markAmbiguous(key)
@@ -236,14 +234,14 @@ func (c *core) choose(key string, said map[string]resourceUpdate, full bool, h h
 		delete(c.variants.ambiguous, key)
 	}
 	v := resourceUpdate{key: key, variant: held[0].resource, aliases: held[0].aliases}
-	if e, ok := said[key]; ok && !e.gone {
+	if e, ok := others[key]; ok && !e.gone {
 		v.err = e.err
 	}
 	return v, v.err != nil || v.variant != h.holds(key)
 }
 
-// expireVariant drops what is held under a key and was not renewed, and returns what is to
-// be said of it: that it is gone, or a variant that has no TTL.
+// expireVariant drops the variants of a name that have a TTL, which has expired. It returns the update
+// of the name: that it is gone, or a variant without a TTL.
 func (c *core) expireVariant(key string, h holder) resourceUpdate {
 	held := slices.DeleteFunc(c.variants.of[key], func(o variant) bool { return o.resource.TTL() > 0 })
 	if len(held) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/xds-relay/xds-relay/costs"
 )
 
-// What clients and control planes may have any number of: with twice as many of it there
-// is twice the work, and not four times.
+// Clients and control planes may have any number of these. Twice as many of them must cost
+// twice the work, and not four times.
 
-// worker is a control plane's answers and a client's wishes without a stream.
+// worker plays a control plane and a client, without a stream.
 type worker struct {
 	t       *testing.T
 	form    Form
@@ -66,7 +66,7 @@ func (w *worker) stop(names ...string) {
 	w.round()
 }
 
-// say has the control plane say something; it returns how many updates of sets come of it.
+// say sends a response. It returns how many updates of sets follow.
 func (w *worker) say(r *Response) (sets int) {
 	w.t.Helper()
 	r.TypeURL = w.of.TypeURL()
@@ -95,8 +95,8 @@ func workResources(names []string, version string) (all []Resource) {
 	return all
 }
 
-// Names come first, and then as many globs one after the other, each answered by a response of
-// its own, and then names of their directories.
+// Names come first, then as many globs one by one, each answered by a response of
+// its own, and then names in their directories.
 func TestWorkOfNamesAndGlobs(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		w := newWorker(t, false)
@@ -120,7 +120,7 @@ func TestWorkOfNamesAndGlobs(t *testing.T) {
 	})
 }
 
-// A wildcard comes first, and then as many globs as it has members one after the other,
+// A wildcard comes first, and then as many globs as it has members, one by one,
 // each answered by a response of its own.
 func TestWorkOfMembersAndGlobs(t *testing.T) {
 	for name, noGlobs := range map[string]bool{"asked for": false, "from the wildcard": true} {
@@ -143,7 +143,7 @@ func TestWorkOfMembersAndGlobs(t *testing.T) {
 	}
 }
 
-// Of a SotW control plane globs are parts of one wildcard.
+// In SotW, globs are parts of one wildcard.
 func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		w := newWorker(t, true)
@@ -159,7 +159,7 @@ func TestWorkOfMembersAndGlobsOfSotW(t *testing.T) {
 	})
 }
 
-// Globs whose first answer may not be all of them wait for the rest of it, in any number.
+// Any number of globs wait for the rest of their first answers.
 func TestWorkOfGlobsThatSettle(t *testing.T) {
 	costs.Linear(t, 200, func(t *testing.T, n int) {
 		w := newWorker(t, false)
@@ -180,7 +180,7 @@ func TestWorkOfGlobsThatSettle(t *testing.T) {
 	})
 }
 
-// Names that are all answered by one resource, of which they are aliases.
+// Names that are all aliases of one resource.
 func TestWorkOfAliases(t *testing.T) {
 	costs.Linear(t, 400, func(t *testing.T, n int) {
 		w := newWorker(t, false)
@@ -211,7 +211,7 @@ func TestWorkOfResourcesWithOneAlias(t *testing.T) {
 	})
 }
 
-// Names that are given up and asked for anew, all at once.
+// Names that are given up and requested again, all at once.
 func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 	for name, sotw := range map[string]bool{"delta": false, "sotw": true} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestWorkOfNamesThatAreRefreshed(t *testing.T) {
 	}
 }
 
-// A stream that is lost is resumed with all that is held, in any number of requests.
+// After a lost stream, the next one resumes with everything that is held, in any number of requests.
 func TestWorkOfResuming(t *testing.T) {
 	for what, formats := range map[string][]string{"names": {"dir/%d/x"}, "globs": {"dir/%d/*"}, "both": {"dir/%d/*", "dir/%d/x"}} {
 		t.Run(what, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 
 // Model is a client, a control plane that does what the protocol document says,
 // and the messages between them. After any interleaving of subscriptions, changes, lost
-// streams and messages under way, the cache has what the control plane has; and on the way
-// there it never gets that something is gone that was there all the time.
+// streams and messages under way, the cache has the control plane's state. On the way
+// there it never gets the removal of a resource that always existed.
 type Model struct {
 	*testing.T
 	// Client is the client's side of the stream.
@@ -29,19 +29,19 @@ type Model struct {
 	Delta bool
 	Live  bool // there is a stream
 	Now   time.Time
-	// Update takes what the cache gets: Apply, if there is one stream only.
+	// Update receives the updates of the cache: Apply, if there is one stream only.
 	Update func(cache.Update)
 
-	// What the cache would have.
+	// The state that the cache would have.
 	Entries map[string]string            // of the names that were started: text, "absent", "failed" or "requested"
 	Sets    map[string]map[string]string // of those that were started: nil if it is not Present
 
-	// Names are what there may be, and the first of them is there always. SetNames are
+	// Names are all names that may exist. The first of them always exists. SetNames are
 	// the wildcard, and globs.
 	Names, SetNames []string
 	// Mixed: names are wanted, and sets too.
 	Mixed bool
-	// Lazy: the control plane does not send to a glob what it has sent by name.
+	// Lazy: the control plane does not send a resource for a glob that it has sent for its name.
 	Lazy bool
 	// Pause is how long it may take until the control plane answers, a step at a time.
 	Pause time.Duration
@@ -62,7 +62,7 @@ type Client interface {
 	Lost()
 	// NeedsStream reports whether the stream is to be opened again.
 	NeedsStream() bool
-	// Requests returns what is to be sent. The cache gets what the time has brought about.
+	// Requests returns the requests to send. update receives changes that are due by time.
 	Requests(now time.Time, update func(cache.Update)) []proto.Message
 	// Response takes a response.
 	Response(now time.Time, b []byte) (u cache.Update, nack string, err error)
@@ -80,7 +80,7 @@ type modelServer struct {
 	sentWorld                 map[string]string // SotW: what was sent last
 }
 
-// NewModel makes one of sets, or if there are none of names. It has no Client yet.
+// NewModel makes a model with sets, or with names if there are no sets. It has no Client yet.
 func NewModel(t *testing.T, now time.Time, typ string, delta bool, names []string, sets ...string) *Model {
 	m := &Model{
 		T: t, Type: typ, Delta: delta, Now: now,
@@ -97,7 +97,7 @@ func (m *Model) Asked() bool { return m.Live && m.server.asked }
 
 func isGlob(name string) bool { return name != cache.Wildcard && cache.Key{Name: name}.IsSet() }
 
-// of returns what of the world is in a set.
+// of returns the part of the world that is in a set.
 func (m *Model) of(set string) map[string]string {
 	if set == cache.Wildcard {
 		return m.World
@@ -111,7 +111,7 @@ func (m *Model) of(set string) map[string]string {
 	return members
 }
 
-// Run takes steps at random, and then holds what must be so once nothing is under way.
+// Run takes random steps, and then checks the state once no message is under way.
 func (m *Model) Run(t *rapid.T) {
 	name := rapid.SampledFrom(m.Names)
 	steps := map[string]func(*rapid.T){
@@ -152,10 +152,10 @@ func (m *Model) Run(t *rapid.T) {
 			want = "absent"
 		}
 		if !ok && !m.Delta && m.Type == "eds" && m.Sets[cache.Wildcard] == nil {
-			continue // SotW has no word for that
+			continue // SotW cannot report that
 		}
 		if got == "failed" && !m.Delta && !m.Client.Answered() {
-			continue // nothing is new on this stream, so that it was silent
+			continue // nothing is new on this stream, so the control plane was silent
 		}
 		if got != want {
 			t.Fatalf("%s is %s, want %s", n, got, want)
@@ -164,7 +164,7 @@ func (m *Model) Run(t *rapid.T) {
 	for n, got := range m.Sets {
 		want := m.of(n)
 		if got == nil && len(want) == 0 && m.Lazy {
-			continue // it never said so
+			continue // the control plane has never reported it
 		}
 		if got == nil || !maps.Equal(got, want) {
 			t.Fatalf("the set %s is %v, want %v", n, got, want)
@@ -219,7 +219,7 @@ func (m *Model) stepsOfSets(steps map[string]func(*rapid.T)) {
 	}
 }
 
-// exchange lets everything arrive that is under way.
+// exchange delivers all messages that are under way.
 func (m *Model) exchange() {
 	for range 50 {
 		m.Send()
@@ -228,7 +228,7 @@ func (m *Model) exchange() {
 	}
 }
 
-// Check holds what must be so at any moment.
+// Check checks the invariants that hold at any moment.
 func (m *Model) Check(t *rapid.T) {
 	always := m.Names[0]
 	if m.Entries[always] == "absent" {
@@ -246,7 +246,7 @@ func (m *Model) start(name string) {
 	m.Apply(m.Client.Start(name))
 }
 
-// Apply takes what the cache gets.
+// Apply receives an update of the cache.
 func (m *Model) Apply(u cache.Update) {
 	for _, c := range u.Changes {
 		if _, ok := m.Entries[c.Name]; !ok {
@@ -286,7 +286,7 @@ func (m *Model) Lose() {
 	m.Client.Lost()
 }
 
-// gives says whether the control plane gives what is subscribed to a name.
+// gives reports whether the control plane sends a name for any subscription.
 func (m *Model) gives(name string) bool {
 	return m.covered(name) && !m.Hidden[name] || m.server.names[name]
 }
@@ -397,7 +397,7 @@ func (m *Model) Serve() {
 	}
 }
 
-// covered says whether a set that is subscribed to has a name.
+// covered reports whether a set that is subscribed to has a name.
 func (m *Model) covered(name string) bool {
 	glob, _ := urn.GlobOf(name)
 	return m.server.wildcard || m.server.globs[glob]
@@ -405,7 +405,7 @@ func (m *Model) covered(name string) bool {
 
 func (m *Model) worldVersion() string { return fmt.Sprint(m.World) }
 
-// Push sends what is to be sent: what has changed, and what is asked for again.
+// Push sends the changes, and the resources that were requested again.
 func (m *Model) Push(again map[string]bool) {
 	s := &m.server
 	if !m.Delta {

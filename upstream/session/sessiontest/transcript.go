@@ -23,17 +23,17 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Transcript is the words of a transcript that are the same for one stream and for two.
+// Transcript has the directives that transcripts of one stream and of two streams share.
 type Transcript struct {
 	// Type is the short name of the type, see TypeURLs.
 	Type string
-	// Answers says that which answers updates of sets are of is printed.
+	// Answers says to print to which answer each update of a set belongs.
 	Answers bool
-	// Out is what was printed.
+	// Out is the output.
 	Out strings.Builder
 }
 
-// NamesIn are the names of a directive, and of its input, where any spelling can be.
+// NamesIn returns the names in a directive and in its input. Names in the input can have any characters.
 func NamesIn(d *datadriven.TestData) []string {
 	var names []string
 	for _, a := range d.CmdArgs {
@@ -48,7 +48,7 @@ func NamesIn(d *datadriven.TestData) []string {
 	return names
 }
 
-// Response encodes the response that a directive and its input say, in delta or in SotW.
+// Response encodes the response of a directive and its input, in delta or in SotW.
 func (s *Transcript) Response(t *testing.T, d *datadriven.TestData, delta bool) []byte {
 	t.Helper()
 	var version, nonce string

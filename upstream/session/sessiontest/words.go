@@ -32,7 +32,7 @@ var TypeURLs = map[string]string{
 	"lists": "type.googleapis.com/example.ThingCollection",
 }
 
-// Value encodes a resource that has the text somewhere.
+// Value encodes a resource that contains the text.
 func Value(t *testing.T, typ, name, text string) []byte {
 	t.Helper()
 	var m proto.Message
@@ -61,7 +61,7 @@ func Value(t *testing.T, typ, name, text string) []byte {
 	return b
 }
 
-// Text is the text in a resource.
+// Text returns the text in a resource.
 func Text(r *cache.Resource) string {
 	f := wire.Walk(r.Value())
 	text := ""
@@ -78,8 +78,8 @@ func Text(r *cache.Resource) string {
 	return text
 }
 
-// ClusterFor encodes a Cluster that every client takes, or that only those of gRPC or of Envoy
-// take.
+// ClusterFor encodes a Cluster that every client accepts, or that only gRPC clients or only Envoy
+// accept.
 func ClusterFor(t testing.TB, kind, name, text string) []byte {
 	t.Helper()
 	ads := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
@@ -100,8 +100,8 @@ func ClusterFor(t testing.TB, kind, name, text string) []byte {
 	return b
 }
 
-// redirect encodes the ResourceLocator of a URL; what is none is one all the same,
-// which names that authority.
+// redirect encodes the ResourceLocator of a URL. If the URL is invalid, the locator has it as its
+// authority.
 func redirect(t *testing.T, url string) []byte {
 	t.Helper()
 	m := &xdscorev3.ResourceLocator{Authority: url}
@@ -135,8 +135,8 @@ func Locators(list []*discoveryv3.ResourceLocator) (names []string) {
 	return names
 }
 
-// VariantName is the name of the variant for who asks with a parameter K:V, or
-// does not ask with K, if V is missing.
+// VariantName returns the name of the variant for requests with a parameter K:V, or
+// for requests without K if the constraint has no V.
 func VariantName(name, constraint string) *discoveryv3.ResourceName {
 	key, value, ok := strings.Cut(constraint, ":")
 	c := Is(key, value)
