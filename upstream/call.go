@@ -66,6 +66,7 @@ const (
 
 // largeResponse is the size in bytes from which a response is announced to Options.LargeResponse.
 const largeResponse = 1 << 20
+
 // refusedEvery is how often the log reports that names are not requested.
 const refusedEvery = time.Minute
 
