@@ -74,7 +74,7 @@ func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 		if names.rights == nil {
 			return true
 		}
-		if names.rights.may(k) != nil || names.rights.besideView(k, names.views) != nil {
+		if names.rights.may(k) != nil || names.rights.bypassesView(k, names.views) != nil {
 			return false
 		}
 		return names.rights.mayHaveOwnOf(k.Key, h)
@@ -107,7 +107,7 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 				return false
 			}
 		}
-		return rights == nil || rights.may(asked{Key: k}) == nil && rights.besideView(asked{Key: k}, anyView) == nil
+		return rights == nil || rights.may(requestedName{Key: k}) == nil && rights.bypassesView(requestedName{Key: k}, anyView) == nil
 	})
 	return func(yield func(downstream.Held) bool) {
 		for h := range all {
