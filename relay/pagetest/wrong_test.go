@@ -474,7 +474,7 @@ func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 			}
 			words := fmt.Sprintf("still holds the earlier version %q", accepted["cart"].Version)
 			if names[0] != "*" {
-				words = fmt.Sprintf("still holds the type's earlier version %q, as it says", first.GetVersionInfo())
+				words = fmt.Sprintf("still holds the type's earlier version %q, as the client says", first.GetVersionInfo())
 			}
 			root, _ := b.page(resourcePath("cart"))
 			wants(t, "the page of cart", textOf(withID(t, root, "holders")), words)
