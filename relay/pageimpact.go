@@ -200,7 +200,7 @@ func (u *use) add(k cache.Key, many bool) (added bool) {
 }
 
 // uses returns the resources that something refers to: the names that clients have requested, and the direct and
-// indirect references of these and of members whose types no resource refers to, such as Listeners.
+// indirect references of these and of members that clients get without a reference to them, such as Listeners.
 func (r *Relay) uses() use {
 	s := &r.references
 	s.mu.Lock()
