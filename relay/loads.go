@@ -54,7 +54,7 @@ func newLoads(r *Relay) *loads {
 // Open implements downstream.LoadReports.
 func (l *loads) Open(c downstream.LoadClient) (downstream.LoadStream, error) {
 	if !slices.ContainsFunc(l.relay.now().cfg.Authorities, func(a configs.Authority) bool { return takesLoads(&a) }) {
-		return nil, status.Error(codes.Unimplemented, "no authority takes load reports, as load_reports and servers of the relay's configuration say")
+		return nil, status.Error(codes.Unimplemented, "no authority takes load reports (see load_reports and servers in the relay's configuration)")
 	}
 	return l.hub.Open(loadreport.ClientOptions{
 		Node: c.Node, Account: c.Account, Enter: c.Enter, Leave: c.Leave,

@@ -98,6 +98,6 @@ func (r *Relay) reloadInstruments() []instrument {
 			}
 			return []admin.Sample{{Value: 1}}
 		}},
-		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration went on.", one(func() uint64 { return r.configStatus().Failures })},
+		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration stayed in use.", one(func() uint64 { return r.configStatus().Failures })},
 	}
 }

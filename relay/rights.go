@@ -127,7 +127,7 @@ func (c *ClientRights) bypassesView(k requestedName, views authority.ViewMatcher
 		list, _, _ := strings.Cut(name, "#") // the list of an entry
 		if i, is := c.router.Shadows(k.TypeURL, list, views); is {
 			why = refused(downstream.RefusedRight, codes.PermissionDenied, fmt.Errorf(
-				"this is another spelling of what views[%d] is for, without the view (request it as the view's match has it)", i))
+				"this is another spelling of a name that views[%d] matches, and would bypass the view (request the name as the view's match spells it)", i))
 		}
 		return why == nil
 	})
