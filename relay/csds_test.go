@@ -17,7 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ownView returns the names of clusters that a client sees in the relay's own view by CSDS, of a relay that has a glob and a
+// ownView returns the names of clusters that a client sees in the relay's own view by CSDS. The relay has a glob and a
 // wildcard with one member each.
 func ownView(t *testing.T, config string, id *identity.Identity) (names []string) {
 	t.Helper()

@@ -23,8 +23,8 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// reconfigureEvery is the minimum time between reconfigurations of all clients that report: scopes that clients open
-// cause them.
+// reconfigureEvery is the minimum time between reconfigurations of all clients that report. A client causes one when
+// it opens a scope.
 const reconfigureEvery = time.Second
 
 // clusterType is the type of the clusters that clients report on.

@@ -210,7 +210,7 @@ func viewOfIdentity(id *identity.Identity) IdentityStatus {
 	return IdentityStatus{Source: string(id.Source), SPIFFEID: id.SPIFFEID, DNSNames: id.DNSNames, Subject: loglines.Clip(id.Subject), UID: id.UID}
 }
 
-// TypeStatus are a client's subscriptions to one type.
+// TypeStatus has a client's subscriptions to one type.
 type TypeStatus struct {
 	Type          string `json:"type"`
 	Subscriptions int    `json:"subscriptions"`
@@ -259,7 +259,7 @@ func viewOfClient(c *downstream.ClientStatus) ClientStatus {
 	return v
 }
 
-// AuthorityStatus are the sources of one authority, as /authorities shows them.
+// AuthorityStatus has the sources of one authority, as /authorities shows them.
 type AuthorityStatus struct {
 	Authority string           `json:"authority"`
 	Check     CheckStatus      `json:"check"`
