@@ -1,5 +1,4 @@
-// Package bootstrap makes the bootstraps of clients whose control plane is the relay: of Envoy
-// and of gRPC.
+// Package bootstrap makes the bootstrap configurations of Envoy and gRPC clients whose control plane is the relay.
 package bootstrap
 
 import (
@@ -13,25 +12,25 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Client is what a bootstrap says of a client, and of the relays that it connects to.
+// Client describes a client, and the relays that it connects to.
 type Client struct {
-	// Servers are where clients see the relays, as HOST:PORT or unix:/path. A client uses a later
-	// one if it cannot reach those before.
+	// Servers are the addresses at which clients reach the relays, as HOST:PORT or unix:/path. A client uses a later
+	// one if it cannot reach the earlier ones.
 	Servers []string
-	// NodeID and Cluster are the client's Node.
+	// NodeID and Cluster identify the client in its Node.
 	NodeID, Cluster string
 	// TLS is nil for plaintext.
 	TLS *TLS
-	// TokenFile has the token that proves who the client is. Empty: it sends none.
+	// TokenFile is the file of the token that proves the client's identity. Empty: the client sends none.
 	TokenFile string
-	// Authorities are those of xdstp names, without patterns.
+	// Authorities are the authorities of xdstp names, without patterns.
 	Authorities []string
-	// DefaultAuthority is that of gRPC's targets without an authority, and of the listeners and
-	// clusters of an Envoy. Empty: these have old-style names.
+	// DefaultAuthority is the authority of gRPC targets that name none, and of an Envoy's listeners and clusters.
+	// Empty: these have old-style names.
 	DefaultAuthority string
 }
 
-// TLS is TLS from a client to the relay. Files are those of the client's machine.
+// TLS configures TLS from a client to the relay. Paths are those on the client's machine.
 type TLS struct {
 	CAFile            string // empty: the system's roots
 	CertFile, KeyFile string // empty: no certificate
@@ -41,8 +40,8 @@ type TLS struct {
 	BundleMapFile     string // roots by trust domain, for gRPC; may be empty
 }
 
-// ForListener returns what a client of a listener of c needs. What depends on the client's
-// machine, and its Node, is left to the caller.
+// ForListener returns the description of a client of a listener of c. The caller sets the Node, and whatever depends
+// on the client's machine.
 func ForListener(c *configs.Config, l *configs.Listener) Client {
 	var client Client
 	if _, unix := configs.UnixPath(l.Address); unix || canBeReached(l.Address) {
@@ -62,7 +61,7 @@ func ForListener(c *configs.Config, l *configs.Listener) Client {
 	return client
 }
 
-// canBeReached reports whether a client can connect to what a listener listens on.
+// canBeReached reports whether a client can connect to the address on which a listener listens.
 func canBeReached(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" || port == "0" {
@@ -81,7 +80,7 @@ func NeedsCertificate(l *configs.Listener) bool {
 // NeedsToken reports whether clients of l have to send a token.
 func NeedsToken(l *configs.Listener) bool { return l.JWT != nil && l.JWT.Required }
 
-// check refuses a token that would be sent in the clear.
+// check rejects a token that would be sent without encryption.
 func (c Client) check() error {
 	if c.TokenFile != "" && c.TLS == nil {
 		return errors.New("a token needs TLS: anyone on the way could read it, and clients refuse to send it")
@@ -89,7 +88,7 @@ func (c Client) check() error {
 	return nil
 }
 
-// hosts returns the hosts of the servers that are no unix sockets.
+// hosts returns the hosts of the servers that are not unix sockets.
 func (c Client) hosts() (hosts []string) {
 	for _, address := range c.Servers {
 		if _, unix := configs.UnixPath(address); unix {
@@ -102,7 +101,7 @@ func (c Client) hosts() (hosts []string) {
 	return hosts
 }
 
-// CheckServer refuses what is no address of a relay.
+// CheckServer rejects an address that is not a relay's.
 func CheckServer(address string) error {
 	if path, unix := configs.UnixPath(address); unix {
 		if !strings.HasPrefix(path, "/") {
@@ -115,7 +114,7 @@ func CheckServer(address string) error {
 	case err != nil || host == "" || port == "":
 		return fmt.Errorf("%q: want HOST:PORT, as clients see the relay, or unix:/path", address)
 	case port == "0" || !canBeReached(address):
-		return fmt.Errorf("%q is where a relay may listen, and no client can connect to (want HOST:PORT, as clients see the relay)", address)
+		return fmt.Errorf("%q is an address to listen on, which no client can connect to (want HOST:PORT, as clients see the relay)", address)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("%q: the port is no number from 1 to 65535", address)

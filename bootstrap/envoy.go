@@ -1,7 +1,6 @@
 package bootstrap
 
-// The bootstrap of Envoy, written as the YAML that it becomes. The tests decode it into Envoy's
-// message, and apply the message's rules.
+// The bootstrap of Envoy, as the structure of its YAML. The tests decode it into Envoy's message, and validate that.
 
 import (
 	"errors"
@@ -22,12 +21,12 @@ type (
 const (
 	relayCluster = "xds-relay"
 	agentCluster = "spiffe-agent"
-	// SystemRoots is where Debian and Envoy's own images have the system's roots. Envoy finds
-	// none by itself.
+	// SystemRoots is the path of the system's roots on Debian and in Envoy's own images. Envoy does not find any by
+	// itself.
 	SystemRoots = "/etc/ssl/certs/ca-certificates.crt"
 )
 
-// Envoy returns c's bootstrap for Envoy, as what its YAML or JSON is made of.
+// Envoy returns the bootstrap of c for Envoy, ready to be encoded as YAML or JSON.
 func Envoy(c Client) (map[string]any, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -92,13 +91,13 @@ func Envoy(c Client) (map[string]any, error) {
 	return all, nil
 }
 
-// directory is the glob of all resources of a type that are in no further directory.
+// directory returns the glob of all resources of a type that are in no further directory.
 func directory(authority, resourceType string) string {
 	return "xdstp://" + authority + "/" + resourceType + "/*"
 }
 
-// relayCluster is the cluster of the relays. With several of them, Envoy uses the first one that
-// answers health checks.
+// relayCluster returns the cluster of the relays. With several relays, Envoy uses the first one that answers health
+// checks.
 func (c Client) relayCluster() (object, error) {
 	endpoints := list{}
 	byName, unix := false, false
@@ -132,17 +131,18 @@ func (c Client) relayCluster() (object, error) {
 		"type":            kind,
 		"connect_timeout": "5s",
 		"load_assignment": object{"cluster_name": relayCluster, "endpoints": endpoints},
-		// Pings find a relay that is gone without having closed the connection.
+		// Pings detect a relay that is gone without having closed the connection.
 		"typed_extension_protocol_options": http2(object{"connection_keepalive": object{"interval": "30s", "timeout": "10s"}}),
 	}
 	if len(c.Servers) > 1 {
 		cluster["health_checks"] = list{object{
-			// More often than a relay takes to drain: its first answer that it does not serve counts.
+			// The interval is shorter than a relay takes to drain. Envoy acts on the relay's first response that it
+			// does not serve.
 			"timeout": "2s", "interval": "3s", "no_traffic_interval": "3s",
 			"unhealthy_threshold": 2, "healthy_threshold": 1,
 			"grpc_health_check": object{},
 		}}
-		// Without it, half of the relays failing would mean that all get streams.
+		// Without this, Envoy would spread its streams over all relays if half of them fail.
 		cluster["common_lb_config"] = object{"healthy_panic_threshold": object{"value": 0}}
 	}
 	if c.TLS != nil {
@@ -162,12 +162,12 @@ func http2(options object) object {
 }
 
 func socket(address string) object {
-	host, port, _ := net.SplitHostPort(address) // CheckServer has done that
+	host, port, _ := net.SplitHostPort(address) // CheckServer has checked it
 	number, _ := strconv.Atoi(port)
 	return object{"socket_address": object{"address": host, "port_value": number}}
 }
 
-// serverName is the name that Envoy asks for; empty if there is none.
+// serverName returns the name that Envoy requests in SNI; empty if there is none.
 func (c Client) serverName() string {
 	if c.TLS.ServerName != "" {
 		return c.TLS.ServerName
@@ -178,7 +178,7 @@ func (c Client) serverName() string {
 	return ""
 }
 
-// sniOfHost reports whether Envoy asks each relay for its own name.
+// sniOfHost reports whether Envoy requests each relay's own host name in SNI.
 func (c Client) sniOfHost() bool {
 	return c.TLS != nil && c.TLS.ServerName == "" && len(c.hosts()) > 1
 }
@@ -196,7 +196,7 @@ func (c Client) upstreamTLS() object {
 	common := object{"alpn_protocols": list{"h2"}}
 	switch {
 	case t.WorkloadAPI != "":
-		// The names that SPIRE's agent has for the workload's SVID and its bundle.
+		// SPIRE's agent uses these names for the workload's SVID and its bundle.
 		common["tls_certificate_sds_secret_configs"] = list{sds("default")}
 		common["combined_validation_context"] = object{
 			"default_validation_context":           context,
@@ -229,8 +229,8 @@ func (c Client) upstreamTLS() object {
 // subjectName is a name that the relay's certificate must have.
 type subjectName struct{ kind, value string }
 
-// names returns the names of which the relay's certificate must have one: with a SPIFFE ID that
-// one; otherwise the name that was given, or the host of each server.
+// names returns the names of which the relay's certificate must have one. That is the SPIFFE ID if there is one;
+// otherwise the given name, or the host of each server.
 func (c Client) names() []subjectName {
 	if c.TLS.ServerID != "" {
 		return []subjectName{{"URI", c.TLS.ServerID}}
@@ -260,7 +260,7 @@ func file(name, byDefault string) object {
 	return object{"filename": name}
 }
 
-// sds names a secret of the SPIFFE agent.
+// sds refers to a secret of the SPIFFE agent.
 func sds(name string) object {
 	return object{"name": name, "sds_config": object{
 		"resource_api_version": "V3",
@@ -272,7 +272,7 @@ func sds(name string) object {
 	}}
 }
 
-// agent is the cluster of the SPIFFE agent, at unix:/path or tcp://IP:port.
+// agent returns the cluster of the SPIFFE agent, at unix:/path or tcp://IP:port.
 func agent(workloadAPI string) object {
 	at := object{}
 	if tcp, ok := strings.CutPrefix(workloadAPI, "tcp://"); ok {
@@ -291,8 +291,8 @@ func agent(workloadAPI string) object {
 	}
 }
 
-// googleGRPC is gRPC's own client in Envoy: the only one that reads a token again when its file
-// changes.
+// googleGRPC returns the configuration of gRPC's own client in Envoy: the only one that reads a token again when its
+// file changes.
 func (c Client) googleGRPC() (object, error) {
 	const plugin = "envoy.grpc_credentials.file_based_metadata"
 	if c.TLS.WorkloadAPI != "" {
@@ -302,7 +302,7 @@ func (c Client) googleGRPC() (object, error) {
 		return nil, errors.New("with a token, Envoy cannot ask for a SPIFFE ID of the relay (want --server-name)")
 	}
 	if c.TLS.ServerName == "" && (len(c.Servers) > 1 || len(c.hosts()) == 0) {
-		return nil, errors.New("with a token, Envoy verifies one name for all servers, and none of several addresses or of a unix socket (want --server-name)")
+		return nil, errors.New("with a token, Envoy verifies one name for all servers, and cannot take it from several addresses or a unix socket (want --server-name)")
 	}
 	target, err := googleTarget(c.Servers)
 	if err != nil {
@@ -337,8 +337,8 @@ func (c Client) googleGRPC() (object, error) {
 	}, nil
 }
 
-// googleTarget returns the name of the servers in gRPC's naming, which knows several IPv4
-// addresses, or several IPv6 addresses, but one host.
+// googleTarget returns the name of the servers in gRPC's naming, which allows several IPv4 addresses, or several IPv6
+// addresses, but only one host name.
 func googleTarget(servers []string) (string, error) {
 	if len(servers) == 1 {
 		if _, unix := configs.UnixPath(servers[0]); unix {

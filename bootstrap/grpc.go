@@ -4,15 +4,15 @@ package bootstrap
 
 import "encoding/json"
 
-// GRPCOptions are what only gRPC's bootstrap has.
+// GRPCOptions are options that only gRPC's bootstrap has.
 type GRPCOptions struct {
 	// ServerListener is the name of the Listener that a gRPC server requests, with %s for its
 	// address (gRFC A36). Empty: there is none.
 	ServerListener string
-	// CertificateProvider is the name by which resources refer to the client's own certificate
-	// and roots (gRFC A29). Without files there is no such provider.
+	// CertificateProvider is the name by which resources refer to the client's own certificate and roots (gRFC A29).
+	// Without their files, the bootstrap has no such provider.
 	CertificateProvider string
-	// Features are further server features.
+	// Features are additional server features.
 	Features []string
 }
 
@@ -51,8 +51,7 @@ type grpcProvider struct {
 	Config map[string]string `json:"config"`
 }
 
-// refreshInterval is how often gRPC reads its files again: well within the lifetime of a
-// certificate that lives for an hour.
+// refreshInterval is how often gRPC reads its files again. It suits certificates that are valid for only an hour.
 const refreshInterval = "60s"
 
 // GRPC returns c's bootstrap for gRPC, as JSON.
@@ -75,8 +74,8 @@ func GRPC(c Client, o GRPCOptions) ([]byte, error) {
 	for _, address := range c.Servers {
 		s := grpcServer{URI: address, Channel: []grpcCredentials{channel}, Features: []string{
 			"xds_v3", // gRPC before 1.47 speaks v2 without it
-			// gRFC A88: the relay says in resource_errors what does not exist, and is silent as long as
-			// it cannot know. A client that knows this feature does not take the silence for an answer.
+			// gRFC A88: the relay reports in resource_errors which resources do not exist, and sends nothing while it
+			// cannot know. A client with this feature does not take a missing answer for "does not exist".
 			"resource_timer_is_transient_error",
 		}}
 		s.Features = append(s.Features, o.Features...)
@@ -95,8 +94,8 @@ func GRPC(c Client, o GRPCOptions) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// ServerListenerName returns the name of the Listener of a gRPC server, with %s for its address.
-// Empty is the authority of old-style names.
+// ServerListenerName returns the name of the Listener of a gRPC server, with %s for its address. An empty authority
+// stands for old-style names.
 func ServerListenerName(authority string) string {
 	if authority == "" {
 		return "grpc/server?xds.resource.listening_address=%s"

@@ -20,19 +20,19 @@ import (
 
 var emptyKey cache.Key
 
-// answer puts responses together.
+// answer builds responses.
 type answer struct {
 	send     func(*statusv3.ClientStatusResponse) error
 	chunk    int  // the size at which a response is sent, in bytes
 	excludes bool // contents
 
 	response *statusv3.ClientStatusResponse
-	size     int // of response, a little too large
+	size     int // an upper bound of the size of response
 	sent     bool
 	config   *statusv3.ClientConfig // the last one of response
 }
 
-// perMessage is more than what the encoding of a message adds to its fields where it is nested.
+// perMessage is more than the bytes that nesting a message adds to its fields.
 const perMessage = 16
 
 // begin begins the status of a client.
@@ -41,7 +41,7 @@ func (a *answer) begin(node *corev3.Node, scope string) error {
 	return a.put(proto.Size(config)+perMessage, config)
 }
 
-// put begins a config, in the next response if this one is full.
+// put adds a config, to the next response if this one is full.
 func (a *answer) put(size int, config *statusv3.ClientConfig) error {
 	if a.size > 0 && a.size+size > a.chunk {
 		if err := a.flush(false); err != nil {
@@ -57,7 +57,8 @@ func (a *answer) put(size int, config *statusv3.ClientConfig) error {
 	return nil
 }
 
-// flush sends the response. last: it is the last one, and sent also if there is nothing in it and it is the only one.
+// flush sends the response. last says that it is the last one: if it is also the only one, it is sent even if it is
+// empty.
 func (a *answer) flush(last bool) error {
 	r := a.response
 	if r == nil && (!last || a.sent) {
@@ -70,15 +71,15 @@ func (a *answer) flush(last bool) error {
 	return a.send(r)
 }
 
-// add adds what a client has of a resource.
+// add adds a resource of the client.
 func (a *answer) add(h *downstream.Held) error {
 	if h.Name == "" && (h.State == session.Acked || h.State == session.Unanswered || h.State == session.Nacked) {
-		return nil // its members say more
+		return nil // its members are listed instead
 	}
 	g := a.resource(h)
 	size := proto.Size(g) + perMessage
 	if a.size+size > a.chunk && len(a.config.GetGenericXdsConfigs()) > 0 {
-		// The rest of the client's resources go in another config of the same node and scope.
+		// The client's other resources go into another config with the same node and scope.
 		again := &statusv3.ClientConfig{Node: a.config.GetNode(), ClientScope: a.config.GetClientScope()}
 		if err := a.flush(false); err != nil {
 			return err
@@ -112,7 +113,8 @@ func (a *answer) resource(h *downstream.Held) *statusv3.ClientConfig_GenericXdsC
 	return g
 }
 
-// statesOf returns the state as the client sees it, and as the relay does that serves it.
+// statesOf returns a resource's status as the client reports it (client_status), and as the relay, which serves it,
+// reports it (config_status).
 func statesOf(h *downstream.Held) (adminv3.ClientResourceStatus, statusv3.ConfigStatus) {
 	switch h.State {
 	case session.Unanswered:
@@ -135,14 +137,14 @@ func statesOf(h *downstream.Held) (adminv3.ClientResourceStatus, statusv3.Config
 	return adminv3.ClientResourceStatus_REQUESTED, statusv3.ConfigStatus_NOT_SENT
 }
 
-// What error_state says of a resource that is not simply there.
+// Notes in error_state.
 const (
 	saysStale    = "stale: it is from the store, and no control plane has confirmed it since the relay started"
 	saysKeptBack = "kept back: a rollout has something newer, which this client does not get yet"
 	saysPending  = "there is something newer, which the client has not been sent yet"
 )
 
-// errorOf returns why a resource is not what it should be, nil if it is.
+// errorOf returns the error_state of a resource, nil if nothing is wrong with it.
 func errorOf(h *downstream.Held) *adminv3.UpdateFailureState {
 	var says []string
 	failure := &adminv3.UpdateFailureState{}
@@ -175,8 +177,8 @@ func errorOf(h *downstream.Held) *adminv3.UpdateFailureState {
 	return failure
 }
 
-// content returns a resource to show: nil if there is none, and also if the binary does not know the type, or
-// cannot read the resource, so that it cannot see what is secret in it.
+// content returns the content of a resource as it may be shown. It returns nil if there is no resource, and also if
+// the relay does not know the type or cannot read the resource: then it cannot mask the secrets.
 func content(r *cache.Resource) *anypb.Any {
 	if r == nil {
 		return nil
@@ -192,7 +194,7 @@ func content(r *cache.Resource) *anypb.Any {
 	return is
 }
 
-// text makes a text valid in a message.
+// text makes a text valid in a protobuf message.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func timeOf(t time.Time) *timestamppb.Timestamp {

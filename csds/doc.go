@@ -1,10 +1,10 @@
-// Package csds serves the Client Status Discovery Service: what clients have of what they requested, and
-// what the relay itself has of what it requested from control planes.
+// Package csds serves the Client Status Discovery Service: the resources that clients have or requested, and those
+// that the relay itself has or requested from control planes.
 //
-// A request without node_matchers is for the relay's own view, in one ClientConfig; that is what
-// grpcdebug shows. With node_matchers it is for the clients that match, with one ClientConfig for each of
-// their streams. What somebody may see is decided by the [Viewer] of the call.
+// A request without node_matchers is for the relay's own view, in one ClientConfig, which grpcdebug shows. A request
+// with node_matchers is for the clients that match, with one ClientConfig for each of their streams. The [Viewer] of
+// the call decides what the caller may see.
 //
-// Nothing of an answer is held in memory but one response. A stream's answer is split into responses of
-// about [chunkBytes]; that of the unary method has a limit. Secrets are masked.
+// An answer takes the memory of only one response at a time. The streaming method splits the answer into responses of
+// about [chunkBytes]; the unary method limits its size. Secrets are masked.
 package csds

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Envoy's NodeMatcher, as far as it has a meaning for Nodes. A node matches if one of the matchers does, and
-// a matcher if all that it has does.
+// Envoy's NodeMatcher, as far as it applies to Nodes. A node matches if one of the matchers matches, and a matcher
+// matches if all of its fields do.
 
 type (
 	matchesNode  func(*corev3.Node) bool
@@ -21,7 +21,7 @@ type (
 	matchesValue func(*structpb.Value) bool
 )
 
-// matcherOf returns nil without matchers.
+// matcherOf returns the function for some matchers, nil if there are none.
 func matcherOf(matchers []*matcherv3.NodeMatcher) (matchesNode, error) {
 	var some []matchesNode
 	for i, m := range matchers {
@@ -111,7 +111,7 @@ func structMatcher(m *matcherv3.StructMatcher) (matchesValue, error) {
 	}, nil
 }
 
-// valueMatcher matches a value, nil where there is none.
+// valueMatcher returns a function that matches a value, which is nil if the Node has none.
 func valueMatcher(m *matcherv3.ValueMatcher) (matchesValue, error) {
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.ValueMatcher_NullMatch_:

@@ -18,25 +18,25 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 )
 
-// Viewer is what the caller of the service may see.
+// Viewer decides what the caller of the service may see.
 type Viewer interface {
-	// Clients yields the streams that the caller may see, and for each a function that says whether the
-	// caller may see a resource of it.
+	// Clients iterates over the streams that the caller may see, each with a function that reports whether the caller
+	// may see a resource of that client.
 	Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool]
-	// Upstream yields what the relay has of what it has requested, as far as the caller may see it.
+	// Upstream iterates over what the relay has requested from control planes, as far as the caller may see it.
 	Upstream() iter.Seq[downstream.Held]
 }
 
 const (
 	// chunkBytes is the size at which an answer is split into responses. A resource is never split.
 	chunkBytes = 1 << 20
-	// mostUnary is the most that a unary answer has. gRPC clients take 4 MiB by default.
+	// mostUnary bounds a unary answer. gRPC clients accept 4 MiB by default.
 	mostUnary = 4<<20 - 16<<10
-	// mostCalls is how many answers are made at once. They take memory and CPU.
+	// mostCalls bounds the answers that are made at the same time, because they take memory and CPU.
 	mostCalls = 4
 )
 
-// Service is the service of one listener.
+// Service is the CSDS service of one listener.
 type Service struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	node   func() *corev3.Node
@@ -44,8 +44,8 @@ type Service struct {
 	calls  atomic.Int32
 }
 
-// New returns a service. node is the relay's own Node. viewer says what the caller may see whose call has
-// that context, or why it may not call.
+// New returns a service. node returns the relay's own Node. viewer returns what the caller of a call with the given
+// context may see, or an error if the caller may not use the service.
 func New(node func() *corev3.Node, viewer func(context.Context) (Viewer, error)) *Service {
 	return &Service{node: node, viewer: viewer}
 }
@@ -55,7 +55,7 @@ func (s *Service) Register(to grpc.ServiceRegistrar) {
 	statusv3.RegisterClientStatusDiscoveryServiceServer(to, s)
 }
 
-// StreamClientStatus implements the service. Each request is answered by one or several responses.
+// StreamClientStatus implements the service. It answers each request with one or more responses.
 func (s *Service) StreamClientStatus(stream grpc.BidiStreamingServer[statusv3.ClientStatusRequest, statusv3.ClientStatusResponse]) error {
 	for {
 		req, err := stream.Recv()
@@ -78,8 +78,8 @@ func (s *Service) StreamClientStatus(stream grpc.BidiStreamingServer[statusv3.Cl
 var errTooLarge = status.Errorf(codes.ResourceExhausted,
 	"the answer has more than %d bytes, which is what gRPC clients take: use StreamClientStatus, which splits it, or exclude_resource_contents, or node_matchers that match fewer clients", mostUnary)
 
-// FetchClientStatus implements the service. The relay's own view is without contents if it is too large with
-// them, as grpcdebug cannot ask for that.
+// FetchClientStatus implements the service. If the relay's own view is too large, it leaves out the contents, because
+// grpcdebug cannot ask for that.
 func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
 	excludes := req.GetExcludeResourceContents()
 	for {
@@ -106,7 +106,7 @@ func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientSta
 	}
 }
 
-// answer puts the answer to a request together.
+// answer builds the answer to a request.
 func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest, a *answer) error {
 	matches, err := matcherOf(req.GetNodeMatchers())
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest,
 	}
 	if s.calls.Add(1) > mostCalls {
 		s.calls.Add(-1)
-		return status.Errorf(codes.ResourceExhausted, "%d calls are being answered, which is the most at once: try again later", mostCalls)
+		return status.Errorf(codes.ResourceExhausted, "%d calls are being answered, which is the limit: try again later", mostCalls)
 	}
 	defer s.calls.Add(-1)
 	if matches == nil {
@@ -146,7 +146,7 @@ func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest,
 	return nil
 }
 
-// own puts the relay's own view together.
+// own builds the relay's own view.
 func (s *Service) own(ctx context.Context, v Viewer, a *answer) error {
 	if err := a.begin(s.node(), ""); err != nil {
 		return err

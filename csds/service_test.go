@@ -75,8 +75,9 @@ func acked(r *cache.Resource, name string) downstream.Held {
 	return downstream.Held{Held: session.Held{TypeURL: r.TypeURL(), Subscription: name, Name: name, State: session.Acked, Resource: r, Version: "1"}}
 }
 
-// A large answer goes in several responses that every gRPC client takes, each of the same node and scope, and
-// each resource is in one of them. The unary method leaves out the contents, and then says that it is too large.
+// A large answer is split into several responses that every gRPC client accepts, all with the same node and scope.
+// Each resource is in exactly one. The unary method leaves out the contents, and if that is not enough, returns an
+// error that the answer is too large.
 func TestLargeAnswersAreSplit(t *testing.T) {
 	const size, n = 10_000, 1_000
 	large := resource(t, xdstype.ClusterV3, "c", &clusterv3.Cluster{Name: "c", AltStatName: strings.Repeat("x", size)})
@@ -134,7 +135,7 @@ func TestLargeAnswersAreSplit(t *testing.T) {
 	}
 }
 
-// Nobody sees a secret, or the content of a type in which the relay could not see what is secret.
+// No one sees a secret, or the content of a type in which the relay cannot find the secrets.
 func TestSecretsAreMasked(t *testing.T) {
 	const hush = "hush-hush"
 	secret := resource(t, xdstype.SecretV3, "s", &tlsv3.Secret{Name: "s", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
@@ -168,7 +169,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// A state says what a client has, in the words of its own status and of those of a server.
+// A state shows what a client has, as client_status and as config_status.
 func TestStates(t *testing.T) {
 	r := resource(t, xdstype.ClusterV3, "c", &clusterv3.Cluster{Name: "c"})
 	has := func(change func(*downstream.Held)) downstream.Held {

@@ -15,27 +15,27 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Ask is what a control plane wants reported. It does not change.
+// Ask is a control plane's request for reports. It does not change.
 type Ask struct {
-	// All: it wants every cluster (send_all_clusters).
+	// All: it requests every cluster (send_all_clusters).
 	All bool
-	// spellings has the other clusters by their canonical names, as the control plane spells them.
+	// spellings has the control plane's spellings of the other clusters, by their canonical names.
 	spellings map[string]string
 	// Interval is the time between two reports.
 	Interval time.Duration
-	// PerEndpoint: it wants the load of each endpoint, too (report_endpoint_granularity).
+	// PerEndpoint: it also requests the load of each endpoint (report_endpoint_granularity).
 	PerEndpoint bool
 }
 
 const (
-	// defaultInterval is that of a control plane that gives none, or none that can be: clients that are
-	// sent such an interval report without a pause, or crash.
+	// defaultInterval is used if a control plane sends no valid interval: clients that receive an invalid one report
+	// without a pause, or crash.
 	defaultInterval = 10 * time.Second
-	// leastInterval bounds what reports cost, for us and for clients.
+	// leastInterval bounds the cost of reports, for the relay and for clients.
 	leastInterval = 10 * time.Millisecond
 )
 
-// NewAsk returns what a response asks for. canonical returns the name by which the relay knows a cluster.
+// NewAsk returns the Ask of a response. canonical returns the name by which the relay knows a cluster.
 func NewAsk(r *lrsv3.LoadStatsResponse, canonical func(string) string) *Ask {
 	a := &Ask{All: r.GetSendAllClusters(), PerEndpoint: r.GetReportEndpointGranularity(), Interval: defaultInterval}
 	if every := r.GetLoadReportingInterval(); every.CheckValid() == nil && every.AsDuration() > 0 {
@@ -50,8 +50,8 @@ func NewAsk(r *lrsv3.LoadStatsResponse, canonical func(string) string) *Ask {
 	return a
 }
 
-// wants reports whether the control plane wants a cluster, by its canonical name, and returns how the
-// control plane spells it.
+// wants reports whether the control plane requests a cluster, by its canonical name, and returns the control plane's
+// spelling of it.
 func (a *Ask) wants(name string) (spelled string, ok bool) {
 	if a.All {
 		return name, true
@@ -60,20 +60,20 @@ func (a *Ask) wants(name string) (spelled string, ok bool) {
 	return spelled, ok
 }
 
-// asksNothing reports whether it wants no cluster.
+// asksNothing reports whether it requests no cluster.
 func (a *Ask) asksNothing() bool { return !a.All && len(a.spellings) == 0 }
 
-// scopedAsk is what the control plane of a scope wants.
+// scopedAsk is the Ask of a scope's control plane.
 type scopedAsk struct {
 	*Ask
 	scope cache.Scope
 }
 
-// union returns what a client is asked for so that all asks have what they want. may says whether the
-// control plane of a scope may ask the client for a cluster. There is at least one ask.
+// union returns the response to a client that satisfies all asks. may reports whether the control plane of a scope
+// may request a cluster from the client. There is at least one ask.
 func union(asks []scopedAsk, supportsAll bool, may func(scope cache.Scope, cluster string) bool) *lrsv3.LoadStatsResponse {
 	r := &lrsv3.LoadStatsResponse{}
-	var every time.Duration // of those that ask for something
+	var every time.Duration // of asks that request a cluster
 	shortest := asks[0].Interval
 	for _, a := range asks {
 		shortest = min(shortest, a.Interval)
@@ -91,7 +91,7 @@ func union(asks []scopedAsk, supportsAll bool, may func(scope cache.Scope, clust
 			}
 		}
 	}
-	// There are clients that need an interval also if nothing is asked for.
+	// Some clients need an interval even if no cluster is requested.
 	r.LoadReportingInterval = durationpb.New(cmp.Or(every, shortest))
 	if r.SendAllClusters {
 		r.Clusters = nil
@@ -101,14 +101,15 @@ func union(asks []scopedAsk, supportsAll bool, may func(scope cache.Scope, clust
 	return r
 }
 
-// responses are those that were made last. Clients that are sent the same keep the same. The zero value is ready.
+// responses has the responses that were made last, so that clients that are sent equal ones share one in memory. The
+// zero value is ready.
 type responses struct {
 	mu   sync.Mutex
 	last [16]*lrsv3.LoadStatsResponse
 	next int
 }
 
-// share returns a response that is equal to r, as many clients as possible the same.
+// share returns a response that equals r, the same one for as many clients as possible.
 func (s *responses) share(r *lrsv3.LoadStatsResponse) *lrsv3.LoadStatsResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *responses) share(r *lrsv3.LoadStatsResponse) *lrsv3.LoadStatsResponse {
 	return r
 }
 
-// String describes it for tests and operators.
+// String describes the Ask for tests and operators.
 func (a *Ask) String() string {
 	what := "all clusters"
 	if !a.All {

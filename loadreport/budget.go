@@ -2,19 +2,19 @@ package loadreport
 
 import "sync"
 
-// What clients can make up (names of clusters, localities, categories, metrics, endpoints) takes memory
-// until the control plane has been sent it. A part that several clients report is charged to the first.
+// The names of clusters, localities, categories, metrics and endpoints come from clients. They take memory until the
+// relay has sent them to the control plane. A part that several clients report is charged to the first one.
 
 const (
-	// partBytes is what a part takes in addition to its texts.
+	// partBytes is the memory of a part in addition to its texts.
 	partBytes = 256
-	// mostOfIdentity is what the parts of one identity may take together, and mostOfAll those of all, in
-	// bytes. 100,000 localities take 30 MB.
+	// mostOfIdentity bounds the memory of the parts of one identity, and mostOfAll that of all parts, in bytes.
+	// 100,000 localities take 30 MB.
 	mostOfIdentity = 64 << 20
 	mostOfAll      = 512 << 20
 )
 
-// budget is the memory of all sums. Its lock comes last.
+// budget accounts for the memory of all sums. Its lock is the last in the order of locks.
 type budget struct {
 	ofIdentity, ofAll int
 
@@ -23,16 +23,16 @@ type budget struct {
 	accounts map[any]*account
 }
 
-// account is what one identity uses.
+// account is the usage of one identity.
 type account struct {
 	of   *budget
 	key  any
-	free bool // nothing is refused
+	free bool // it has no limit
 	// used and clients are guarded by budget.mu.
 	used, clients int
 }
 
-// charge is what a part takes.
+// charge is the memory that a part takes.
 type charge struct {
 	account *account
 	bytes   int
@@ -62,14 +62,14 @@ func (b *budget) leave(a *account) {
 	b.forget(a)
 }
 
-// forget forgets an account that is not used. The caller holds mu.
+// forget removes an account that is not used. The caller holds mu.
 func (b *budget) forget(a *account) {
 	if a.clients == 0 && a.used == 0 && b.accounts[a.key] == a {
 		delete(b.accounts, a.key)
 	}
 }
 
-// charge charges a part with texts of so many bytes, unless there is no room for it.
+// charge charges a part whose texts have the given number of bytes. It returns false if there is no room for it.
 func (a *account) charge(texts int) (charge, bool) {
 	n := partBytes + texts
 	b := a.of

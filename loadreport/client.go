@@ -15,33 +15,32 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// SupportsAll is the client feature of those that can be asked for all clusters.
+// SupportsAll is the client feature of clients that can be asked for all clusters.
 const SupportsAll = "envoy.lrs.supports_send_all_clusters"
 
-// Names give the names of one client's clusters their meaning. They are used by one goroutine at a time.
+// Names maps the names of one client's clusters to scopes. One goroutine at a time uses it.
 type Names interface {
-	// Scopes returns the scopes to which the client may report, as far as that is known without its
-	// clusters.
+	// Scopes returns the scopes to which the client may report, as far as they are known before it names clusters.
 	Scopes() []cache.Scope
-	// Cluster returns the scope of a cluster, and its canonical name. The error is why the client may not
-	// report it; ErrOff if nobody wants it.
+	// Cluster returns the scope of a cluster, and its canonical name. The error is the reason why the client may not
+	// report it; ErrOff if its authority takes no load reports.
 	Cluster(name string) (cache.Scope, string, error)
 	// Close is called once.
 	Close()
 }
 
-// ErrOff says that no load reports go to the authority of a cluster.
+// ErrOff is the error for a cluster whose authority takes no load reports.
 var ErrOff = errors.New("no load reports go to the authority")
 
-// ClientOptions are what a client is.
+// ClientOptions describe a client.
 type ClientOptions struct {
 	Node *corev3.Node
-	// Names returns the names of the client by the newest configuration.
+	// Names returns the Names of the client in the newest configuration.
 	Names func() Names
 	// Account is equal for clients of one identity.
 	Account any
-	// Enter is called before the client reports to a scope that it can make up, and returns an error if that is one too
-	// many; Leave when it reports to it no more. Both may be nil.
+	// Enter is called before the client reports to a scope that it can make up, and returns an error if the client
+	// has too many. Leave is called when it stops reporting there. Both may be nil.
 	Enter func(cache.Scope) error
 	Leave func(cache.Scope)
 }
@@ -52,16 +51,16 @@ type Client struct {
 	options ClientOptions
 	account *account
 	opened  time.Time
-	// changed has something if Response may have something new.
+	// changed holds a value if Response may return something new.
 	changed chan struct{}
 
 	mu     sync.Mutex
 	names  Names
 	fixed  []cache.Scope // Names.Scopes
 	joined map[cache.Scope]*membership
-	// known has the clusters that the client has reported, nil for those that it may not report.
+	// known has the clusters that the client has reported. The value is nil for those that it may not report.
 	known map[string]*target
-	last  *lrsv3.LoadStatsResponse // nil before the first
+	last  *lrsv3.LoadStatsResponse // the last response; nil before the first
 	ended bool
 }
 
@@ -72,21 +71,22 @@ type membership struct {
 	entered   bool
 }
 
-// target is where a cluster is reported, under its canonical name. Without a membership it is not reported.
+// target is the destination of a cluster's reports, with the canonical name. Without a membership, the reports go
+// nowhere.
 type target struct {
 	*membership
 	name string
 }
 
 const (
-	// patience is how long the first answer to a client waits for control planes that have not answered
-	// while others have: some clients never read a second one.
+	// patience is how long the first response to a client waits for further control planes after some have answered:
+	// some clients never read a second response.
 	patience = time.Second
 	// mostKnown bounds Client.known.
 	mostKnown = 1 << 12
 )
 
-// readsOnce are the user agents of clients that read the first answer and no other.
+// readsOnce are the user agents of clients that read only the first response.
 var readsOnce = []string{"gRPC Go"}
 
 func newClient(h *Hub, o ClientOptions) *Client {
@@ -97,7 +97,7 @@ func newClient(h *Hub, o ClientOptions) *Client {
 	return c
 }
 
-// rename has the client use the newest configuration, by which it may report to other scopes.
+// rename makes the client use the newest configuration, in which it may report to other scopes.
 func (c *Client) rename() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Client) rename() {
 	c.wake()
 }
 
-// join returns the client's part in the collector of a scope. The error is why it may not have one. The
+// join returns the client's part in the collector of a scope. The error is the reason why it may not have one. The
 // caller holds mu.
 func (c *Client) join(scope cache.Scope) (*membership, error) {
 	m := c.joined[scope]
@@ -162,7 +162,7 @@ func (c *Client) exit(scope cache.Scope, m *membership) {
 	}
 }
 
-// Report takes a report.
+// Report adds a report.
 func (c *Client) Report(r *lrsv3.LoadStatsRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *Client) Report(r *lrsv3.LoadStatsRequest) {
 			continue
 		}
 		if to.membership == nil {
-			continue // nobody wants it
+			continue // no control plane takes it
 		}
 		if refused := to.collector.add(to.reporter, to.name, st); refused > 0 {
 			c.hub.discard(DiscardedLimit, refused)
@@ -195,7 +195,7 @@ func (c *Client) Report(r *lrsv3.LoadStatsRequest) {
 	}
 }
 
-// target returns where a cluster is reported, nil if the client may not report it. The caller holds mu.
+// target returns the destination of a cluster's reports, nil if the client may not report it. The caller holds mu.
 func (c *Client) target(name string) *target {
 	to, known := c.known[name]
 	if known {
@@ -224,7 +224,7 @@ func (c *Client) target(name string) *target {
 	return to
 }
 
-// line returns the logger for a line about the client, false if there are too many.
+// line returns the logger for a line about the client, false if there were too many lines.
 func (c *Client) line() (*slog.Logger, bool) {
 	log, ok := c.hub.lines.Next(c.hub.options.Log)
 	if !ok {
@@ -233,7 +233,7 @@ func (c *Client) line() (*slog.Logger, bool) {
 	return log.With("client", c.options.Node.GetId()), true
 }
 
-// Changed has something after Response may have changed.
+// Changed receives a value after the result of Response may have changed.
 func (c *Client) Changed() <-chan struct{} { return c.changed }
 
 func (c *Client) wake() {
@@ -243,8 +243,8 @@ func (c *Client) wake() {
 	}
 }
 
-// Response returns what the client is to be sent, nil if it has been sent that; and if it has not been sent anything, in what
-// time to ask again, 0 for not before Changed.
+// Response returns the next response to the client, nil if it has the newest one. Before the first response, again is
+// the time after which to call again; 0 means not before Changed.
 func (c *Client) Response() (r *lrsv3.LoadStatsResponse, again time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,7 +280,7 @@ func (c *Client) Response() (r *lrsv3.LoadStatsResponse, again time.Duration) {
 	return c.last, 0
 }
 
-// missesSome reports whether a control plane may ask for something later that has not answered yet. The caller holds
+// missesSome reports whether a control plane that has not answered yet may request reports later. The caller holds
 // mu.
 func (c *Client) missesSome() bool {
 	for _, m := range c.joined {
@@ -291,14 +291,14 @@ func (c *Client) missesSome() bool {
 	return false
 }
 
-// may reports whether the control plane of a scope may ask the client for a cluster: the client may know of it, and would
-// report it there. The caller holds mu.
+// may reports whether the control plane of a scope may request a cluster from the client: the client may know of it,
+// and would report it there. The caller holds mu.
 func (c *Client) may(scope cache.Scope, cluster string) bool {
 	of, _, err := c.names.Cluster(cluster)
 	return err == nil && of == scope
 }
 
-// Close ends the client. What it has reported still counts.
+// Close ends the client. Its earlier reports still count.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,37 +12,37 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Collector sums what clients report of the clusters of one scope. Its exported methods are for the
-// stream to the control plane, which calls them one at a time.
+// Collector sums the reports on the clusters of one scope. Its exported methods are for the stream to the control
+// plane, which calls them one at a time.
 type Collector struct {
 	hub      *Hub
 	scope    cache.Scope
-	upstream Upstream // set before others know the collector
+	upstream Upstream // set before the collector is shared
 
 	mu      sync.Mutex // comes after Client.mu and Hub.mu
 	sum     Sum
 	link    link
-	ask     *Ask // nil before the first answer; it stays when the stream is lost
+	ask     *Ask // nil before the first answer; kept when the stream is lost
 	members map[*Client]*Reporter
 }
 
-// link is what is known of the stream to the control plane.
+// link is the state of the stream to the control plane.
 type link uint8
 
 const (
-	// connecting: there may be an answer soon.
+	// connecting: an answer may come soon.
 	connecting link = iota
 	// failed: the control plane could not be reached, or the stream has ended.
 	failed
 	answered
-	// refused: the control plane takes no load reports, or the configuration says so.
+	// refused: the control plane takes no load reports, or the configuration forbids them.
 	refused
 )
 
 // Scope returns the scope of the clusters.
 func (c *Collector) Scope() cache.Scope { return c.scope }
 
-// Asked takes what the control plane asks for, and returns the time between two reports.
+// Asked takes a response of the control plane, and returns the time between two reports.
 func (c *Collector) Asked(r *lrsv3.LoadStatsResponse) time.Duration {
 	ask := NewAsk(r, c.hub.options.Canonical)
 	c.become(answered, func() { c.ask = ask })
@@ -50,16 +50,16 @@ func (c *Collector) Asked(r *lrsv3.LoadStatsResponse) time.Duration {
 	return ask.Interval
 }
 
-// Failed notes that the stream could not be opened, or has ended. What was asked for stays so: clients
-// go on reporting, and the next stream sends what they have reported.
+// Failed notes that the stream could not be opened, or has ended. The last Ask stays: clients continue to report, and
+// the next stream sends their reports.
 func (c *Collector) Failed() {
 	if before := c.become(failed, func() {}); before == connecting {
-		c.notify() // nobody waits for it any more
+		c.notify() // clients wait for it no longer
 	}
 }
 
-// Refused notes that the control plane takes no load reports, or may not get any. Clients are not asked
-// for any, and what they have reported is forgotten.
+// Refused notes that the control plane takes no load reports, or may not get any. Clients are not asked for reports
+// for it any more, and their earlier reports are dropped.
 func (c *Collector) Refused() {
 	forget := func() {
 		c.ask = nil
@@ -78,7 +78,7 @@ func (c *Collector) become(next link, with func()) (before link) {
 	return before
 }
 
-// notify has all clients look at what they are asked for.
+// notify makes all clients check what they should report.
 func (c *Collector) notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,15 +87,15 @@ func (c *Collector) notify() {
 	}
 }
 
-// asks returns what the control plane asks for, nil if that is not known.
+// asks returns the control plane's Ask, nil if it is not known.
 func (c *Collector) asks() (*Ask, link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ask, c.link
 }
 
-// Take returns what is to be sent, as the parts of messages of no more than most bytes, and when it was
-// taken. It is not ok if the control plane asks for nothing.
+// Take returns the next reports to send, as the parts of messages of at most most bytes, and the time at which they
+// were taken. ok is false if the control plane requests nothing.
 func (c *Collector) Take(most int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,10 +107,10 @@ func (c *Collector) Take(most int) (messages [][]*endpointv3.ClusterStats, at ti
 	return c.sum.take(at, c.ask, most, c.turns()), at, true
 }
 
-// turns has others have mu now and then. The caller holds it.
+// turns returns the turns of mu, with which its holder lets others have it from time to time. The caller holds it.
 func (c *Collector) turns() *turns { return &turns{lock: &c.mu} }
 
-// Restore puts back what Take returned at that time and what could not be sent.
+// Restore puts back what Take returned at that time and could not be sent.
 func (c *Collector) Restore(messages [][]*endpointv3.ClusterStats, at time.Time) {
 	nobody := &Reporter{account: c.hub.free, is: States{}}
 	for _, message := range messages {
@@ -124,7 +124,7 @@ func (c *Collector) Restore(messages [][]*endpointv3.ClusterStats, at time.Time)
 func (c *Collector) restore(nobody *Reporter, st *endpointv3.ClusterStats, at time.Time) {
 	st = proto.CloneOf(st)
 	for _, l := range st.GetUpstreamLocalityStats() {
-		l.TotalRequestsInProgress, l.TotalActiveConnections = 0, 0 // these are still there
+		l.TotalRequestsInProgress, l.TotalActiveConnections = 0, 0 // the sum still has these
 		for _, e := range l.GetUpstreamEndpointStats() {
 			e.TotalRequestsInProgress = 0
 		}
@@ -139,15 +139,15 @@ func (c *Collector) restore(nobody *Reporter, st *endpointv3.ClusterStats, at ti
 	}
 }
 
-// Over reports whether nobody needs the stream any more: no client is there, and nothing is to be sent.
-// Then the collector has ended.
+// Over reports whether the stream is not needed any more: there are no clients, and nothing is left to send. Then the
+// collector has ended.
 func (c *Collector) Over() bool {
 	release, over := c.over()
 	release()
 	return over
 }
 
-// over is Over. release is to be called without locks.
+// over is like Over. The caller calls release without holding locks.
 func (c *Collector) over() (release func(), over bool) {
 	h := c.hub
 	h.mu.Lock()
@@ -171,19 +171,19 @@ func (c *Collector) over() (release func(), over bool) {
 	return release, true
 }
 
-// mostLocked is how many parts of a report, or of what is taken, are looked at while others wait.
+// mostLocked is how many parts of a report or a sum are processed before others may have the lock.
 const mostLocked = 64
 
-// mostCovered bounds the period that a report says it is of.
+// mostCovered bounds the period that a report claims to cover.
 const mostCovered = 24 * time.Hour
 
-// add adds a cluster of a report. It returns how many parts of it were refused.
+// add adds a cluster of a report. It returns how many of its parts were refused.
 func (c *Collector) add(r *Reporter, name string, st *endpointv3.ClusterStats) (refusedParts int) {
 	covers := min(max(st.GetLoadReportInterval().AsDuration(), 0), mostCovered)
 	return c.addParts(st, c.sum.Add(c.hub.now(), r, name, st, covers))
 }
 
-// addParts adds a cluster part by part, as clients choose how many there are. It returns how many were refused.
+// addParts adds a cluster part by part, because clients choose the number of parts. It returns how many were refused.
 func (c *Collector) addParts(st *endpointv3.ClusterStats, add Adding) (refusedParts int) {
 	part := func(f func() (refused int)) {
 		c.mu.Lock()
@@ -231,7 +231,7 @@ func (c *Collector) end(r *Reporter) {
 	}
 }
 
-// leave ends the reports of a client. What it has counted stays; nothing is in progress any more.
+// leave ends the reports of a client. Its counts stay; none of its requests are in progress any more.
 func (c *Collector) leave(client *Client, r *Reporter) {
 	r.Begin()
 	c.end(r)

@@ -1,11 +1,10 @@
-// Package loadreport sums what clients report of the load of their clusters (LRS), so that each
-// control plane gets one stream of reports however many clients there are.
+// Package loadreport sums clients' load reports on their clusters (LRS), so that each control plane gets one stream
+// of reports, however many clients there are.
 //
-// A [Hub] has a [Collector] for each scope (authority and partition) to which somebody reports. A
-// Collector has the [Sum] of what clients have reported and its control plane has not, and the [Ask]
-// of the control plane: which clusters it wants reported, and how often. A [Client] is the stream of
-// one client: its reports go to the collectors that their clusters belong to, and what it is asked
-// for is the union of what their control planes ask for.
+// A [Hub] has a [Collector] for each scope (authority and partition) to which any client reports. A Collector has the
+// [Sum] of the reports that were not sent to its control plane yet, and the control plane's [Ask]: which clusters it
+// requests reports on, and how often. A [Client] is the stream of one client. Its reports go to the collectors of
+// their clusters, and the relay asks it for the union of what their control planes request.
 //
 // The package has no I/O. The streams of clients are in package downstream, those to control planes in
 // package upstream.

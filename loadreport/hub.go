@@ -16,7 +16,7 @@ type Hub struct {
 	options Options
 	now     func() time.Time
 	budget  *budget
-	// free is the account of what was reported before and is put back.
+	// free is the account of reports that are put back.
 	free      *account
 	reports   atomic.Uint64
 	discarded [numDiscards]atomic.Uint64
@@ -30,10 +30,10 @@ type Hub struct {
 	closed     bool
 }
 
-// Options are what a Hub needs.
+// Options are the dependencies of a Hub.
 type Options struct {
-	// Open begins the stream of a collector to its control plane. names are those of the first client. It must not
-	// call the collector, nor block.
+	// Open begins the stream of a collector to its control plane. names are the Names of the first client. It must
+	// not call the collector, nor block.
 	Open func(c *Collector, names Names) Upstream
 	// Canonical returns the canonical name of a cluster that a control plane names.
 	Canonical func(string) string
@@ -42,27 +42,27 @@ type Options struct {
 
 // Upstream is the stream of a collector to its control plane.
 type Upstream interface {
-	// Wake has the stream look at whether the collector is over, and whether it goes to the right server. It does
-	// not block.
+	// Wake makes the stream check whether the collector is over, and whether it is connected to the right server. It
+	// does not block.
 	Wake()
-	// Close sends what there is, if that is possible soon, and ends the stream.
+	// Close sends the remaining reports, if that is possible soon, and ends the stream.
 	Close()
 }
 
-// mostOrphans is how many collectors without clients wait for their control planes to take what is left.
+// mostOrphans bounds the collectors without clients that wait until their control planes take the remaining reports.
 const mostOrphans = 1000
 
-// Discard is why a part of a report is discarded.
+// Discard is the reason why a part of a report is discarded.
 type Discard uint8
 
-// Why parts of reports are discarded.
+// Reasons for discarding parts of reports.
 const (
-	// DiscardedName: the client may not report the cluster, or its name means nothing.
+	// DiscardedName: the client may not report the cluster, or its name is invalid.
 	DiscardedName Discard = iota
-	// DiscardedLimit: there is no room for what the client makes up, or it has no meaning, as an endpoint without an
-	// address or a metric that is no number.
+	// DiscardedLimit: there is no room for the part, or it is meaningless, such as an endpoint without an address or
+	// a metric that is not a number.
 	DiscardedLimit
-	// DiscardedAbandoned: its clients have gone, and too many control planes do not take what is left.
+	// DiscardedAbandoned: the clients have left, and too many control planes do not take the remaining reports.
 	DiscardedAbandoned
 	numDiscards
 )
@@ -121,7 +121,7 @@ func (h *Hub) collector(scope cache.Scope, client *Client, names Names, r *Repor
 	return c
 }
 
-// Reconfigure has all clients and streams use the newest configuration.
+// Reconfigure makes all clients and streams use the newest configuration.
 func (h *Hub) Reconfigure() {
 	h.mu.Lock()
 	clients := make([]*Client, 0, len(h.clients))
@@ -141,7 +141,7 @@ func (h *Hub) Reconfigure() {
 	}
 }
 
-// Close ends the streams to control planes, which are sent what there is.
+// Close ends the streams to control planes, after sending the remaining reports.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -153,19 +153,19 @@ func (h *Hub) Close() {
 	closing.Wait()
 }
 
-// discard counts parts of reports that are discarded.
+// discard counts discarded parts of reports.
 func (h *Hub) discard(why Discard, parts int) { h.discarded[why].Add(uint64(parts)) }
 
-// Stats are what operators see.
+// Stats are statistics for operators.
 type Stats struct {
 	Clients int
-	// Reports is how many reports came from clients since the start, and Discarded how many parts of them were
-	// discarded, by the Discard's name.
+	// Reports counts the reports from clients since the start, and Discarded the parts of them that were discarded,
+	// by the name of the Discard.
 	Reports   uint64
 	Discarded map[string]uint64
 }
 
-// Stats returns what operators see.
+// Stats returns the current statistics.
 func (h *Hub) Stats() Stats {
 	s := Stats{Reports: h.reports.Load(), Discarded: map[string]uint64{}}
 	for d := range numDiscards {

@@ -45,8 +45,8 @@ type quietUpstream struct{}
 func (quietUpstream) Wake()  {}
 func (quietUpstream) Close() {}
 
-// testNames are those of a client for whom AUTHORITY/CLUSTER is the cluster CLUSTER of an authority,
-// whatever the case of its letters.
+// testNames are the names of a client for which AUTHORITY/CLUSTER, in upper or lower case, is the cluster CLUSTER of
+// an authority.
 type testNames struct {
 	scopes []string
 	denied []string
@@ -91,15 +91,15 @@ func (*testNames) Close() {}
 //	        ok=N failed=N issued=N now=N  requests; now are in progress
 //	        service=S                     of that cluster_service_name
 //	        drop=CATEGORY:N dropped=N     dropped ones of the cluster
-//	        metric=NAME:REQUESTS:TOTAL    cpu=REQUESTS:TOTAL likewise
+//	        metric=NAME:REQUESTS:TOTAL    cpu=REQUESTS:TOTAL the same
 //	        endpoint=ADDRESS              the requests are those of an endpoint of the locality
 //	send A [fails=N] [most=BYTES]
 //	                          the sum is sent; the messages from the Nth on cannot be
 //	discarded                 how many parts of reports were discarded so far
 //	after DURATION            time passes
-//	over A                    whether nobody needs the stream any more
+//	over A                    whether the stream is not needed any more
 //
-// What clients are sent is printed after each command.
+// After each command, the output shows what clients were sent.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		p := &player{testHub: newTestHub(), clients: map[string]*testClient{}}

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// reportOf is a report of successful requests in the zones of a cluster.
+// reportOf returns a report of successful requests in the zones of a cluster.
 func reportOf(cluster string, ok uint64, zones ...string) *lrsv3.LoadStatsRequest {
 	st := &endpointv3.ClusterStats{ClusterName: cluster, LoadReportInterval: durationpb.New(time.Second)}
 	for _, zone := range zones {
@@ -28,7 +28,7 @@ func (h *testHub) client(identity string, authorities ...string) *Client {
 	return h.Open(ClientOptions{Node: &corev3.Node{}, Account: identity, Names: func() Names { return &testNames{scopes: authorities} }})
 }
 
-// successful returns how many successful requests a control plane is sent.
+// successful returns the number of successful requests that the control plane is sent.
 func successful(t *testing.T, c *Collector) (sum uint64) {
 	t.Helper()
 	messages, _, _ := c.Take(1 << 20)
@@ -42,8 +42,9 @@ func successful(t *testing.T, c *Collector) (sum uint64) {
 	return sum
 }
 
-// What one identity makes up takes no more than its share, and none of that of others. What others report of the
-// parts that are there still counts. When the control plane has been sent it, there is room again.
+// The parts that one identity makes up take at most its share of memory, and nothing of other identities' shares.
+// Others' reports on existing parts still count. After the control plane has been sent the parts, there is room
+// again.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 	h := newTestHub()
 	h.budget.ofIdentity, h.budget.ofAll = 20*partBytes, 50*partBytes
@@ -90,8 +91,8 @@ func TestWhatAllClientsMakeUpIsBounded(t *testing.T) {
 	}
 }
 
-// One client cannot spoil the sum of all: by a metric that is no number, by counts that overflow it, or by what is in
-// progress, which is subtracted again.
+// One client cannot spoil the sum of all: neither by a metric that is not a number, nor by counts that overflow it,
+// nor by requests in progress, which are subtracted again.
 func TestOneClientCannotSpoilTheSum(t *testing.T) {
 	h := newTestHub()
 	liar, honest := h.client("liar", "a"), h.client("honest", "a")
@@ -123,7 +124,7 @@ func TestOneClientCannotSpoilTheSum(t *testing.T) {
 	}
 }
 
-// Partitions whose clients have gone, and whose control planes take nothing, do not pile up.
+// Partitions whose clients have left, and whose control planes take no reports, do not accumulate.
 func TestWhatNobodyTakesIsAbandoned(t *testing.T) {
 	h := newTestHub()
 	const partitions = mostOrphans + 10
@@ -145,8 +146,8 @@ func TestWhatNobodyTakesIsAbandoned(t *testing.T) {
 	}
 }
 
-// The sums stay exact while clients report, come and go, the control plane is sent them, and the configuration changes, all
-// at the same time.
+// The sums stay exact while clients report, connect and leave, the control plane is sent reports, and the
+// configuration changes, all at the same time.
 func TestSumsAreExactWhileEverythingHappensAtOnce(t *testing.T) {
 	h := newTestHub()
 	h.now = time.Now

@@ -8,8 +8,8 @@ import (
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 )
 
-// What a client takes that reports, besides its stream: the more parts it reports, the more, since the newest state
-// of each is remembered (requests in progress). docs/load-reports.md has the figures.
+// The memory of a client that reports, in addition to its stream. It grows with the parts that the client reports,
+// because the newest state of each is kept (requests in progress). docs/load-reports.md has the figures.
 func TestMemoryOfAClientThatReports(t *testing.T) {
 	const clients = 2000
 	for _, tt := range []struct{ parts, most int }{{1, 4 << 10}, {10, 6 << 10}, {100, 50 << 10}} {

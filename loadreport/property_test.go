@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSumsAreExact: whatever clients report, whenever they come and go, and however often control planes
-// are lost, change what they ask for or do not get a report: each control plane is sent every count of what
-// it asks for exactly once, and what is in progress at the clients that are there.
+// TestSumsAreExact: whatever clients report, whenever they connect and leave, and however often control planes are
+// lost, change their requests or do not get a report: the relay sends each control plane every count that it requests
+// exactly once, and the requests in progress at the clients that are connected.
 func TestSumsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{t: t, testHub: newTestHub(), wants: map[string]func(string) bool{}, pending: map[string]tally{}, gauges: map[int]map[string]uint64{}, clients: map[int]*Client{}}
@@ -60,7 +60,7 @@ func TestSumsAreExact(t *testing.T) {
 
 var authorities = []string{"a", "b"}
 
-// tally has the counts of what a control plane is to be sent by their names.
+// tally has, by their names, the counts that a control plane is to be sent.
 type tally map[string]float64
 
 type model struct {
@@ -73,7 +73,7 @@ type model struct {
 	gauges  map[int]map[string]uint64            // of each client
 }
 
-// stream returns the stream of an authority, which there is as soon as there was a client.
+// stream returns the stream of an authority, which exists once there has been a client.
 func (m *model) stream(authority string) *Collector { return m.streams[authority] }
 
 func (m *model) open() {
@@ -111,7 +111,7 @@ func (m *model) asked(t *rapid.T) {
 	m.wants[authority] = func(cluster string) bool { return r.SendAllClusters || slices.Contains(r.Clusters, cluster) }
 }
 
-// report has a client report something of random clusters, localities and endpoints.
+// report makes a client report on random clusters, localities and endpoints.
 func (m *model) report(t *rapid.T) {
 	i := m.someClient(t)
 	gauges := map[string]uint64{}
@@ -166,7 +166,7 @@ func (c tally) add(name string, n float64) {
 	}
 }
 
-// each yields all counts and states of a cluster under names.
+// each calls count and state for all counts and states of a cluster, under their names.
 func each(st *endpointv3.ClusterStats, count func(string, float64), state func(string, uint64)) {
 	name := fmt.Sprintf("/%s", st.GetClusterServiceName())
 	count(name+" dropped", float64(st.GetTotalDroppedRequests()))
@@ -198,7 +198,7 @@ func each(st *endpointv3.ClusterStats, count func(string, float64), state func(s
 	}
 }
 
-// send has a control plane get a report, of which the messages from the one on that fails do not come.
+// send sends a report to a control plane. Its messages from the one with the number fails on do not arrive.
 func (m *model) send(t *rapid.T, authority string, fails int) {
 	if m.stream(authority) == nil {
 		return
@@ -209,7 +209,7 @@ func (m *model) send(t *rapid.T, authority string, fails int) {
 		if m.wants[authority] != nil {
 			t.Fatalf("%s asks for something, and is sent nothing", authority)
 		}
-		// What it did not ask for is forgotten.
+		// Counts that it did not request are dropped.
 		m.forget(authority, func(string) bool { return false })
 		return
 	}
@@ -265,7 +265,7 @@ func (m *model) forget(authority string, wants func(string) bool) {
 	}
 }
 
-// states returns what is in progress at clients of what an authority asks for.
+// states returns the requests in progress that an authority requests, of all clients.
 func (m *model) states(authority string) map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, gauges := range m.gauges {
@@ -278,7 +278,7 @@ func (m *model) states(authority string) map[string]uint64 {
 	return sum
 }
 
-// sumOf returns what an authority has to be sent.
+// sumOf returns the counts that an authority is still to be sent.
 func (m *model) sumOf(authority string) (left []string) {
 	for cluster, counts := range m.pending {
 		for name, n := range counts {

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Sum is the sum of what clients have reported since it was last taken. Counts add up. What is a
-// state and not a count (requests in progress) is the sum of the newest state of each client, and stays
-// when the sum is taken. The zero value is ready. It is not safe for concurrent use.
+// Sum is the sum of clients' reports since it was last taken. Counts add up. States (requests in progress) are the
+// sums of each client's newest state, and stay when the sum is taken. The zero value is ready. It is not safe for
+// concurrent use.
 type Sum struct {
 	clusters map[clusterKey]*cluster
 	// since is when the sum was last taken; zero before that.
@@ -26,12 +26,12 @@ type clusterKey struct{ name, service string }
 // cluster is the load of one cluster.
 type cluster struct {
 	charge
-	// from is when the period began that the counts are of.
+	// from is the beginning of the period that the counts cover.
 	from    time.Time
 	dropped uint64
 	drops   map[string]*drop // by category
 	rows    map[rowKey]*row
-	busy    int // rows with a state
+	busy    int // number of rows with a state
 }
 
 // drop counts the dropped requests of one category.
@@ -48,7 +48,7 @@ type rowKey struct {
 	endpoint string
 }
 
-// locality returns the key of the locality itself.
+// locality returns the key of the endpoint's locality.
 func (k rowKey) locality() rowKey {
 	k.endpoint = ""
 	return k
@@ -60,12 +60,12 @@ type row struct {
 	counts  counts
 	states  states // of all clients together
 	metrics map[metricKey]*metric
-	// address and metadata are those of an endpoint.
+	// address and metadata are set for an endpoint.
 	address  *corev3.Address
 	metadata *structpb.Struct
 }
 
-// counts are what adds up.
+// counts are the numbers that add up.
 type counts struct{ successful, failed, issued, newConnections, failedConnections uint64 }
 
 func (c *counts) add(o counts) {
@@ -76,7 +76,7 @@ func (c *counts) add(o counts) {
 	c.failedConnections = plus(c.failedConnections, o.failedConnections)
 }
 
-// plus adds, and stays at the greatest number: a client that lies may not turn the sum into a small one.
+// plus adds, but does not overflow: a client that lies cannot make the sum small.
 func plus(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry != 0 {
@@ -85,11 +85,11 @@ func plus(a, b uint64) uint64 {
 	return sum
 }
 
-// states are what is and not what has happened.
+// states are numbers of what is present, not of what has happened.
 type states struct{ inProgress, connections uint64 }
 
-// mostState is the greatest state of one client. So the sum of all clients cannot overflow, and one
-// client's can be subtracted again.
+// mostState bounds a state of one client. So the sum over all clients cannot overflow, and a client's state can be
+// subtracted again.
 const mostState = 1 << 40
 
 func (s states) bounded() states {
@@ -99,7 +99,7 @@ func (s states) bounded() states {
 // metricKey identifies a metric that endpoints have reported (ORCA).
 type metricKey struct {
 	kind metricKind
-	name string // of a named one
+	name string // of a named metric
 }
 
 type metricKind uint8
@@ -111,15 +111,15 @@ const (
 	applicationMetric
 )
 
-// metric is the sum of a metric over the requests that had it.
+// metric is the sum of a metric over the requests that reported it.
 type metric struct {
 	charge
 	requests uint64
 	total    float64
 }
 
-// States are the newest states of one client, by cluster and row, without those that are zero. A Sum
-// has them in its own states.
+// States are the newest states of one client, by cluster and row, without zeros. They are included in the states of
+// the Sum.
 type States map[stateKey]clientState
 
 type stateKey struct {
@@ -132,19 +132,19 @@ type clientState struct {
 	states
 }
 
-// Reporter is a client as a Sum sees it, from the beginning of a report to its end: was are the states
-// of the report before that this one has not spoken of yet, and is those that it has.
+// Reporter is a client as a Sum sees it. During a report, is has the states that the report has mentioned so far, and
+// was those of the previous report that it has not mentioned yet.
 type Reporter struct {
 	was, is States
 	account *account
 }
 
-// Begin begins a report. A cluster, locality or endpoint that it does not mention has none of what is in
-// progress: clients leave out what is idle.
+// Begin begins a report. Clusters, localities and endpoints that it does not mention have nothing in progress:
+// clients leave out idle ones.
 func (r *Reporter) Begin() { r.was, r.is = r.is, States{} }
 
-// Adding adds what a report has of one cluster, part by part. Its methods return how many parts were refused. Between two
-// calls the sum may be taken.
+// Adding adds one cluster of a report, part by part. Its methods return how many parts were refused. The sum may be
+// taken between two calls.
 type Adding struct {
 	sum      *Sum
 	reporter *Reporter
@@ -152,7 +152,7 @@ type Adding struct {
 	from     time.Time
 }
 
-// Add begins to add a cluster under its canonical name. covers is the period that the report says it is of, which ends
+// Add begins to add a cluster under its canonical name. covers is the period that the report claims to cover, up to
 // now.
 func (s *Sum) Add(now time.Time, r *Reporter, name string, st *endpointv3.ClusterStats, covers time.Duration) Adding {
 	return Adding{s, r, clusterKey{name, st.GetClusterServiceName()}, now.Add(-covers)}
@@ -167,8 +167,8 @@ func (a Adding) cluster() *cluster {
 	return c
 }
 
-// begins notes that the counts are of a period that began at from; or when the sum was last taken, as
-// all that came before is in that.
+// begins notes that the counts cover a period from the time from; but not from before the sum was last taken, which
+// included all earlier counts.
 func (c *cluster) begins(since, from time.Time) {
 	if !since.IsZero() {
 		from = since
@@ -178,7 +178,7 @@ func (c *cluster) begins(since, from time.Time) {
 	}
 }
 
-// Cluster adds what belongs to no locality, without the drops by category.
+// Cluster adds the numbers that belong to no locality, except the drops by category.
 func (a Adding) Cluster(st *endpointv3.ClusterStats) (refused int) {
 	c := a.cluster()
 	if c == nil {
@@ -192,7 +192,7 @@ func (a Adding) Cluster(st *endpointv3.ClusterStats) (refused int) {
 func (a Adding) Drops(drops []*endpointv3.ClusterStats_DroppedRequests) (refused int) {
 	c := a.cluster()
 	if c == nil {
-		return 0 // Cluster was refused
+		return 0 // the call of Cluster was refused
 	}
 	for _, d := range drops {
 		at := c.drops[d.GetCategory()]
@@ -213,11 +213,11 @@ func (a Adding) Drops(drops []*endpointv3.ClusterStats_DroppedRequests) (refused
 	return refused
 }
 
-// place is a row of the cluster, which is made if there is none.
+// place identifies a row of the cluster, which is made if it does not exist.
 type place struct {
 	key  rowKey
-	size int // of its texts
-	// address and metadata are those of an endpoint.
+	size int // of its texts, in bytes
+	// address and metadata are set for an endpoint.
 	address  *corev3.Address
 	metadata *structpb.Struct
 }
@@ -227,7 +227,7 @@ func placeOf(st *endpointv3.UpstreamLocalityStats) place {
 	return place{key: at, size: len(at.region) + len(at.zone) + len(at.subZone)}
 }
 
-// endpointPlace returns the place of an endpoint of a locality. It is not ok without an address, which identifies it.
+// endpointPlace returns the place of an endpoint of a locality. ok is false without an address, which identifies it.
 func endpointPlace(of *endpointv3.UpstreamLocalityStats, st *endpointv3.UpstreamEndpointStats) (at place, ok bool) {
 	address, err := proto.MarshalOptions{Deterministic: true}.Marshal(st.GetAddress())
 	if err != nil || len(address) == 0 {
@@ -260,7 +260,7 @@ func (a Adding) Metrics(at place, metrics []*endpointv3.EndpointLoadMetricStats)
 	return to.addMetrics(a.reporter.account, metrics)
 }
 
-// Locality adds a locality, without its endpoints and named metrics. It is not ok if there is no room for it.
+// Locality adds a locality, without its endpoints and named metrics. ok is false if there is no room for it.
 func (a Adding) Locality(at place, st *endpointv3.UpstreamLocalityStats) (refused int, ok bool) {
 	to, r := a.row(at), a.reporter
 	if to == nil {
@@ -282,7 +282,7 @@ func rowKeyOf(st *endpointv3.UpstreamLocalityStats) rowKey {
 	return rowKey{region: l.GetRegion(), zone: l.GetZone(), subZone: l.GetSubZone(), priority: st.GetPriority()}
 }
 
-// Endpoint adds an endpoint, without its metrics. It is not ok if there is no room for it.
+// Endpoint adds an endpoint, without its metrics. ok is false if there is no room for it.
 func (a Adding) Endpoint(at place, st *endpointv3.UpstreamEndpointStats) (refused int, ok bool) {
 	to, r := a.row(at), a.reporter
 	if to == nil {
@@ -292,8 +292,8 @@ func (a Adding) Endpoint(at place, st *endpointv3.UpstreamEndpointStats) (refuse
 	return r.state(a.sum, to, stateKey{a.key, at.key}, states{inProgress: st.GetTotalRequestsInProgress()}), true
 }
 
-// state adds a state of the present report. A part that the report has twice counts twice. It returns 1 if the state was
-// refused, because there is no room for it.
+// state adds a state of the current report. A part that occurs twice in the report counts twice. It returns 1 if
+// there is no room for the state.
 func (r *Reporter) state(of *Sum, at *row, key stateKey, add states) (refused int) {
 	is, known := r.is[key]
 	before := is.states
@@ -320,14 +320,14 @@ func (r *Reporter) state(of *Sum, at *row, key stateKey, add states) (refused in
 	return 0
 }
 
-// End ends a report: what it has not mentioned is not in progress any more. It looks at no more than
-// most of that, and returns whether that was all.
+// End ends a report: states that it has not mentioned are removed, at most most of them per call. It returns whether
+// that was all.
 func (s *Sum) End(r *Reporter, most int) (done bool) {
 	for key, was := range r.was {
 		if most--; most < 0 {
 			return false
 		}
-		c := s.clusters[key.cluster] // it has a state, so it is there
+		c := s.clusters[key.cluster] // it has a state, so it exists
 		c.change(c.rows[key.row], was.states, states{})
 		was.release()
 		delete(r.was, key)
@@ -348,7 +348,7 @@ func (c *cluster) change(at *row, before, next states) {
 	}
 }
 
-// cluster returns a cluster, which it makes if there is none; nil if there is no room for it.
+// cluster returns a cluster, which it makes if it does not exist; nil if there is no room for it.
 func (s *Sum) cluster(key clusterKey, a *account) *cluster {
 	c := s.clusters[key]
 	if c != nil {
@@ -366,7 +366,7 @@ func (s *Sum) cluster(key clusterKey, a *account) *cluster {
 	return c
 }
 
-// row returns a row, which it makes if there is none; nil if there is no room for it.
+// row returns a row, which it makes if it does not exist; nil if there is no room for it.
 func (c *cluster) row(key rowKey, a *account, size int) *row {
 	if at := c.rows[key]; at != nil {
 		return at
@@ -396,8 +396,8 @@ func (at *row) addUnnamed(a *account, kind metricKind, m *endpointv3.UnnamedEndp
 	return 0
 }
 
-// addMetric adds to a metric. A total that is no finite number is refused: with it, the sum of all
-// clients would be none.
+// addMetric adds to a metric. It refuses a total that is not a finite number: the sum over all clients would not be
+// finite, either.
 func (at *row) addMetric(a *account, key metricKey, requests uint64, total float64) bool {
 	m := at.metrics[key]
 	if m == nil {

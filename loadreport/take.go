@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// turns has what others wait for. Clients choose how much there is in a sum, so who holds the lock lets others have it after
-// each mostLocked parts. Meanwhile clients may add to the sum.
+// turns lets other goroutines have the lock. Clients choose how many parts a sum has, so the holder of the lock
+// releases it for a moment after each mostLocked parts. Clients may then add to the sum.
 type turns struct {
 	lock sync.Locker
 	n    int
@@ -23,22 +23,22 @@ type turns struct {
 // pause is called after each part.
 func (t *turns) pause() {
 	if t.n++; t.n >= mostLocked {
-		t.others(func() {})
+		t.unlocked(func() {})
 	}
 }
 
-// others has others have the lock while f runs.
-func (t *turns) others(f func()) {
+// unlocked runs f without the lock, so that others can have it.
+func (t *turns) unlocked(f func()) {
 	t.n = 0
 	t.lock.Unlock()
 	f()
 	t.lock.Lock()
 }
 
-// take returns the sum of what the control plane asks for, as the parts of messages of no more than most
-// bytes, and begins anew. Counts of clusters that it does not ask for are forgotten. The states stay.
+// take returns the sum for an ask, as the parts of messages of at most most bytes, and resets the counts. Counts of
+// clusters that the ask does not request are dropped. The states stay.
 //
-// To a relay that gets them, each message is a whole report. So what has a state is in the last
+// A relay that receives these messages takes each for a whole report. So all rows with a state are in the last
 // message, as far as it has room.
 func (s *Sum) take(now time.Time, ask *Ask, most int, turns *turns) [][]*endpointv3.ClusterStats {
 	w := writer{most: most}
@@ -53,7 +53,7 @@ func (s *Sum) take(now time.Time, ask *Ask, most int, turns *turns) [][]*endpoin
 		}
 		turns.pause()
 	}
-	turns.others(func() {
+	turns.unlocked(func() {
 		slices.SortFunc(idle, compareClusters)
 		slices.SortFunc(busy, compareClusters)
 	})
@@ -67,9 +67,9 @@ func (s *Sum) take(now time.Time, ask *Ask, most int, turns *turns) [][]*endpoin
 		from := c.from
 		switch {
 		case !from.IsZero():
-		case !since.IsZero(): // it has states only
+		case !since.IsZero(): // it has only states
 			from = since
-		default: // not reached: a state comes with a report, which has a period
+		default: // not reached: reports with a state have a period
 			from = now
 		}
 		w.cluster(&clusterHead{spelled, key.service, now.Sub(from)}, c, ask.PerEndpoint, turns)
@@ -82,18 +82,18 @@ func compareClusters(a, b clusterKey) int {
 	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.service, b.service))
 }
 
-// clear begins the counts of a cluster anew.
+// clear resets the counts of a cluster.
 func (s *Sum) clear(key clusterKey, c *cluster, turns *turns) {
 	_, drops := c.takeDrops()
-	turns.others(func() { releaseDrops(drops) })
+	turns.unlocked(func() { releaseDrops(drops) })
 	for at := range c.rows {
 		_, metrics := c.takeRow(at)
-		turns.others(func() { releaseMetrics(metrics) })
+		turns.unlocked(func() { releaseMetrics(metrics) })
 	}
 	s.release(key, c)
 }
 
-// release forgets a cluster of which there is nothing.
+// release removes a cluster without rows and counts.
 func (s *Sum) release(key clusterKey, c *cluster) {
 	if len(c.rows) == 0 && c.from.IsZero() {
 		c.release()
@@ -104,7 +104,7 @@ func (s *Sum) release(key clusterKey, c *cluster) {
 // empty reports whether there is nothing to send.
 func (s *Sum) empty() bool { return len(s.clusters) == 0 }
 
-// forget forgets all counts.
+// forget resets all counts.
 func (s *Sum) forget(turns *turns) {
 	s.since = time.Time{}
 	for key, c := range s.clusters {
@@ -112,7 +112,8 @@ func (s *Sum) forget(turns *turns) {
 	}
 }
 
-// forgetAll forgets everything, and returns what releases it, which may take long. No client is there, and so no state.
+// forgetAll drops everything, and returns a function that releases its memory in the budget, which may take long.
+// There are no clients, and so no states.
 func (s *Sum) forgetAll() (release func()) {
 	was := s.clusters
 	*s = Sum{}
@@ -128,14 +129,14 @@ func (s *Sum) forgetAll() (release func()) {
 	}
 }
 
-// takeDrops begins the counts anew that belong to no row.
+// takeDrops returns and resets the counts that belong to no row.
 func (c *cluster) takeDrops() (total uint64, drops map[string]*drop) {
 	total, drops = c.dropped, c.drops
 	c.dropped, c.drops, c.from = 0, nil, time.Time{}
 	return total, drops
 }
 
-// takeRow begins the counts of a row anew, and returns what they were. Only a row that has a state stays.
+// takeRow returns and resets the counts of a row. The row stays only if it has a state.
 func (c *cluster) takeRow(key rowKey) (was row, metrics map[metricKey]*metric) {
 	at := c.rows[key]
 	was, metrics = *at, at.metrics
@@ -159,7 +160,7 @@ func releaseMetrics(metrics map[metricKey]*metric) {
 	}
 }
 
-// writer cuts what it is given into messages.
+// writer splits its input into messages.
 type writer struct {
 	most int
 	done [][]*endpointv3.ClusterStats
@@ -167,12 +168,10 @@ type writer struct {
 	size int // of now, in bytes
 }
 
-// partOverhead is more than the tag and the length of a message in another take, for each of the
-// messages around it.
+// partOverhead is more than the tag and the length of a nested message, for each of the messages around it.
 const partOverhead = 32
 
-// fits begins the next message if size more bytes have no room in the present one. It returns whether
-// it has.
+// fits begins the next message if size more bytes do not fit into the current one. It returns whether it did.
 func (w *writer) fits(size int) bool {
 	size += partOverhead
 	if w.size+size > w.most && w.size > 0 {
@@ -192,7 +191,7 @@ func (w *writer) messages() [][]*endpointv3.ClusterStats {
 	return w.done
 }
 
-// clusterHead is what each message says of a cluster.
+// clusterHead has the fields of a cluster that each message repeats.
 type clusterHead struct {
 	name, service string
 	period        time.Duration
@@ -202,7 +201,7 @@ func (h *clusterHead) proto() *endpointv3.ClusterStats {
 	return &endpointv3.ClusterStats{ClusterName: h.name, ClusterServiceName: h.service, LoadReportInterval: durationpb.New(h.period)}
 }
 
-// cluster takes a cluster and writes it, row by row.
+// cluster takes the counts of a cluster and writes it, row by row.
 func (w *writer) cluster(of *clusterHead, c *cluster, perEndpoint bool, turns *turns) {
 	dropped, drops := c.takeDrops()
 	keys := make([]rowKey, 0, len(c.rows))
@@ -211,14 +210,14 @@ func (w *writer) cluster(of *clusterHead, c *cluster, perEndpoint bool, turns *t
 		turns.pause()
 	}
 	rows := clusterWriter{writer: w, clusterHead: of, perEndpoint: perEndpoint}
-	turns.others(func() {
+	turns.unlocked(func() {
 		slices.SortFunc(keys, compareRows)
 		rows.begin(dropped, drops)
 		releaseDrops(drops)
 	})
 	for _, key := range keys {
 		row, metrics := c.takeRow(key)
-		turns.others(func() {
+		turns.unlocked(func() {
 			rows.row(key, &row)
 			releaseMetrics(metrics)
 		})
@@ -245,7 +244,7 @@ func (w *clusterWriter) begin(dropped uint64, drops map[string]*drop) {
 	w.now = append(w.now, w.st)
 }
 
-// again begins the cluster in the next message.
+// again begins the cluster again in the next message.
 func (w *clusterWriter) again() {
 	w.st = w.proto()
 	w.now = append(w.now, w.st)

@@ -11,8 +11,8 @@ import (
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 )
 
-// However many parts a client makes up, others have the collector while they are added, taken or forgotten: they see some of
-// them, and not always none or all.
+// However many parts a client makes up, other goroutines get the collector while the parts are added, taken or
+// dropped: they see some of them, and not always none or all.
 func TestOthersHaveTheirTurnWhateverAClientMakesUp(t *testing.T) {
 	const many = 100 * mostLocked
 	zones := make([]string, many)

@@ -6,18 +6,17 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Names are what names mean to the clients of an audience. Its methods are called by one goroutine.
+// Names resolves names for the clients of an audience. One goroutine calls its methods.
 type Names interface {
-	// Key returns the topic of a name in a resource, which is in a topic from. It returns false if
-	// clients may not have it, if they have it already by another subscription, or if the relay leaves
-	// it to them.
+	// Key returns the topic of a name that a resource of the topic from contains. It returns false if clients may not
+	// have the topic, if they have it already through another subscription, or if the relay leaves it to them.
 	Key(from cache.Key, typeURL, name string) (cache.Key, bool)
-	// Side returns the topic that clients watch, of one that their names lead to: in a rollout they may get
-	// what is not accepted yet.
+	// Side returns the topic that clients watch for a topic that their names lead to: in a rollout they may get a
+	// state that is not accepted yet.
 	Side(cache.Key) cache.Key
 }
 
-// Audience is all clients to whom names mean the same, and who may have the same.
+// Audience is the set of all clients to whom names mean the same, and who may have the same.
 type Audience struct {
 	of      *Prefetcher
 	class   any
@@ -26,8 +25,8 @@ type Audience struct {
 	nodes   map[cache.Key]*node
 }
 
-// Join adds a stream to the audience of a class, which is a comparable value. names makes what names mean to
-// that class. Leave ends it.
+// Join adds a stream to the audience of a class, which is a comparable value. names makes the Names of that class.
+// Leave ends the membership.
 func (p *Prefetcher) Join(class any, names func() Names) *Audience {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +39,8 @@ func (p *Prefetcher) Join(class any, names func() Names) *Audience {
 	return a
 }
 
-// Leave ends a Join. The stream watches nothing any more. With the last stream goes all that is ahead of it.
+// Leave ends a Join. The stream watches no topics any more. With the last stream, all nodes of the audience that are
+// ahead end, too.
 func (a *Audience) Leave() {
 	a.of.mu.Lock()
 	last := a.streams.Add(-1) == 0

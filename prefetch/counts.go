@@ -2,14 +2,14 @@ package prefetch
 
 import "sync/atomic"
 
-// counts are for the metrics.
+// counts are the counters for metrics.
 type counts struct {
 	ahead                      atomic.Int64
 	begun, requested, released atomic.Uint64
 	refused                    [nRefusals]atomic.Uint64
 }
 
-// refusal is a bound for which names are left to the clients.
+// refusal is a bound because of which names are left to the clients.
 type refusal uint8
 
 const (
@@ -22,18 +22,18 @@ const (
 
 var refusals = [nRefusals]string{"scope", "relay", "resource", "levels"}
 
-// Stats are what there is at one moment, and what there was since the start.
+// Stats has current numbers, and counts since the start.
 type Stats struct {
-	// Ahead is the number of topics that are watched and that no client has requested.
+	// Ahead is the number of topics that the relay watches and no client has requested.
 	Ahead int
-	// Begun counts those that were watched before a client did, Requested those of them that a client has
-	// requested then, and Released those that no client has.
+	// Begun counts the topics that the relay watched before a client did. Requested counts those of them that a
+	// client has requested since, and Released those that no client requested in time.
 	Begun, Requested, Released uint64
-	// Refused counts how often a bound was met.
+	// Refused counts how often each bound was reached.
 	Refused map[string]uint64
 }
 
-// Stats returns the counts.
+// Stats returns the current statistics.
 func (p *Prefetcher) Stats() Stats {
 	s := Stats{
 		Ahead: int(p.counts.ahead.Load()), Begun: p.counts.begun.Load(), Requested: p.counts.requested.Load(), Released: p.counts.released.Load(),

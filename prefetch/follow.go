@@ -11,14 +11,14 @@ import (
 // Following references.
 
 const (
-	// mostOfScope is how many topics of one scope are ahead of the clients.
+	// mostOfScope bounds the topics of one scope that are ahead of the clients.
 	mostOfScope = 2000
-	// mostOfResource is how many references of one resource are followed.
+	// mostOfResource bounds the references of one resource that are followed.
 	mostOfResource = 1000
-	// mostLevels is how many references lead from what clients want to what is prefetched. gRFC A37 allows
-	// 16 levels of aggregate clusters.
+	// mostLevels bounds the references between a topic that clients want and a prefetched one. gRFC A37 allows 16
+	// levels of aggregate clusters.
 	mostLevels = 20
-	// longestName is the length of the longest name that is prefetched, in bytes.
+	// longestName is the maximum length of a prefetched name, in bytes.
 	longestName = 4 << 10
 	// perPage is how many members of a set are read at once.
 	perPage = 64
@@ -33,28 +33,28 @@ func Follows(typeURL string) bool {
 	return false
 }
 
-// Types are those that are prefetched. Secrets are not: a private key comes to the relay when a client that may
-// have it requests it. Nor are those whose names say nothing before a request of a user comes, as VirtualHosts.
+// Types are the types that are prefetched. Secrets are not: the relay gets a private key only when a client that may
+// have it requests it. Nor are types whose names are unknown before a user's request arrives, such as VirtualHosts.
 var Types = [...]string{xdstype.RouteV3, xdstype.ClusterV3, xdstype.EndpointsV3, xdstype.ExtensionConfigV3}
 
 // target is a name in a resource.
 type target struct{ typeURL, name string }
 
-// isTarget reports whether a client that has read a reference will request what it names.
+// isTarget reports whether a client that has read a reference will request the resource that it names.
 func isTarget(r *graph.Reference) bool {
 	if r.Source != graph.Stream || r.Many || len(r.To.Name) > longestName {
 		return false
 	}
 	switch r.To.TypeURL {
 	case xdstype.ClusterV3:
-		return !r.Optional // those are mostly in the bootstrap
+		return !r.Optional // clients mostly have optional ones from their bootstrap
 	case xdstype.RouteV3, xdstype.EndpointsV3, xdstype.ExtensionConfigV3:
 		return true
 	}
 	return false
 }
 
-// targetsOf returns the names that a resource refers to, each once.
+// targetsOf returns the names that a resource refers to, without duplicates.
 func (p *Prefetcher) targetsOf(r *cache.Resource) []target {
 	if r.Redirect() != "" {
 		return nil
@@ -63,7 +63,7 @@ func (p *Prefetcher) targetsOf(r *cache.Resource) []target {
 	if targets, ok := p.known.contents.get(id); ok {
 		return targets
 	}
-	references, _ := graph.References(r.TypeURL(), r.Value()) // who has it rejects it
+	references, _ := graph.References(r.TypeURL(), r.Value()) // clients reject a resource that cannot be read
 	seen := map[target]struct{}{}
 	var targets []target
 	for i := range references {
@@ -96,7 +96,7 @@ func (p *Prefetcher) read(n *node, now time.Time) {
 	st := n.entry.Entry().Snapshot()
 	switch r := st.Resource; {
 	case r == nil && again && st.Status != cache.Absent:
-		// It will probably name what it named before.
+		// The resource will probably name the same resources as before.
 		if targets, ok := p.known.names.get(n.key); ok {
 			n.at = now
 			p.follow(n, targets, again, now)
@@ -111,7 +111,7 @@ func (p *Prefetcher) read(n *node, now time.Time) {
 	}
 }
 
-// readSet follows the references of members that have changed. If again, it reads all of a small set.
+// readSet follows the references of members that have changed. If again is set, it reads all members of a small set.
 func (p *Prefetcher) readSet(n *node, again bool, now time.Time) {
 	of := n.set
 	if again {
@@ -138,7 +138,8 @@ func (p *Prefetcher) readSet(n *node, again bool, now time.Time) {
 	}
 }
 
-// follow has names that a node refers to watched. If again, it follows those once more that are watched already.
+// follow watches the names that a node refers to. If again is set, it also follows the references of names that are
+// watched already.
 func (p *Prefetcher) follow(n *node, targets []target, again bool, now time.Time) {
 	until := n.lease
 	if n.wanted > 0 {
@@ -172,7 +173,7 @@ func (p *Prefetcher) follow(n *node, targets []target, again bool, now time.Time
 	p.begin(begun)
 }
 
-// renew notes that a node refers to another one, which is watched already.
+// renew notes that the node from refers to another node that is watched already.
 func (p *Prefetcher) renew(to, from *node, until time.Time) {
 	if to.isAhead() && until.After(to.lease) {
 		p.setLease(to, until)
@@ -180,7 +181,7 @@ func (p *Prefetcher) renew(to, from *node, until time.Time) {
 	to.level = min(to.level, from.level+1)
 }
 
-// begin watches what is new. The source asks for all of it in one request.
+// begin watches the topics of new nodes. The source requests all of them in one request.
 func (p *Prefetcher) begin(nodes []*node) {
 	if len(nodes) == 0 {
 		return
@@ -188,7 +189,7 @@ func (p *Prefetcher) begin(nodes []*node) {
 	request := p.topics.Requests().Begin()
 	for _, n := range nodes {
 		if alone := p.watch(n, n.key); !alone && !Follows(n.key.TypeURL) {
-			p.remove(n) // clients watch it, and there is nothing to follow
+			p.remove(n) // clients watch it, and it has no references to follow
 			continue
 		}
 		p.counts.begun.Add(1)

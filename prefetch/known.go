@@ -6,12 +6,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// known is what has been read.
+// known caches the references of resources that were read.
 type known struct {
-	// contents has the names in resources by their content, for several audiences and for what is sent
+	// contents has the names in resources by their content, for several audiences and for resources that are sent
 	// again.
 	contents lru[contentID]
-	// names has the names that topics had in them when they were read last, for when they are not there.
+	// names has the names that each topic's resource contained when it was last read, for when the resource is
+	// missing.
 	names lru[cache.Key]
 }
 
@@ -21,14 +22,14 @@ type contentID struct {
 	hash    uint64
 }
 
-// mostKnown bounds the bytes of each part.
+// mostKnown bounds each of the two caches, in bytes.
 const mostKnown = 4 << 20
 
 func newKnown() known {
 	return known{newLRU[contentID](), newLRU[cache.Key]()}
 }
 
-// lru has the names that were used last, up to mostKnown bytes.
+// lru has the most recently used names, up to mostKnown bytes.
 type lru[K comparable] struct {
 	at    map[K]*list.Element // of remembered
 	order *list.List          // the newest first
@@ -68,7 +69,7 @@ func (l *lru[K]) drop(e *list.Element) {
 	l.bytes -= sizeOf(is.targets)
 }
 
-// sizeOf estimates the memory of an entry, in bytes. The key of a topic has a name, too.
+// sizeOf estimates the memory of an entry in bytes, including the name in its key.
 func sizeOf(targets []target) int {
 	const entry, each = 512, 32
 	n := entry

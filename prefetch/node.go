@@ -7,24 +7,24 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// node is a topic that is watched for an audience. Of the Prefetcher's goroutine, but for marked.
+// node is a topic that is watched for an audience. Only the Prefetcher's goroutine uses it, except marked.
 type node struct {
 	audience *Audience
 	key      cache.Key
-	// watched is what it watches: the topic of the key, or its other side. One of entry and set is not nil
-	// then.
+	// watched is the topic that it watches: that of key, or the one that Names.Side returns. Exactly one of entry and
+	// set is not nil while it watches one.
 	watched cache.Key
 	entry   *entryWatch
 	set     *setWatch
-	// wanted is how many streams of the audience watch it. level is how many references lead to it from
-	// what is wanted.
+	// wanted counts the audience's streams that watch it. level is the number of references between it and a wanted
+	// node.
 	wanted, level int
-	// lease ends at that time. It is zero unless the node is ahead.
+	// lease is when the lease ends. It is zero unless the node is ahead.
 	lease time.Time
-	// hash is of the resource that was read, 0 for none. again: it is to be read in any case.
+	// hash is the hash of the resource that was read last, 0 for none. again: read it even if the hash is the same.
 	hash  uint64
 	again bool
-	// at is when its references were followed last.
+	// at is when its references were last followed.
 	at           time.Time
 	unread, gone bool
 	marked       atomic.Bool // a change is in the inbox
@@ -43,7 +43,7 @@ type setWatch struct {
 	set *cache.Set
 }
 
-// isAhead reports whether the relay watches the topic before the clients do.
+// isAhead reports whether the relay watches the topic and no client has requested it yet.
 func (n *node) isAhead() bool { return !n.lease.IsZero() }
 
 // Changed implements cache.Watcher.
@@ -58,7 +58,7 @@ func (n *node) Changed() cache.Waker {
 // Adopted implements cache.Prefetcher.
 func (w *entryWatch) Adopted() { w.audience.of.inbox.Put(event{kind: adopted, node: w.node}) }
 
-// watch has a node watch a topic, and nothing else. alone says that no client does.
+// watch makes a node watch the topic k instead of the one that it watches now. alone says that no client watches it.
 func (p *Prefetcher) watch(n *node, k cache.Key) (alone bool) {
 	if k == n.watched {
 		return false
@@ -93,7 +93,7 @@ func (p *Prefetcher) remove(n *node) {
 	delete(n.audience.nodes, n.key)
 }
 
-// setLease has a node that no client wants stay until then.
+// setLease sets the lease of a node that no client wants yet.
 func (p *Prefetcher) setLease(n *node, until time.Time) {
 	if !n.isAhead() {
 		p.ahead[n.key.Scope]++
@@ -116,7 +116,7 @@ func (p *Prefetcher) endLease(n *node) {
 	}
 }
 
-// toRead has the references of a node followed, if they are not the same as before.
+// toRead schedules a node to have its references followed if its resource has changed.
 func (p *Prefetcher) toRead(n *node) {
 	if !n.unread && Follows(n.key.TypeURL) {
 		n.unread = true
@@ -125,14 +125,13 @@ func (p *Prefetcher) toRead(n *node) {
 	}
 }
 
-// toReadAgain has the references of a node followed, also if they are the same.
+// toReadAgain schedules a node to have its references followed even if its resource has not changed.
 func (p *Prefetcher) toReadAgain(n *node) {
 	n.again = true
 	p.toRead(n)
 }
 
-// readAgain has the references of a node followed once more for another client, unless that was done a
-// moment ago.
+// readAgain follows the references of a node again for another client, unless that happened recently.
 func (p *Prefetcher) readAgain(n *node, now time.Time) {
 	if now.Sub(n.at) >= p.settings.Load().Lease/2 {
 		p.toReadAgain(n)

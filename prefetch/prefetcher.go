@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/inbox"
 )
 
-// Prefetcher watches what clients will request next. New makes one, Close ends it.
+// Prefetcher watches the topics that clients will request next. New makes one, Close ends it.
 type Prefetcher struct {
 	topics   *cache.Cache
 	inbox    *inbox.Inbox[event]
@@ -21,25 +21,25 @@ type Prefetcher struct {
 	mu        sync.Mutex
 	audiences map[any]*Audience // by their classes
 
-	// Of the goroutine:
+	// Only the goroutine uses these:
 
 	taken  []event
 	unread []*node // whose references are to be followed
 	leases cache.Expiries[*node]
-	ahead  map[cache.Scope]int // the nodes that are ahead
+	ahead  map[cache.Scope]int // counts the nodes that are ahead
 	known  known
 }
 
-// Settings can change.
+// Settings may change while the Prefetcher runs.
 type Settings struct {
-	// Lease is how long a topic stays watched that no client has requested.
+	// Lease is how long a topic stays watched that no client requests.
 	Lease time.Duration
-	// Most is how many topics are ahead of the clients.
+	// Most bounds the topics that are ahead of the clients.
 	Most int
 }
 
-// event is something that the goroutine has to process: that a stream watches a topic, or does not any
-// more; that a topic has changed, or has its first client; or that the last stream of an audience is gone.
+// event is an input of the goroutine: a stream begins or ceases to watch a topic; a topic has changed, or has its
+// first client; or the last stream of an audience is gone.
 type event struct {
 	kind     eventKind
 	audience *Audience
@@ -57,7 +57,7 @@ const (
 	left
 )
 
-// New begins with no audience.
+// New makes a Prefetcher without audiences.
 func New(topics *cache.Cache, s Settings) *Prefetcher {
 	p := newPrefetcher(topics, s)
 	go p.run()
@@ -73,10 +73,10 @@ func newPrefetcher(topics *cache.Cache, s Settings) *Prefetcher {
 	return p
 }
 
-// Configure changes the settings, for what is prefetched from now on.
+// Configure changes the settings for later prefetches.
 func (p *Prefetcher) Configure(s Settings) { p.settings.Store(&s) }
 
-// Close ends all watches. Audiences may still be joined and left, in vain.
+// Close ends all watches. Join and Leave may still be called, without effect.
 func (p *Prefetcher) Close() {
 	close(p.stop)
 	<-p.done
@@ -104,7 +104,7 @@ func (p *Prefetcher) run() {
 	}
 }
 
-// perStep is how many nodes are read until events are processed again.
+// perStep is how many nodes are read before events are processed again.
 const perStep = 16
 
 // step processes all events, and follows the references of some resources.
@@ -183,8 +183,8 @@ func (p *Prefetcher) unwant(n *node) {
 	}
 }
 
-// requested notes that a client of whichever audience has requested what is ahead. Of what has no references
-// nothing is left to do.
+// requested notes that a client of any audience has requested a topic that is ahead. If the topic's type has no
+// references to follow, the node ends.
 func (p *Prefetcher) requested(n *node) {
 	if !n.gone && n.isAhead() && !Follows(n.key.TypeURL) {
 		p.counts.requested.Add(1)

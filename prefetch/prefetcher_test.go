@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// plane is a source of which each name refers to others, also in loops. It counts the topics that are fed.
+// plane is a source in which each name refers to others, also in loops. It counts the topics that have been started.
 type plane struct {
 	t      *testing.T
 	topics *cache.Cache
@@ -29,7 +29,7 @@ func startPlane(t *testing.T, refers func(word, name string) []string) *plane {
 	return p
 }
 
-// Start implements cache.Source: the answer comes at once.
+// Start implements cache.Source: the answer arrives at once.
 func (p *plane) Start(k cache.Key) {
 	p.mu.Lock()
 	p.fed[k] = true
@@ -76,8 +76,8 @@ func tangled(word, name string) (to []string) {
 	return to
 }
 
-// Whatever clients do at the same time, when they have gone nothing is watched any more, and what is fed then ends
-// with the linger time.
+// Whatever clients do concurrently, after they have left no topic is watched any more, and the started ones stop
+// after the linger time.
 func TestNothingIsLeftOfClientsThatHaveGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := startPlane(t, tangled)
@@ -121,7 +121,7 @@ func TestNothingIsLeftOfClientsThatHaveGone(t *testing.T) {
 	})
 }
 
-// A control plane can make up any number of references. What is subscribed to because of them has bounds.
+// A control plane can make up any number of references. The subscriptions that they cause are bounded.
 func TestReferencesThatAControlPlaneMakesUpAreBounded(t *testing.T) {
 	many := func(prefix string, n int) (names []string) {
 		for i := range n {
@@ -207,7 +207,7 @@ func TestClientsOfOneAudienceCostOnePrefetch(t *testing.T) {
 	}
 }
 
-// What is remembered of resources is bounded in bytes.
+// The remembered references are bounded in bytes.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	l := newLRU[int]()
 	long := make([]byte, longestName)

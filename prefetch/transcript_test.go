@@ -14,10 +14,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TestTranscripts plays what clients subscribe to and what a control plane sends, and shows what is prefetched.
-// Resources are TYPE NAME [-> NAME...]: what a Listener and a scoped route refer to are RouteConfigurations, what
-// a RouteConfiguration refers to are Clusters, and so are the parts of an aggregate Cluster; a Cluster that
-// refers to nothing has endpoints. The commands:
+// TestTranscripts plays clients' subscriptions and a control plane's responses, and shows the prefetched topics.
+// Resources are TYPE NAME [-> NAME...]: a Listener and a scoped route refer to RouteConfigurations, and a
+// RouteConfiguration and an aggregate Cluster to Clusters. A Cluster without references has endpoints. The commands:
 //
 //	join CLIENT [class=CLASS] [denied=PREFIX] [new]  its names have the meaning that the class has: it may
 //	                                       not have names with the prefix; it gets what is not accepted yet
@@ -31,8 +30,8 @@ import (
 //	bounds                                 three names may be prefetched in the whole relay
 //	stats
 //
-// The output has the topics that are subscribed to upstream for the first time, and those that are not prefetched any
-// more.
+// The output has the topics to which the relay subscribes upstream for the first time, and those that are not
+// prefetched any more.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := newWorld()
@@ -45,7 +44,7 @@ var words = map[string]string{
 	"listener": xdstype.ListenerV3, "route": xdstype.RouteV3, "cluster": xdstype.ClusterV3, "endpoint": xdstype.EndpointsV3, "scoped": xdstype.ScopedRouteV3,
 }
 
-// world is a cache, its source, clients and a Prefetcher whose goroutine the test is.
+// world is a cache with its source, clients, and a Prefetcher that the test runs in its own goroutine.
 type world struct {
 	topics     *cache.Cache
 	prefetcher *Prefetcher
@@ -75,7 +74,7 @@ func (*world) Refresh(cache.Key) {}
 // Stop implements cache.Source.
 func (*world) Stop(cache.Key) {}
 
-// testNames are what names mean to a class of clients.
+// testNames resolves names for a class of clients.
 type testNames struct {
 	denied string
 	onNew  bool

@@ -17,8 +17,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Above admission.memory of the container's limit, further streams are refused; those that there are
-// continue.
+// While memory use is above admission.memory of the container's limit, the relay refuses further streams. Open
+// streams continue.
 func TestNoStreamsAreAdmittedWithoutMemory(t *testing.T) {
 	t.Parallel()
 	cfg, err := configs.Parse("relay.yaml", []byte(`

@@ -21,7 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 )
 
-// relayNet are relays that ask each other, and a control plane, by their names.
+// relayNet are relays that subscribe to each other and to a control plane, by their names.
 type relayNet struct {
 	t      *testing.T
 	plane  *scriptedPlane
@@ -33,8 +33,8 @@ type relayNet struct {
 	clients []*scriptedClient
 }
 
-// newRelayNet starts the relays. All request old-style names, and for those of the
-// authority "fleet", who they are said to ask; "plane" is the control plane.
+// newRelayNet starts the relays. Each one requests old-style names, and names of the authority "fleet", from the one
+// that asks names; "plane" is the control plane.
 func newRelayNet(t *testing.T, asks map[string]string) *relayNet {
 	t.Helper()
 	n := &relayNet{t: t, plane: newScriptedPlane("delta"), relays: map[string]*servedRelay{}, asks: asks, conns: map[string][]net.Conn{}}
@@ -71,7 +71,7 @@ func (n *relayNet) dialer(name string) dialer {
 	}
 }
 
-// rewire has a relay ask another, as if it had been configured so and started again.
+// rewire makes a relay subscribe to another one, as if it had been restarted with that configuration.
 func (n *relayNet) rewire(name, next string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,13 +93,13 @@ func (n *relayNet) client(relay, form, name string, md ...string) *scriptedClien
 	return c
 }
 
-// ask has a client request routes of these names.
+// ask makes a client request routes of these names.
 func (n *relayNet) ask(c *scriptedClient, names ...string) {
 	n.t.Helper()
 	n.askFor(c, "rds", names...)
 }
 
-// askFor has a client request these names of a type, or for its wildcard.
+// askFor makes a client request these names of a type, or its wildcard.
 func (n *relayNet) askFor(c *scriptedClient, typ string, names ...string) {
 	n.t.Helper()
 	line := "names "
@@ -137,8 +137,8 @@ func received(c *scriptedClient, within time.Duration) string {
 	return strings.Join(c.take(), "\n")
 }
 
-// Relays find a loop among them at once, and their clients get an error,
-// by old-style and by xdstp names, in both forms.
+// Relays detect a loop among them at once, and their clients get an error, with old-style and xdstp names, in both
+// forms.
 func TestRelaysInALoopAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -184,7 +184,7 @@ func TestRelaysInALoopAreRefused(t *testing.T) {
 	}
 }
 
-// When the loop is gone, so is the error.
+// When the loop ends, the error ends, too.
 func TestALoopThatIsGoneIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newRelayNet(t, map[string]string{"a": "b", "b": "a"})
@@ -204,8 +204,8 @@ func TestALoopThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// A chain without a loop works, and the control plane gets the ids of its relays: those
-// that have relays behind them.
+// A chain without a loop works, and the control plane gets the ids of those of its relays that have relays behind
+// them.
 func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 	for _, name := range []string{oldStyle, federate} {
 		t.Run(name, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestAChainOfRelaysIsAnnounced(t *testing.T) {
 	}
 }
 
-// A relay opens another stream when the first relay comes to its clients, and when
-// one comes that has relays behind it; not for others, however many come and go.
+// A relay opens another stream when the first relay connects to it as a client, and when one connects that has relays
+// behind it. It does not for others, however many come and go.
 func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newRelayNet(t, map[string]string{"hub": "plane"})
@@ -268,7 +268,7 @@ func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 		if got := received(direct, 0); strings.Count(got, "\n") != 0 || !strings.Contains(got, "r@1=one") {
 			t.Errorf("the client receives %q", got)
 		}
-		// Two that come at once are one stream, and those that follow soon another.
+		// Two relays that connect at once cause one new stream, and those that follow soon another one.
 		for i := range 6 {
 			n.ask(n.client("hub", "delta", fmt.Sprint("mid-", i), chain.Header, fmt.Sprint("mid-", i)), "r")
 		}
@@ -276,8 +276,7 @@ func TestRelaysThatComeAndGoDoNotRenewStreams(t *testing.T) {
 	})
 }
 
-// Two relays that each have an authority of their own may ask each other for the
-// other's: that is no loop.
+// Two relays that each have their own authority may subscribe to each other's: that is not a loop.
 func TestRelaysMayAskEachOtherForDifferentAuthorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		planes := map[string]*scriptedPlane{"a": newScriptedPlane("delta"), "b": newScriptedPlane("delta")}

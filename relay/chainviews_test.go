@@ -11,9 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Views and redirects through two relays. The inner one has the control planes of two
-// authorities, and a view over both; the outer one asks it for both authorities, and for
-// the old-style names.
+// Views and redirects through two relays. The inner relay has the control planes of two authorities, and a view over
+// both. The outer one requests both authorities, and the old-style names, from the inner one.
 
 const innerRelay = `
 listeners: [{address: "127.0.0.1:18000", redirects: REDIRECTS}]
@@ -38,8 +37,7 @@ authorities:
 old_style_names: [{authority: a}]
 `
 
-// newTwoRelays starts them. The relays are "inner" and "outer"; between them form is
-// spoken.
+// newTwoRelays starts the two relays, "inner" and "outer". They speak form between them.
 func newTwoRelays(t *testing.T, form, redirects string) (*relayNet, map[string]*scriptedPlane) {
 	t.Helper()
 	planes := map[string]*scriptedPlane{"a": newScriptedPlane("delta"), "b": newScriptedPlane("delta")}
@@ -50,7 +48,7 @@ func newTwoRelays(t *testing.T, form, redirects string) (*relayNet, map[string]*
 	return &relayNet{t: t, plane: planes["a"], relays: map[string]*servedRelay{"inner": inner, "outer": outer}}, planes
 }
 
-// eachTwoRelays plays f with every form between two relays, and of their client.
+// eachTwoRelays runs f with every form between the two relays, and of their client.
 func eachTwoRelays(t *testing.T, f func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string)) {
 	for _, between := range []string{"delta", "sotw"} {
 		for _, redirects := range []configs.Redirects{configs.RedirectsFollow, configs.RedirectsPass} {
@@ -76,8 +74,8 @@ func newsOf(c *scriptedClient) string {
 	return versions.ReplaceAllString(strings.Join(c.take(), "\n"), "")
 }
 
-// The members of a view are of several authorities: what the inner relay says of both is
-// believed, as both are asked of it.
+// The members of a view belong to several authorities. The outer relay accepts what the inner one sends of both,
+// because both are configured to come from it.
 func TestAViewOfARelayHasMembersOfSeveralAuthorities(t *testing.T) {
 	const ofA, ofB = "xdstp://a/envoy.config.cluster.v3.Cluster/g/x", "xdstp://b/envoy.config.cluster.v3.Cluster/g/y"
 	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {
@@ -98,8 +96,8 @@ func TestAViewOfARelayHasMembersOfSeveralAuthorities(t *testing.T) {
 	})
 }
 
-// A redirect is followed by one of the relays, whichever it is: the client is given what
-// it leads to, as that changes, and keeps that while it cannot be had.
+// One of the relays follows a redirect, whichever it is: the client gets the target and its changes, and keeps it
+// while the target is not available.
 func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
 	const from, to = "xdstp://a/envoy.config.route.v3.RouteConfiguration/from", "xdstp://b/envoy.config.route.v3.RouteConfiguration/to"
 	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {
@@ -129,8 +127,7 @@ func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
 	})
 }
 
-// A member of a view that becomes a redirect to another authority stays until it is known
-// where that leads.
+// A member of a view that becomes a redirect to another authority stays until the target is known.
 func TestARedirectInAViewIsFollowedThroughTwoRelays(t *testing.T) {
 	const member, other, to = "xdstp://a/envoy.config.cluster.v3.Cluster/g/x", "xdstp://a/envoy.config.cluster.v3.Cluster/g/y", "xdstp://b/envoy.config.cluster.v3.Cluster/to"
 	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What the operator sees of resources that clients would reject.
+// Resources that clients would reject, as the operator sees them.
 
-// CheckMode returns what becomes of resources that clients would reject, as an authority has it.
+// CheckMode returns what the relay does with resources that clients would reject, by an authority's `check`.
 func CheckMode(check configs.Check) taster.Mode {
 	switch check {
 	case configs.CheckRefuse:
@@ -24,13 +24,13 @@ func CheckMode(check configs.Check) taster.Mode {
 	return taster.Warn
 }
 
-// CheckStatus is what an authority's resources were found to be, as /authorities shows it.
+// CheckStatus counts the resources of an authority that clients would reject, as /authorities shows it.
 type CheckStatus struct {
 	Mode string `json:"mode"`
-	// Refused and Warned count resources, once for each content that came.
+	// Refused and Warned count resources. Each content that the authority sent counts once.
 	Refused uint64 `json:"refused"`
 	Warned  uint64 `json:"warned"`
-	// Last are the last resources that clients would reject, the latest first.
+	// Last are the last resources that clients would reject, the newest first.
 	Last []FailureStatus `json:"last,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func viewOfCheck(a *configs.Authority, tally *taster.Tally) CheckStatus {
 	return v
 }
 
-// rejectable returns the metric of resources that clients would reject.
+// rejectable returns the samples of the metric of resources that clients would reject.
 func (r *Relay) rejectable() []admin.Sample {
 	var samples []admin.Sample
 	for name, of := range r.now().counts {

@@ -1,6 +1,6 @@
 package relay
 
-// What listeners and servers show and trust in TLS handshakes, from the configuration.
+// The TLS certificates and CAs of listeners and servers, from the configuration.
 
 import (
 	"crypto/tls"
@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// listenerTLS returns the TLS of a listener. It is nil for plaintext.
+// listenerTLS returns the TLS configuration of a listener, nil for plaintext.
 func listenerTLS(credentials *certs.Part, l *configs.Listener) (*tls.Config, error) {
 	t := l.TLS
 	if t == nil {
@@ -35,7 +35,7 @@ func listenerTLS(credentials *certs.Part, l *configs.Listener) (*tls.Config, err
 	return listener.Config(), nil
 }
 
-// serverTLS returns the TLS towards a server. It is nil for plaintext.
+// serverTLS returns the TLS configuration for connections to a server, nil for plaintext.
 func serverTLS(credentials *certs.Part, s *configs.Server) (*tls.Config, error) {
 	t := s.TLS
 	if t == nil {
@@ -49,11 +49,11 @@ func serverTLS(credentials *certs.Part, s *configs.Server) (*tls.Config, error) 
 	})
 }
 
-// roleClient is the role of clients' certificates in metrics.
+// roleClient is the `role` label of clients' certificates.
 const roleClient = "client"
 
-// certificateExpiries are those of the relay's own certificates and of CAs, and for each listener
-// the first of its clients'.
+// certificateExpiries returns the expiry of each of the relay's own certificates and CAs, and for each listener the
+// earliest expiry of its clients' certificates.
 func (r *Relay) certificateExpiries() []admin.Sample {
 	var samples []admin.Sample
 	for _, st := range r.credentials.Statuses() {

@@ -30,7 +30,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ask requests a page of the admin listener.
+// ask requests a path of the admin listener.
 func ask(t *testing.T, r *Relay, path string) (status int, text string) {
 	t.Helper()
 	resp, err := http.Get("http://" + r.AdminAddress() + path)
@@ -66,7 +66,7 @@ func requestClusters(t *testing.T, conn *grpc.ClientConn) {
 	}
 }
 
-// A relay whose certificate has expired can serve nobody, until there is a new one.
+// A relay whose certificate has expired cannot serve clients until it has a new one.
 func TestARelayWithAnExpiredCertificateIsNotReady(t *testing.T) {
 	dir, ca := t.TempDir(), certtest.NewCA(t, "ca")
 	expired := ca.Issue(t, certtest.Options{NotAfter: time.Now().Add(-time.Minute)})
@@ -132,8 +132,7 @@ func await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// tokenPlane is a control plane that gives the authorization of each stream or request, and has
-// nothing to say.
+// tokenPlane is a control plane that records the authorization of each stream or request, and sends nothing.
 type tokenPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	seen chan string   // by each stream or request
@@ -211,8 +210,7 @@ old_style_names: [{authority: a}]
 	}
 }
 
-// spiffePlane is a control plane that gives the SPIFFE ID of who opens a stream, and has
-// nothing to say.
+// spiffePlane is a control plane that records the SPIFFE ID of the client of each stream, and sends nothing.
 type spiffePlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	seen chan string
@@ -286,7 +284,7 @@ old_style_names: [{authority: a}]
 	}
 }
 
-// Over REST, connections take the newest files too: those of clients, and those to servers.
+// Over REST, connections use the newest files, too: those of clients, and those to servers.
 func TestRESTConnectionsTakeTheNewestFiles(t *testing.T) {
 	old, next := certtest.NewCA(t, "old"), certtest.NewCA(t, "next")
 	dir := t.TempDir()

@@ -1,7 +1,6 @@
 package relay
 
-// The clients of the crossings: streams of either form, on which the transcript
-// says what is sent.
+// The clients of the crossings: streams of either form. The transcript says what they send.
 
 import (
 	"context"
@@ -33,7 +32,7 @@ type scriptedClient struct {
 	stream   grpc.ClientStream
 	cancel   context.CancelFunc
 	ended    chan struct{}
-	// metadata is what it sends when it opens its stream.
+	// metadata is the metadata with which it opens its stream.
 	metadata metadata.MD
 
 	mu    sync.Mutex // guards all below, and sending
@@ -43,7 +42,7 @@ type scriptedClient struct {
 	got   []string
 }
 
-// clientType is what a client remembers of a type.
+// clientType is a client's state of a type.
 type clientType struct {
 	nonce   string   // the newest
 	version string   // SotW: that of the newest response
@@ -58,8 +57,7 @@ var crossingServices = map[string][2]string{
 	"EDS": {endpointservice.EndpointDiscoveryService_StreamEndpoints_FullMethodName, endpointservice.EndpointDiscoveryService_DeltaEndpoints_FullMethodName},
 }
 
-// connect opens the stream of a client, which it does not announce itself on
-// before its first request.
+// connect opens the stream of a client. The server does not see the stream before its first request.
 func (s *servedRelay) connect(t *testing.T, c *scriptedClient, service string) {
 	t.Helper()
 	c.ended, c.types = make(chan struct{}), map[string]*clientType{}
@@ -137,7 +135,7 @@ func (c *scriptedClient) gotSotW(m *discoveryv3.DiscoveryResponse) {
 	}
 }
 
-// of returns what is remembered of a type. The caller holds mu.
+// of returns the state of a type. The caller holds mu.
 func (c *scriptedClient) of(typeURL string) *clientType {
 	if c.types[typeURL] == nil {
 		c.types[typeURL] = &clientType{}
@@ -159,7 +157,7 @@ func (c *scriptedClient) ack(typeURL string) {
 	c.send(&discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: typ.nonce, VersionInfo: typ.valid, ResourceNames: names, ResourceLocators: locators})
 }
 
-// send sends, the first time with the node. The caller holds mu.
+// send sends a request, the first one with the Node. The caller holds mu.
 func (c *scriptedClient) send(m proto.Message) {
 	switch m := m.(type) {
 	case *discoveryv3.DeltaDiscoveryRequest:
@@ -225,7 +223,7 @@ func (c *scriptedClient) request(t *testing.T, d *datadriven.TestData) {
 	c.send(sotw)
 }
 
-// take returns what was received since the last time.
+// take returns what the client received since the last call.
 func (c *scriptedClient) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

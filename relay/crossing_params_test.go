@@ -31,7 +31,7 @@ func cutBraces(word string) (name, inside string, braced bool, rest string) {
 	return word[:at], inside, true, rest
 }
 
-// namesAndLocators tells apart what a client requests.
+// namesAndLocators separates the names and locators that a client requests.
 func namesAndLocators(words []string) (names []string, locators []*discoveryv3.ResourceLocator) {
 	for _, word := range words {
 		name, params, locator, _ := cutBraces(word)
@@ -53,8 +53,7 @@ func withLocators(names []string, locators []*discoveryv3.ResourceLocator) []str
 	return names
 }
 
-// variantName is the name of a variant, nil for that of a resource that is named
-// by its name alone.
+// variantName returns the name of a variant, nil for a resource that has only a name.
 func variantName(t *testing.T, word string) *discoveryv3.ResourceName {
 	t.Helper()
 	name, text, braced, _ := cutBraces(word)
@@ -115,7 +114,7 @@ func splitConstraints(text string) (parts []string) {
 	return append(parts, text[from:])
 }
 
-// describeName is a name as a line has it, from either of two fields.
+// describeName returns a name as a line shows it, from either of two fields.
 func describeName(name string, variant *discoveryv3.ResourceName) string {
 	if variant == nil {
 		return name
@@ -150,7 +149,7 @@ func describeConstraints(c *constraints) string {
 	return ""
 }
 
-// describeErrorName is the name of an error, which is always a resource_name.
+// describeErrorName returns the name of an error, which is always a resource_name.
 func describeErrorName(e *discoveryv3.ResourceError) string {
 	n := e.GetResourceName()
 	if n.GetDynamicParameterConstraints() == nil {

@@ -1,7 +1,6 @@
 package relay
 
-// The control plane of the crossings: it does what the transcript says, and
-// keeps what it is asked.
+// The control plane of the crossings: it does what the transcript says, and records the requests that it receives.
 
 import (
 	"errors"
@@ -33,8 +32,8 @@ type scriptedPlane struct {
 	mu      sync.Mutex
 	streams []*planeStream // those that are open, the newest last
 	events  []planeEvent
-	// wildcards are the types with a wildcard request. namesStream says of each stream
-	// whether its first request had names of such a type.
+	// wildcards are the types with a wildcard request. namesStream says for each stream whether its first request had
+	// names of such a type.
 	wildcards   map[string]bool
 	namesStream map[int]bool
 	params      map[int]string // the dynamic parameters of each stream
@@ -157,7 +156,7 @@ func (p *scriptedPlane) all() []*planeStream {
 	return slices.Clone(p.streams)
 }
 
-// newest returns the newest of them, as the only one.
+// newest returns only the newest of the open streams.
 func (p *scriptedPlane) newest() []*planeStream {
 	all := p.all()
 	return all[max(0, len(all)-1):]
@@ -231,8 +230,8 @@ func (p *scriptedPlane) respond(t *testing.T, typ, version, nonce string, stream
 	}
 }
 
-// take returns what has happened since the last time, on one stream after the
-// other: a stream's end and the beginning of the next have no order.
+// take returns the events since the last call, one stream after another: the end of a stream and the beginning of the
+// next have no order.
 func (p *scriptedPlane) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,8 +318,8 @@ func (e *planeEvent) asks() (typeURL string, names bool) {
 	return typeURL, len(list) > 0 && !slices.Contains(list, "*")
 }
 
-// takesDelta makes one request of two that only add or drop names, and says
-// whether they were such. A name that is in both is not lost by that.
+// takesDelta merges two requests if both only add or drop names, and reports whether it did. A name that is in both
+// is kept.
 func (e *planeEvent) takesDelta(next planeEvent) bool {
 	a, b := e.delta, next.delta
 	if a == nil || b == nil || e.stream != next.stream || a.GetTypeUrl() != b.GetTypeUrl() ||
@@ -340,8 +339,8 @@ func (e *planeEvent) takesDelta(next planeEvent) bool {
 	return true
 }
 
-// takesSotW is the same of SotW. before is how many names the request before the
-// first had: if that added names, the next has to.
+// takesSotW does the same for SotW. before is the number of names in the request before the first one: if the first
+// request added names, the second one must add names, too.
 func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
 	a, b := e.sotw, next.sotw
 	if a == nil || b == nil || e.key() != next.key() || a.GetResponseNonce() != b.GetResponseNonce() ||
@@ -356,14 +355,14 @@ func (e *planeEvent) takesSotW(next planeEvent, before map[eventKey]int) bool {
 	return true
 }
 
-// deltaAsked are the names and locators that a request is about.
+// deltaAsked returns the names and locators of a request.
 func deltaAsked(m *discoveryv3.DeltaDiscoveryRequest) []string {
 	return slices.Concat(
 		withLocators(m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()),
 		withLocators(m.GetResourceNamesUnsubscribe(), m.GetResourceLocatorsUnsubscribe()))
 }
 
-// sotwAsked is how many names and locators a request has.
+// sotwAsked returns the number of names and locators of a request.
 func sotwAsked(m *discoveryv3.DiscoveryRequest) int {
 	return len(m.GetResourceNames()) + len(m.GetResourceLocators())
 }

@@ -1,7 +1,6 @@
 package relay
 
-// The relay of the crossings: all of it, with connections in memory in the place
-// of sockets.
+// The whole relay of the crossings, with connections in memory instead of sockets.
 
 import (
 	"context"
@@ -57,8 +56,7 @@ func startCrossing(t *testing.T, protocol string, plane *scriptedPlane) *servedR
 // dialer connects to a server.
 type dialer = func(context.Context, string) (net.Conn, error)
 
-// startInMemory starts a relay. dial returns how it comes to the servers of an
-// authority.
+// startInMemory starts a relay. dial returns the dialer for the servers of an authority.
 func startInMemory(t *testing.T, config string, dial func(authority string) dialer) *servedRelay {
 	t.Helper()
 	return startInMemoryWith(t, config, Options{Log: slog.New(slog.DiscardHandler)}, dial)
@@ -75,7 +73,7 @@ func startInMemoryWith(t *testing.T, config string, o Options, dial func(authori
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The only difference to a relay that runs: where its connections go.
+	// The only difference from a relay in production is where its connections go.
 	for _, a := range cfg.Authorities {
 		for _, server := range r.now().origins[a.Name].servers {
 			_ = server.conn.Close()
@@ -125,10 +123,10 @@ func (s *servedRelay) dial(t *testing.T) (*grpc.ClientConn, *stallingConn) {
 	return conn, raw
 }
 
-// connBuffer is how much a connection takes that nobody reads from.
+// connBuffer is how many bytes a connection holds that its reader has not read.
 const connBuffer = 16 << 10
 
-// stallingConn is a connection from which its owner can stop reading.
+// stallingConn is a connection whose owner can stop reading.
 type stallingConn struct {
 	net.Conn
 

@@ -15,48 +15,47 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// TestCrossings plays the transcripts in testdata/crossing: the whole relay in
-// process, between a control plane and clients that do what the transcript says.
-// The folder's name says which forms of xDS the two sides speak, the control
-// plane's first. Each transcript is about one rule of the protocol document,
-// which its first lines name, and shows everything that anybody received, so
-// that no output means that nobody said anything. The directives are:
+// TestCrossings plays the transcripts in testdata/crossing: the whole relay in process, between a control plane and
+// clients that do what the transcript says. The folder's name has the forms of xDS that the two sides speak, the
+// control plane's first. Each transcript is about one rule of the protocol document, which its first lines name. It
+// shows everything that the control plane and the clients received, so no output means that no one received anything.
+// The directives are:
 //
 //	respond TYPE [version=V] [nonce=N] [all | names-stream]
 //	  One response of the control plane, on its newest stream, on its names
-//	  stream (for names of a type that has a wildcard), or on all that are open. Nonces are A, B, C, ... unless
-//	  given. Its lines are
+//	  stream (for names of a type that has a wildcard), or on all that are open.
+//	  Nonces are A, B, C, ... unless given. Its lines are
 //	    foo@1=one         a resource, its version (delta only) and its content;
-//	                      one*3 is oneoneone. Then, if need be, as=TYPE: an Any of
-//	                      another type; garbage: no message of its type
+//	                      one*3 is oneoneone. Optionally followed by as=TYPE (an Any
+//	                      of another type) or garbage (no message of its type)
 //	    =one              a resource without a name
-//	    foo@1             a Resource with nothing in it
+//	    foo@1             an empty Resource
 //	    ttl=1m, alias=bar, nocache
-//	                      after either, of the Resource; in SotW it is wrapped
-//	                      in one then
-//	    foo@1 to=URL      a redirect, in SotW wrapped too
+//	                      after either of these, fields of the Resource; SotW
+//	                      wraps the resource in one then
+//	    foo@1 to=URL      a redirect, in SotW also wrapped
 //	    removed foo
 //	    error foo NOT_FOUND why
-//	  A name with braces, foo{env=prod}, is that of the variant for who asks with
-//	  that parameter; see crossing_params_test.go.
+//	  A name with braces, foo{env=prod}, is the variant for clients with that
+//	  parameter; see crossing_params_test.go.
 //
 //	control-plane ends [names-stream] | down | up
-//	  It ends that stream; it goes, with its connections; it is back.
+//	  It ends that stream; it goes away, with its connections; it returns.
 //
 //	connect CLIENT [acks] [service=CDS|EDS] [ttl] [versions]
-//	  A client, whose node's id is its name, opens a stream: an aggregated one, or
-//	  that of a service. With acks it ACKs whatever it gets. With ttl it says that
-//	  it supports TTLs, and wrapped resources. With versions the system_version_info
-//	  of delta responses is shown too.
+//	  A client, whose Node has its name as the id, opens a stream: an aggregated
+//	  one, or one of a service. With acks it ACKs all responses. With ttl it
+//	  announces support of TTLs, and of wrapped resources. With versions, the
+//	  output has the system_version_info of delta responses.
 //
 //	request CLIENT TYPE
-//	  One request. A delta one has lines "subscribe A B", "unsubscribe A B" and
-//	  "initial A@1 B" (of B the version that the client was given last, on
-//	  whatever stream). A SotW one has "names A B" (which later requests repeat)
-//	  and "version V", in the place of the one that was accepted last ("version
+//	  One request. A delta request has lines "subscribe A B", "unsubscribe A B" and
+//	  "initial A@1 B" (B has the version that the client received last, on any
+//	  stream). A SotW request has "names A B" (which later requests repeat) and
+//	  "version V", instead of the version that was accepted last ("version
 //	  accepted" is that of an earlier stream). Both may have "nack why", "node ID",
-//	  which is otherwise in the first request only, and "nonce N": a SotW client
-//	  gives the newest nonce of the type unless that says another, or "none". A
+//	  which is otherwise only in the first request, and "nonce N": a SotW client
+//	  sends the newest nonce of the type unless N is another one, or "none". A
 //	  name with braces, A{env=prod&zone=1}, is a locator with dynamic parameters.
 //
 //	ack CLIENT TYPE
@@ -65,23 +64,22 @@ import (
 //	disconnect CLIENT
 //
 //	stall CLIENT, resume CLIENT
-//	  The client stops reading from its connection, and goes on.
+//	  The client stops reading from its connection, and continues.
 //
 //	after DURATION
-//	  Time passes. What nobody requests any more is subscribed to for another
-//	  minute (cache.linger).
+//	  Time passes. The relay stays subscribed to names without clients for
+//	  another minute (cache.linger).
 //
 //	operator
-//	  The clients as the operator sees them.
+//	  Shows the clients as the operator sees them.
 //
-// A resource is shown as its line is written, name@version=content, in SotW without
-// the version unless it is wrapped; so foo@1,ttl=1m is a heartbeat. Versions that
-// are a hash are shown as # and their first four digits. Requests
-// of the relay that follow one another, and add or drop names, are shown as one:
-// how many there are depends on how soon the stream hears of each name.
+// The output shows a resource in the form of its line, name@version=content, in SotW without the version unless it is
+// wrapped; so foo@1,ttl=1m is a heartbeat. Versions that are hashes are shown as # and their first four digits.
+// Successive requests of the relay that add or drop names are shown as one: their number depends on how soon the
+// stream learns of each name.
 func TestCrossings(t *testing.T) {
-	// What the relay does within one request or response is then over before
-	// others hear of it, so that it is always the same that is told in one piece.
+	// With one processor, the relay finishes its work within one request or response before other goroutines run, so
+	// that what it sends is split in the same manner each time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, upstream := range []string{"delta", "sotw"} {
 		for _, downstream := range []string{"delta", "sotw"} {
@@ -97,14 +95,14 @@ func TestCrossings(t *testing.T) {
 	}
 }
 
-// crossing is the relay and those whom it stands between.
+// crossing is the relay with its control plane and clients.
 type crossing struct {
 	plane   *scriptedPlane
 	serving *servedRelay
 	form    string // of clients
 	clients map[string]*scriptedClient
-	// held are, by client, the versions of what it was given in delta, by type and
-	// name, and of what it accepted in SotW, by type. They outlive its streams.
+	// held are, by client, the versions of the resources that it received in delta, by type and name, and of what it
+	// accepted in SotW, by type. They outlive its streams.
 	held map[string]map[string]string
 }
 
@@ -199,8 +197,8 @@ func (c *crossing) client(t *testing.T, d *datadriven.TestData) *scriptedClient 
 	return client
 }
 
-// heard is what everybody has received since the last time: the control plane
-// first, then the clients by name. Between them there is no order.
+// heard returns what the control plane and then the clients, by name, have received since the last call. There is no
+// order between them.
 func (c *crossing) heard() []string {
 	out := c.plane.take()
 	for _, name := range slices.Sorted(maps.Keys(c.clients)) {

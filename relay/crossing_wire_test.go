@@ -1,6 +1,6 @@
 package relay
 
-// How the transcripts of the crossings write messages.
+// How the crossings' transcripts write messages.
 
 import (
 	"fmt"
@@ -123,8 +123,7 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	return r
 }
 
-// redirectTo is what stands in the place of a resource that is elsewhere. TP1: "Server
-// redirects".
+// redirectTo returns a redirect in place of a resource. TP1: "Server redirects".
 func redirectTo(t *testing.T, to string) *anypb.Any {
 	t.Helper()
 	u, err := urn.ParseURL(to)
@@ -142,8 +141,7 @@ func redirectTo(t *testing.T, to string) *anypb.Any {
 	return a
 }
 
-// cutResource takes name@version=content apart. An xdstp name may have = in it, and
-// has a version here.
+// cutResource splits name@version=content. An xdstp name may contain =, and must have a version here.
 func cutResource(word string) (name, version, content string, filled bool) {
 	if strings.HasPrefix(word, "xdstp://") {
 		name, version, _ = strings.Cut(word, "@")
@@ -284,7 +282,7 @@ func (l *messageLine) String() string { return strings.Join(l.words, " ") }
 
 func (l *messageLine) add(word string) { l.words = append(l.words, word) }
 
-// list adds what has no order, if there is any.
+// list adds words that have no order, if there are any.
 func (l *messageLine) list(what string, of []string) {
 	if len(of) > 0 {
 		l.add(what + "=[" + strings.Join(slices.Sorted(slices.Values(of)), " ") + "]")
@@ -301,7 +299,7 @@ func (l *messageLine) resources(resources []string, errs []*discoveryv3.Resource
 	l.list("errors", errors)
 }
 
-// tail adds what only some requests have.
+// tail adds the fields that only some requests have.
 func (l *messageLine) tail(node, nonce string, detail *status.Status) {
 	if detail != nil {
 		l.add("NACK " + nonce + ": " + strings.ReplaceAll(detail.GetMessage(), "\n", "; "))

@@ -19,10 +19,10 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// CSDS: who may see what. The operator sees everything but secrets. A client sees what the relay has for
-// itself: the streams of its own identity, and of those what the rules of now allow it.
+// CSDS, and who sees what. The operator sees everything but secrets. A client sees the streams of its own identity,
+// and of these what the current rules allow it.
 
-// operatorView is what the operator sees.
+// operatorView shows everything but secrets.
 type operatorView struct{ relay *Relay }
 
 // Clients implements csds.Viewer.
@@ -39,7 +39,7 @@ func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstrea
 // Upstream implements csds.Viewer.
 func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.relay.Upstream(nil) }
 
-// clientView is what a client sees.
+// clientView shows what one client may see.
 type clientView struct {
 	relay            *Relay
 	generation       *generation
@@ -61,11 +61,11 @@ func (v *clientView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream
 	}
 }
 
-// may says what of a client with that Node the viewer may see: what it may request now with that Node, and under
-// the resource's own name too.
+// may returns a function that reports whether the viewer may see a resource of a client with this Node: whether it
+// may now request the name with that Node, and may have the resource by its own name.
 func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 	names := v.relay.namesOf(v.generation, downstream.Client{Node: node, Identity: v.id, SecretsForAnyone: v.secretsForAnyone})
-	names.lines = nil // nothing is requested, so nothing is logged
+	names.lines = nil // no client requests these names, so no refusal is logged
 	return func(h *downstream.Held) bool {
 		k, err := names.meaning(h.TypeURL, h.Subscription)
 		if err != nil {
@@ -74,14 +74,14 @@ func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 		if names.rights == nil {
 			return true
 		}
-		if names.rights.may(k) != nil || names.rights.besideView(k, names.views) != nil {
+		if names.rights.may(k) != nil || names.rights.bypassesView(k, names.views) != nil {
 			return false
 		}
 		return names.rights.mayHaveOwnOf(k.Key, h)
 	}
 }
 
-// mayHaveOwnOf reports whether the client may have what a topic has, by the resource's own name.
+// mayHaveOwnOf reports whether the client may have the resources of h also by their own names.
 func (c *ClientRights) mayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
 	for _, r := range []*cache.Resource{h.Resource, h.Rejected} {
 		if r != nil && r.OwnName() != "" && c.MayHaveOwn(k, r.OwnName()) != nil {
@@ -91,9 +91,10 @@ func (c *ClientRights) mayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
 	return true
 }
 
-// Upstream implements csds.Viewer. Old-style names are those of the partitions that the identity's own streams use:
-// an expression may have put others elsewhere for who they are. What views match does not show where rules allow it: for
-// some clients they allow the view only, and which ones is known only with a Node.
+// Upstream implements csds.Viewer. It shows old-style names only of the partitions that streams of the viewer's
+// identity use, because an expression may put other identities into other partitions. If there are rules, it hides
+// every name that a view matches: for some clients the rules allow only the view, and which clients these are depends
+// on their Nodes.
 func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 	rights := v.generation.rights.Of(v.id, v.secretsForAnyone)
 	var partitions map[cache.Scope]bool
@@ -106,7 +107,7 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 				return false
 			}
 		}
-		return rights == nil || rights.may(asked{Key: k}) == nil && rights.besideView(asked{Key: k}, anyView) == nil
+		return rights == nil || rights.may(requestedName{Key: k}) == nil && rights.bypassesView(requestedName{Key: k}, anyView) == nil
 	})
 	return func(yield func(downstream.Held) bool) {
 		for h := range all {
@@ -123,7 +124,7 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 // anyView matches each view.
 func anyView(int) (bool, error) { return true, nil }
 
-// partitions are those of old-style names that the streams of the viewer's identity use.
+// partitions returns the partitions of old-style names that the streams of the viewer's identity use.
 func (v *clientView) partitions() map[cache.Scope]bool {
 	used := map[cache.Scope]bool{}
 	for c := range v.relay.server.Inspect(0) {
@@ -137,10 +138,11 @@ func (v *clientView) partitions() map[cache.Scope]bool {
 	return used
 }
 
-// leafPartition is the partition of a scope, whatever is derived in it.
+// leafPartition returns the partition of a scope, also of a scope of derived topics.
 func leafPartition(scope cache.Scope) cache.Scope { return partitionOf(scope.Accepted()) }
 
-// sameIdentity reports whether two clients have proven to be the same. Those that have proven nothing share one identity.
+// sameIdentity reports whether two clients have proven the same identity. Clients that have proven nothing share one
+// identity.
 func sameIdentity(a, b *identity.Identity) bool {
 	if a == nil {
 		a = identity.Anonymous(nil)
@@ -151,7 +153,7 @@ func sameIdentity(a, b *identity.Identity) bool {
 	return a.Key() == b.Key()
 }
 
-// clientCSDS returns the service for the clients of a listener.
+// clientCSDS returns the CSDS service for the clients of a listener.
 func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
 	return csds.New(r.ownNode, func(ctx context.Context) (csds.Viewer, error) {
 		if !r.givesCSDS(o.Door) {
@@ -165,8 +167,8 @@ func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
 	})
 }
 
-// givesCSDS reports whether the newest configuration has CSDS for the clients of a door: connections from before a reload
-// stay open. A listener that drains, and is not in the configuration any more, serves as before.
+// givesCSDS reports whether the current configuration has CSDS for the clients of a listener: connections from before
+// a reload stay open. A listener that drains because the configuration does not have it any more serves as before.
 func (r *Relay) givesCSDS(d *downstream.Door) bool {
 	for _, l := range r.openListeners() {
 		if l.door == d {

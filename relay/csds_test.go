@@ -17,7 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ownView returns the names of clusters that a client sees in the relay's own view by CSDS, of a relay that has a glob and a
+// ownView returns the names of clusters that a client sees in the relay's own view by CSDS. The relay has a glob and a
 // wildcard with one member each.
 func ownView(t *testing.T, config string, id *identity.Identity) (names []string) {
 	t.Helper()
@@ -43,8 +43,8 @@ func ownView(t *testing.T, config string, id *identity.Identity) (names []string
 	return names
 }
 
-// A view gives a client a part of a collection that it requests. In the relay's own view the client does not see
-// the rest either.
+// A view gives a client a part of a collection that it requests. In the relay's own view the client does not see the
+// rest, either.
 func TestTheOwnViewOfCSDSDoesNotShowWhatAViewHides(t *testing.T) {
 	const config = `
 listeners: [{address: "127.0.0.1:0"}]

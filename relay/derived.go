@@ -17,7 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What collections/ needs to know about authorities and views.
+// The facts about authorities and views that collections/ needs.
 
 // leafNames implements collections.Names.
 type leafNames struct {
@@ -34,8 +34,7 @@ func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 		return cache.Key{}, &cache.Error{Code: codes.Unavailable, Message: why.Client.Message}
 	}
 	if err == nil && k.TypeURL != typeURL {
-		// Clients may request a list collection with the type of its members. But a
-		// collection cannot take the place of a member.
+		// Clients may request a list collection with the type of its members, but a collection cannot be a member.
 		return cache.Key{}, &cache.Error{
 			Code:    codes.NotFound,
 			Message: fmt.Sprintf("xdstp name %q is a list collection, not a %s", name, xdstype.Message(typeURL)),
@@ -63,8 +62,8 @@ func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
 	return n.reachability.Unreachable(scope)
 }
 
-// Speaks returns whether every server of an authority, or its directory, also serves the
-// authority other: see collections.Options.SpeaksFor.
+// Speaks reports whether every server of an authority, or its directory, also serves the authority other: see
+// collections.Options.SpeaksFor.
 func (n leafNames) Speaks(name, other string) bool {
 	router := n.newest().router
 	a, ok := router.Source(cache.Scope{Authority: name})
@@ -78,7 +77,7 @@ func (n leafNames) Speaks(name, other string) bool {
 	return !slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return !serves(peerOf(&s), b) })
 }
 
-// viewsOf returns the views by the scopes of their topics.
+// viewsOf returns the views, by the scopes of their topics.
 func viewsOf(g *generation) map[string]collections.View {
 	views := map[string]collections.View{}
 	for i, v := range g.cfg.Views {

@@ -38,8 +38,8 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 	}
 }
 
-// A derived topic of an old-style name may outlive the clients whose Node stands for
-// its scope, and request its leaf topic then.
+// A derived topic of an old-style name may outlive the clients whose Node its scope uses, and request its leaf topic
+// after they have left.
 func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	f, opened := newRecordedScopes()
 	f.derived = &recordedSource{}

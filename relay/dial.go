@@ -14,8 +14,7 @@ import (
 
 // Connections to servers.
 
-// connection is a connection to a server, for gRPC or for REST. Scopes whose servers are at
-// the same place share it.
+// connection is a gRPC or REST connection to a server. Scopes share it if their servers have the same place.
 type connection interface {
 	grpc.ClientConnInterface
 	io.Closer
@@ -23,8 +22,7 @@ type connection interface {
 	Reach(ctx context.Context) error
 }
 
-// place identifies a connection: it is the configuration of a server without the keys that
-// concern single streams.
+// place identifies a connection: a server's configuration without the keys that concern single streams.
 type place struct {
 	configs.Server
 	tls    configs.ServerTLS // Server.TLS, by value, if secure
@@ -43,7 +41,7 @@ func placeOf(s configs.Server) place {
 	return p
 }
 
-// dial returns the connection to a server. It connects when it is first used. makeRoom is upstream.DialOptions.MakeRoom.
+// dial returns the connection to a server, which connects on first use. makeRoom is upstream.DialOptions.MakeRoom.
 func dial(s configs.Server, part *certs.Part, makeRoom func() bool) (connection, error) {
 	config, err := serverTLS(part, &s)
 	if err != nil {

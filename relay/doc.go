@@ -1,7 +1,5 @@
-// Package relay puts the relay together: it gives each scope (authority, partition, dynamic
-// parameters) a source of its resources, clients' names their meaning, and each configured
-// listener its server.
+// Package relay puts the relay together: it gives each scope (authority, partition, dynamic parameters) the source of
+// its resources, maps the names that clients request to topics, and runs the server of each configured listener.
 //
-// Everything else of the project is a part that knows nothing of the others; the
-// configuration becomes their options here.
+// The other packages do not know each other. This one turns the configuration into their options.
 package relay

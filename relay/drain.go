@@ -8,12 +8,12 @@ import (
 	"github.com/xds-relay/xds-relay/process"
 )
 
-// drain waits until load balancers know that the relay is not ready, and then until all listeners
-// have sent their clients away.
+// drain waits until load balancers know that the relay is not ready, then sends the clients of all listeners away,
+// and waits for that.
 func (r *Relay) drain() {
 	d := r.now().cfg.Drain
 	r.shutdown.Drain(d.Delay + d.Time)
-	const more = 15 * time.Second // for what comes after it
+	const more = 15 * time.Second // for the shutdown after it
 	r.notify(process.NotifyTakes(d.Delay + d.Time + more))
 	r.log.Info("draining", "delay", d.Delay, "time", d.Time, "clients", r.server.Clients())
 	r.shutdown.Stage("waiting until load balancers know that the relay drains")

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What one server of an authority gave a time to live goes when that is over, though the
-// server has gone and another, which does not speak of it, is active.
+// A resource with a TTL from one server expires, although that server is gone and the active server does not mention
+// it.
 func TestATimeToLiveEndsUnderAnotherServer(t *testing.T) {
 	for _, form := range []string{"delta", "sotw"} {
 		t.Run(form, func(t *testing.T) {

@@ -13,28 +13,28 @@ import (
 	"github.com/xds-relay/xds-relay/taster"
 )
 
-// generation is what follows from one configuration. It does not change, so code that has loaded one
-// sees one state. A reload replaces it. What is the same in the new configuration is part of the new
-// generation, too: it has the same origins, with their connections and streams.
+// generation is everything that follows from one configuration. It does not change, so code that loads it once sees a
+// consistent state. A reload replaces it. The new generation shares the origins whose configuration has not
+// changed, with their connections and streams.
 type generation struct {
 	cfg    *configs.Config
 	router *authority.Router
 	rights *Rights
 	node   *corev3.Node // the relay's own, for xdstp names
 	store  *sharedStore // nil if nothing is stored
-	// origins, counts and rollouts are those of the authorities, by their names in the configuration.
+	// origins, counts and rollouts are keyed by the authority's name in the configuration.
 	origins  map[string]*origin
 	counts   map[string]*counts
 	rollouts map[string]*gate.Options
 	guards   guarding
-	number   uint64 // how many there were before
+	number   uint64 // how many generations there were before
 }
 
-// counts are what is counted of an authority. They outlive its origins.
+// counts are the counters of an authority. They outlive its origins.
 type counts struct {
-	// errors counts the errors in resource_errors, and switches those to another server.
+	// errors counts the entries of resource_errors, and switches how often another server became active.
 	errors, switches *atomic.Uint64
-	// loadReports counts those that were sent.
+	// loadReports counts the load reports that were sent.
 	loadReports *atomic.Uint64
 	guard       *guard.Stats
 	// tally has the resources that clients would reject.
@@ -42,7 +42,7 @@ type counts struct {
 	check configs.Check
 }
 
-// parts are what a generation is made of besides the configuration.
+// parts are the inputs of a generation.
 type parts struct {
 	cfg    *configs.Config
 	before *generation // nil at the start
@@ -50,8 +50,7 @@ type parts struct {
 	store  *sharedStore
 }
 
-// newGeneration makes the generation of a configuration. It connects to nothing. Its origins are in
-// use from now on, until release.
+// newGeneration makes the generation of a configuration. It does not connect. Its origins are in use until release.
 func (s *origins) newGeneration(p parts) (*generation, error) {
 	var before *authority.Router
 	if p.before != nil {
@@ -85,7 +84,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 	return g, nil
 }
 
-// countsOf returns what counts an authority: as before, if it was there.
+// countsOf returns the counters of an authority: those of the generation before, if that had the authority.
 func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
 	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), loadReports: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
 	if before != nil && before.counts[a.Name] != nil {
@@ -99,7 +98,7 @@ func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
 	return c
 }
 
-// gateOptions returns the options of an authority's rollouts: the same as before if they have not
+// gateOptions returns the options of an authority's rollouts: those of the generation before if they have not
 // changed.
 func (g *generation) gateOptions(a *configs.Authority, before *generation) *gate.Options {
 	if before != nil {

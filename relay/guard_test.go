@@ -30,7 +30,7 @@ views:
 cache: {linger: 1h}
 `
 
-// guarded are clients of a view, of a list of a's and a glob of b's.
+// guarded are clients of a view, of a list of authority a, and of a glob of authority b.
 type guarded struct {
 	*plainWorld
 	serving *servedRelay
@@ -74,7 +74,7 @@ func withGuard(t *testing.T, test func(g *guarded)) {
 	})
 }
 
-// fill lets everything be there.
+// fill makes all members exist.
 func (g *guarded) fill() {
 	list := "list"
 	for i := range 12 {
@@ -108,7 +108,7 @@ func (g *guarded) after(d time.Duration, when string, ofList, ofGlob int) {
 	}
 }
 
-// restart has an authority away while things change.
+// restart takes an authority away while its resources change.
 func (g *guarded) restart(authority string, meanwhile ...string) {
 	g.do(g.t, "down "+authority)
 	for _, step := range meanwhile {
@@ -138,7 +138,7 @@ func TestAListThatIsShorterAfterAReconnect(t *testing.T) {
 		g.mustHold("after the reconnect", "a: 11 of cluster * until 10m0s")
 		g.after(9*time.Minute, "before the guard lets go", 12, 12)
 		g.after(time.Minute, "when it does", 1, 12)
-		// Later on the stream a list is believed.
+		// Later on the stream, the guard accepts a list's removals.
 		g.fill()
 		g.after(time.Minute, "when the list is whole", 12, 12)
 		g.do(g.t, "list")
@@ -173,7 +173,7 @@ func TestAListThatIsGoneAfterAReconnect(t *testing.T) {
 	})
 }
 
-// The members of a glob are held where they come from, and not once more in the view.
+// The guard holds members of a glob at their authority, and does not hold them again in the view.
 func TestAGlobOfAViewIsHeldOnce(t *testing.T) {
 	withGuard(t, func(g *guarded) {
 		b := g.planes["b"] // it guards every answer

@@ -14,20 +14,20 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// What the guards of all authorities share: how each is guarded, and what they count.
+// The guards of all authorities share their settings and counters.
 
 type guards struct {
 	newest func() *generation
 	log    *slog.Logger
 	lines  loglines.Shared
-	none   guard.Stats // of what has no authority
+	none   guard.Stats // of scopes without an authority
 }
 
-// guarding is how each authority of a generation is guarded.
+// guarding are the guard options of each authority of a generation.
 type guarding struct {
-	options map[string]*guard.Options // by authority as it is configured; nil for none
-	// views are the authorities that guard views, by the scopes of their topics, and collections the
-	// authorities of what is in them.
+	options map[string]*guard.Options // by the authority's name in the configuration; nil without a guard
+	// views are the authorities that guard views, by the scopes of the views' topics. collections are the authorities
+	// of each view's collections.
 	views       map[string]*configs.Authority
 	collections map[string][]string
 }
@@ -54,8 +54,8 @@ func newGuarding(of *generation) guarding {
 	return g
 }
 
-// of returns the authority that guards a scope: of a view, that of its first collection that has a
-// guard.
+// guardOf returns the authority whose guard a scope has. For a view, that is the first authority of its collections
+// that has a guard.
 func (g *generation) guardOf(scope cache.Scope) *configs.Authority {
 	if a, ok := g.guards.views[scope.Derived]; ok {
 		return a
@@ -64,7 +64,7 @@ func (g *generation) guardOf(scope cache.Scope) *configs.Authority {
 	return a
 }
 
-// settings are those of a guard whose sources can always be reached.
+// settings returns the settings of a guard whose sources can always be reached.
 func (g *guards) settings() guard.Settings {
 	return guard.Settings{
 		Options: func(scope cache.Scope) *guard.Options {
@@ -85,7 +85,7 @@ func (g *guards) settings() guard.Settings {
 	}
 }
 
-// linksOf are the streams to one server of a scope. It implements upstream.Links.
+// linksOf notes the state of the streams to one server of a scope. It implements upstream.Links.
 type linksOf struct {
 	links  *guard.Links
 	server int
@@ -100,8 +100,8 @@ func (l linksOf) Answered(typeURL string) { l.links.Answered(l.server, typeURL) 
 // Lost implements upstream.Links.
 func (l linksOf) Lost(typeURL string) { l.links.Lost(l.server, typeURL) }
 
-// derivedWaits is guard.Settings.Waits of derived topics: they wait for the servers of their authority,
-// those of views for those of all their collections.
+// derivedWaits is guard.Settings.Waits for derived topics. It waits for the servers of the topic's authority; for a
+// view, for those of all its collections.
 func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time) {
 	authorities := s.newest.Load().guards.collections[set.Scope.Derived]
 	if authorities == nil {
@@ -129,7 +129,7 @@ func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time)
 	return until
 }
 
-// guardedTopics are the topics of derived results: these go through the guard to the cache.
+// guardedTopics passes derived results through the guard to the cache.
 type guardedTopics struct {
 	*cache.Cache
 	guard *guard.Guard
@@ -138,7 +138,7 @@ type guardedTopics struct {
 // Apply implements collections.Topics.
 func (t guardedTopics) Apply(u cache.Update) { t.guard.Apply(u) }
 
-// held returns the sets of which members are held, by their authority.
+// held returns the sets that have held members, by authority.
 func (r *Relay) held() map[string][]guard.Held {
 	r.origins.mu.Lock()
 	all := []*guard.Guard{r.derived.guard}
@@ -163,7 +163,7 @@ func (r *Relay) held() map[string][]guard.Held {
 	return by
 }
 
-// guardInstruments are the metrics of the guards.
+// guardInstruments returns the metrics of the guards.
 func (r *Relay) guardInstruments() []instrument {
 	samples := func(read func(*guard.Stats) int64) func() []admin.Sample {
 		return func() []admin.Sample {
@@ -177,18 +177,18 @@ func (r *Relay) guardInstruments() []instrument {
 		}
 	}
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs and list collections that the guard keeps, and the authority does not have any more.",
+		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs and list collections that the guard keeps although the authority does not have them any more.",
 			samples(func(s *guard.Stats) int64 { return s.Held.Load() })},
 		{r.metrics.Counter, "xds_relay.guard.holds", "Members that the guard began to keep.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Holds.Load()) })},
 		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority had them again.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Restored.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.released", "Members that went in the end, as the authority still did not have them.",
+		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard removed in the end, because the authority still did not have them.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
 	}
 }
 
-// HeldStatus is a set of which the guard keeps members, as /authorities shows it.
+// HeldStatus is a set with members that the guard keeps, as /authorities shows it.
 type HeldStatus struct {
 	Authority  string    `json:"authority"`
 	Partition  string    `json:"partition,omitempty"`
@@ -197,5 +197,5 @@ type HeldStatus struct {
 	Set        string    `json:"set"`
 	Members    int       `json:"members"`
 	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until"` // when the first of them goes, if the authority still does not have it
+	Until      time.Time `json:"until"` // when the guard removes the first of them, unless the authority sends it again
 }

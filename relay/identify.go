@@ -1,6 +1,6 @@
 package relay
 
-// Who the clients of a listener are, and which of them it serves.
+// Identification and admission of a listener's clients.
 
 import (
 	"errors"
@@ -17,13 +17,13 @@ import (
 // identifier identifies the clients of a listener.
 type identifier struct {
 	listener *configs.Listener
-	// ends: streams end with their client's certificate.
+	// ends: a stream ends when its client's certificate expires.
 	ends     bool
-	verifier *tokens.Verifier // nil if tokens prove nothing
+	verifier *tokens.Verifier // nil if the listener does not use tokens
 }
 
-// identify returns downstream.ListenerOptions.Identify for a listener: nil if its clients cannot
-// prove anything.
+// identify returns downstream.ListenerOptions.Identify for a listener, nil if its clients have no way to prove an
+// identity.
 func (r *Relay) identify(l *configs.Listener, part *certs.Part) (func(identity.Proof) (*identity.Identity, error), error) {
 	verifier, err := r.verifier(l, part)
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *Relay) identify(l *configs.Listener, part *certs.Part) (func(identity.P
 	return i.identify, nil
 }
 
-// admits returns downstream.ListenerOptions.Admits for a listener: nil if it admits everyone.
+// admits returns downstream.ListenerOptions.Admits for a listener, nil if it admits everyone.
 func admits(l *configs.Listener) func(*identity.Identity) error {
 	if l.Admit == "" {
 		return nil
@@ -66,7 +66,7 @@ func (i *identifier) identify(p identity.Proof) (*identity.Identity, error) {
 	return i.admit(id)
 }
 
-// addToken adds what the client's token proves, if it has one.
+// addToken adds what the client's token proves to id, if the client sends a token.
 func (i *identifier) addToken(id *identity.Identity, p identity.Proof, now time.Time) error {
 	if i.verifier == nil {
 		return nil

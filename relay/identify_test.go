@@ -1,6 +1,6 @@
 package relay
 
-// Who clients are, over every door of a relay that listens.
+// Who clients are, over all protocols of a listening relay.
 
 import (
 	"context"
@@ -105,13 +105,13 @@ old_style_names: [{authority: files}]
 	return l
 }
 
-// caller is how a client comes to a listener.
+// caller is how a client connects to a listener.
 type caller struct {
 	tls   *tls.Config // nil for plaintext
 	token string
 }
 
-// door is a way to ask for the cluster c. It returns the error, whose code is that of gRPC.
+// door is a way to request the cluster c. It returns the error, whose code is gRPC's.
 type door struct {
 	name string
 	rest bool
@@ -225,7 +225,7 @@ func overREST(protocols func(*http.Protocols)) func(*testing.T, string, caller) 
 	}
 }
 
-// postFor asks for the cluster c. The answer has its body in the header Test-Body.
+// postFor requests the cluster c. The response has its body in the header Test-Body.
 func postFor(t *testing.T, client *http.Client, base, token string) (*http.Response, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v3/discovery:clusters", strings.NewReader(`{"resourceNames": ["c"]}`))
@@ -263,7 +263,7 @@ func with(t *testing.T, ca *certtest.CA, o certtest.Options) caller {
 	return caller{tls: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Issue(t, o).TLS}, MinVersion: tls.VersionTLS12}}
 }
 
-// everyDoor asks over every door. listeners are those for gRPC and for REST.
+// everyDoor requests over every protocol. listeners are those for gRPC and for REST.
 func everyDoor(t *testing.T, r *listening, c caller, want codes.Code) {
 	t.Helper()
 	for _, d := range doors {
@@ -359,7 +359,7 @@ func TestTheErrorOfAClientThatIsNotAdmittedSaysNothingOfTheRule(t *testing.T) {
 }
 
 // A client is refused before the relay reads its request.
-func TestWhoIsNotAdmittedNeedNotSayAnything(t *testing.T) {
+func TestAClientThatIsNotAdmittedNeedNotSendARequest(t *testing.T) {
 	r := listen(t, grpcAndREST(`admit: 'false'`))
 	err := overGRPC(func(ctx context.Context, conn *grpc.ClientConn) error {
 		s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -453,8 +453,8 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn) (discoveryv3.Aggregat
 	return s, err
 }
 
-// brief is how long a certificate is valid whose end a test waits for: long enough for what has to happen before, on a
-// busy machine. These tests wait side by side.
+// brief is the validity of a certificate whose expiry a test waits for: long enough for the steps before it, on a
+// busy machine. These tests wait in parallel.
 const brief = 30 * time.Second
 
 func TestAStreamEndsWithItsCertificateAndTheClientReconnects(t *testing.T) {
@@ -523,7 +523,7 @@ func TestAStreamEndsWithItsCertificateAndTheClientReconnects(t *testing.T) {
 	}
 }
 
-// Without end_streams_at_expiry, streams go on. New ones have to show a certificate that is valid.
+// Without end_streams_at_expiry, streams stay open. New ones need a certificate that is valid.
 func TestAStreamOnAConnectionWhoseCertificateHasExpiredIsRefused(t *testing.T) {
 	t.Parallel()
 	ca := certtest.NewCA(t, "ca")
@@ -543,7 +543,7 @@ func TestAStreamOnAConnectionWhoseCertificateHasExpiredIsRefused(t *testing.T) {
 	if _, err := subscribe(ctx, conn); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v", err)
 	}
-	// Which sends the client to a new connection.
+	// That sends the client to a new connection.
 	if _, err := subscribe(ctx, conn); err != nil {
 		t.Errorf("the next stream: %v", err)
 	}

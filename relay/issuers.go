@@ -1,6 +1,6 @@
 package relay
 
-// The keys of those who issue clients' tokens.
+// The public keys of the issuers of clients' tokens.
 
 import (
 	"slices"
@@ -14,16 +14,16 @@ import (
 	"github.com/xds-relay/xds-relay/identity/tokens"
 )
 
-// issuers has the keys that listeners get from URLs, each once.
+// issuers has the keys that the relay fetches from URLs. Listeners share the keys of one URL.
 type issuers struct {
 	mu      sync.Mutex
 	remotes map[tokens.RemoteOptions]*tokens.Remote
 }
 
-// roleKeys is the role of an issuer's keys in metrics.
+// roleKeys is the `role` label of an issuer's keys.
 const roleKeys = "jwks"
 
-// verifier returns what verifies the tokens of a listener: nil if tokens prove nothing there.
+// verifier returns the verifier of a listener's tokens, nil if the listener does not use tokens.
 func (r *Relay) verifier(l *configs.Listener, part *certs.Part) (*tokens.Verifier, error) {
 	j := l.JWT
 	if j == nil {
@@ -69,7 +69,7 @@ func (r *Relay) issuerOf(j *configs.JWT) tokens.RemoteOptions {
 	return tokens.RemoteOptions{URL: j.JWKSURL, CAFile: j.JWKSCAFile, TokenFile: j.JWKSTokenFile, Log: r.log}
 }
 
-// endUnusedIssuers ends the fetching of keys that no listener of a configuration uses.
+// endUnusedIssuers stops fetching keys that no listener of a configuration uses.
 func (r *Relay) endUnusedIssuers(cfg *configs.Config) {
 	r.issuers.mu.Lock()
 	defer r.issuers.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *Relay) endUnusedIssuers(cfg *configs.Config) {
 	}
 }
 
-// failures are the fetches of keys that failed.
+// failures returns how many fetches of keys failed.
 func (i *issuers) failures() []admin.Sample {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -112,7 +112,7 @@ func TestATokenMayBeRequired(t *testing.T) {
 	}
 }
 
-// What a certificate proves, a token does not change.
+// A token does not change what a certificate proves.
 func TestACertificateGoesBeforeAToken(t *testing.T) {
 	ca, i := certtest.NewCA(t, "ca"), certtest.NewIssuer(t, "1")
 	file := filepath.Join(t.TempDir(), "jwks.json")
@@ -134,7 +134,7 @@ func TestACertificateGoesBeforeAToken(t *testing.T) {
 	everyDoor(t, r, both, codes.Unauthenticated) // a certificate does not make up for a forged token
 }
 
-// While the relay cannot get the keys, that is no fault of the client.
+// A client is not to blame if the relay cannot get the keys.
 func TestWithoutKeysClientsAreSentUnavailable(t *testing.T) {
 	i := certtest.NewIssuer(t, "1")
 	var up atomic.Bool

@@ -4,7 +4,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Labels of metrics that gRPC's xDS client has, too, are called as there. gRFC A78.
+// Metrics use the label names of gRPC's xDS client where it has the same label. gRFC A78.
 
 // authorityLabel is the label of an authority, by its name in the configuration.
 func authorityLabel(name string) attribute.KeyValue {

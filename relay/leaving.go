@@ -11,23 +11,23 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Sockets that a reload has no use for as they are. They accept connections until it is made, and something of the new
-// configuration may need their address or their port:
+// Sockets that a reload does not use as they are. They accept connections until the reload is committed. The new
+// configuration may need their address or port:
 //
-//   - The same address, for a listener of another kind: it takes the open socket over. So an admin listener and a
-//     clients' listener can swap their ports, and no connection is refused meanwhile.
-//   - The same port, under another address (0.0.0.0 and 127.0.0.1): for a moment both sockets are open, on Linux by
-//     SO_REUSEPORT. Other systems allow that without. So the new one is open before the old one is closed, and if it
-//     cannot be opened, nothing has changed.
+//   - The same address, for a listener of the other kind: it takes over the open socket. So an admin listener and a
+//     client listener can swap ports, and no connection is refused in between.
+//   - The same port with another address (0.0.0.0 and 127.0.0.1): both sockets are open for a moment. Linux needs
+//     SO_REUSEPORT for that, other systems do not. The new socket opens before the old one closes, so nothing has
+//     changed if it cannot be opened.
 
-// leaving are such sockets.
+// leaving are the sockets that a reload does not use as they are.
 type leaving []*socket
 
 // controlFunc is net.ListenConfig.Control.
 type controlFunc = func(network, address string, c syscall.RawConn) error
 
-// leavingSockets returns the sockets that nothing has by a configuration which has them now. One that was lost is
-// closed.
+// leavingSockets returns the sockets that no listener has by a configuration, among those that are open now. It
+// closes a socket that was lost.
 func (r *Relay) leavingSockets(cfg *configs.Config) *leaving {
 	stays := map[string]int{}
 	for i := range cfg.Listeners {
@@ -46,7 +46,7 @@ func (r *Relay) leavingSockets(cfg *configs.Config) *leaving {
 	return &all
 }
 
-// open opens a socket of a new listener, or takes one that is leaving.
+// open opens the socket of a new listener, or takes over one that is leaving.
 func (g *leaving) open(ctx context.Context, address string, mode configs.FileMode) (_ *socket, taken bool, _ error) {
 	port := portOf(address)
 	same := func(s *socket) bool { return s.configured == address && port != 0 }
@@ -63,11 +63,11 @@ func (g *leaving) open(ctx context.Context, address string, mode configs.FileMod
 	if len(others) == 0 {
 		return nil, false, err
 	}
-	s, err = openBeside(ctx, address, others)
+	s, err = openSharingPort(ctx, address, others)
 	return s, false, err
 }
 
-// portOf returns the port of an address: -1 of one that has none, as a unix socket, or that is not a number.
+// portOf returns the port of an address, -1 if it has none (a unix socket) or it is not a number.
 func portOf(address string) int {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -80,8 +80,8 @@ func portOf(address string) int {
 	return port
 }
 
-// openBeside opens a socket whose port others have, which are about to be closed.
-func openBeside(ctx context.Context, address string, others []*socket) (*socket, error) {
+// openSharingPort opens a socket on a port that other sockets have, which are about to be closed.
+func openSharingPort(ctx context.Context, address string, others []*socket) (*socket, error) {
 	for _, other := range others {
 		defer other.sharePort(false)
 		other.sharePort(true)
@@ -96,7 +96,7 @@ func openBeside(ctx context.Context, address string, others []*socket) (*socket,
 	return s, err
 }
 
-// sharePort says whether the socket lets others have its port that say the same.
+// sharePort sets whether other sockets that also set it may have the same port.
 func (s *socket) sharePort(shared bool) {
 	c, ok := s.Listener.(syscall.Conn)
 	if !ok {
@@ -107,8 +107,8 @@ func (s *socket) sharePort(shared bool) {
 	}
 }
 
-// closeGone closes the sockets of the listeners that are gone, also of the admin listener, unless others have taken
-// them. They are closed now, as a later reload may open them again.
+// closeGone closes the sockets of the listeners that are gone, including the admin listener, unless other listeners
+// have taken them over. It does so at once, because a later reload may need to open the same addresses.
 func (r *Relay) closeGone(gone []*listener, p *planned) {
 	before, taken := r.theOperator(), false
 	for _, l := range p.listeners {

@@ -1,6 +1,6 @@
 package relay
 
-// Reloads that open what the configuration before has open.
+// Reloads that open addresses which the previous configuration has open.
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func (r *leavingTest) mustLoad(config string) {
 	}
 }
 
-// A listener gets another address on the same port. Streams of the one that is gone end, and no others.
+// A listener gets another address on the same port. Only the streams of the listener that is gone end.
 func TestAListenerGetsAnotherAddressOnItsPort(t *testing.T) {
 	r := startLeaving(t)
 	local := freeAddress(t)
@@ -79,7 +79,7 @@ func TestAListenerGetsAnotherAddressOnItsPort(t *testing.T) {
 	if addresses := r.relay.Addresses(); !slices.Equal(addresses, []string{r.listen, local}) {
 		t.Errorf("the listeners are on %v", addresses)
 	}
-	// The port is not for anybody else.
+	// No other process can use the port.
 	if other, err := net.Listen("tcp", everywhere); err == nil {
 		other.Close()
 		t.Error("another socket has got the port")
@@ -87,7 +87,7 @@ func TestAListenerGetsAnotherAddressOnItsPort(t *testing.T) {
 	r.mustBeOpen("another listener changed")
 }
 
-// If the other address cannot be had, nothing has changed.
+// If the other address is not available, nothing changes.
 func TestAListenerKeepsItsAddressIfTheOtherCannotBeHad(t *testing.T) {
 	r := startLeaving(t)
 	local := freeAddress(t)
@@ -105,7 +105,7 @@ func TestAListenerKeepsItsAddressIfTheOtherCannotBeHad(t *testing.T) {
 		}
 		r.serves(local)
 	}
-	// Both at once cannot be had, in whichever order.
+	// Both addresses at once are not available, in any order.
 	for _, both := range [][]string{{local, "0.0.0.0:" + port}, {"0.0.0.0:" + port, local}} {
 		taken.Close()
 		if err := r.reload(r.config("", both...)); err == nil || !strings.Contains(err.Error(), "address already in use") {
@@ -168,7 +168,7 @@ func sameSockets(a, b []*socket) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(s *socket) bool { return !slices.Contains(b, s) })
 }
 
-// A unix socket gets another mode, and stays. So it does if it becomes the admin listener's.
+// A unix socket gets another mode, and stays open. The same holds if the admin listener takes it over.
 func TestTheModeOfAUnixSocketIsReloaded(t *testing.T) {
 	r := startLeaving(t)
 	path := filepath.Join(t.TempDir(), "s")
@@ -217,8 +217,8 @@ func TestTheModeOfAUnixSocketIsReloaded(t *testing.T) {
 	r.mustBeOpen("a socket went from one listener to another")
 }
 
-// An admin listener whose socket fails ends nothing: it is counted, /readyz says it to those who are still connected,
-// and it is opened again, by a reload and by itself.
+// If the socket of the admin listener fails, no connection ends: the metric counts it, /readyz reports it over open
+// connections, and it is opened again, by a reload or automatically.
 func TestAnAdminListenerWhoseSocketFails(t *testing.T) {
 	r := startLeaving(t)
 	admin := freeAddress(t)

@@ -1,7 +1,6 @@
 package relay
 
-// What is wrong with the resources that an authority has, by all rules of lint. It is computed for each
-// request only.
+// Checks of an authority's resources by all rules of lint. They run on request only.
 
 import (
 	"net/http"
@@ -17,26 +16,26 @@ import (
 )
 
 const (
-	// lintingTakes is how long one answer is worked on.
+	// lintingTakes bounds the time for one report.
 	lintingTakes = 2 * time.Second
-	// mostLinted and mostLintedBytes bound the resources of one answer.
+	// mostLinted and mostLintedBytes bound the resources of one report.
 	mostLinted      = 50_000
 	mostLintedBytes = 256 << 20
-	// mostLintFindings bounds the findings of one answer.
+	// mostLintFindings bounds the findings of one report.
 	mostLintFindings = 1000
 )
 
 // LintReport is the answer of /api/lint.
 type LintReport struct {
-	// Resources is how many there are, and Unread how many of them were not looked at.
+	// Resources counts the resources, and Unread those of them that were not checked.
 	Resources int `json:"resources"`
 	Unread    int `json:"unread,omitempty"`
-	// Findings are the first ones, and More how many others there are.
+	// Findings are the first findings, and More counts the others.
 	Findings []LintFinding `json:"findings"`
 	More     int           `json:"more,omitempty"`
 }
 
-// LintFinding is a rule that a resource breaks.
+// LintFinding is a violation of a rule by a resource.
 type LintFinding struct {
 	ResourceRef
 	Severity   lint.Severity `json:"severity"`
@@ -47,7 +46,7 @@ type LintFinding struct {
 	Source     string        `json:"source"`
 }
 
-// observeLint adds the report to the admin listener. One is made at a time.
+// observeLint adds /api/lint to the admin listener. It makes one report at a time.
 func (r *Relay) observeLint() {
 	var busy sync.Mutex
 	r.admin.Page("/api/lint", "what is wrong with an authority's resources: ?authority=A, partition", http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -67,8 +66,8 @@ func (r *Relay) observeLint() {
 	}))
 }
 
-// lint looks at what the cache has of some scopes. A resource that nobody has requested is not known to
-// be missing, and one that no listener leads to may be what a client requested by itself.
+// lint checks the cached resources of some scopes. It does not report a reference to a resource that no client has
+// requested as missing, nor a resource that no listener leads to as unused: a client may have requested it itself.
 func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
 	report := &LintReport{Findings: []LintFinding{}}
 	until := time.Now().Add(lintingTakes)
@@ -78,7 +77,7 @@ func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
 			continue
 		}
 		var resources []lint.Resource
-		seen := map[cache.Key]bool{} // a name may be an entry, and a member of a set
+		seen := map[cache.Key]bool{} // a name may be both an entry and a member of a set
 		for _, typeURL := range linted {
 			r.cache.Browse(scope, typeURL, func(i cache.Item) bool {
 				if i.Resource == nil || seen[i.Key] {

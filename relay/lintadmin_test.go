@@ -74,7 +74,7 @@ old_style_names: [{authority: files}]
 	for _, f := range report.Findings {
 		found = append(found, f.Severity.String()+" "+f.Rule+" "+f.Type+" "+f.Name+" "+f.Path)
 	}
-	// Of a cluster that nobody has requested, the relay does not know.
+	// The relay does not know a cluster that no client has requested.
 	want := []string{
 		"error dangling-reference route shop virtual_hosts[0].routes[0].route.cluster",
 		"warning grpc-lb-policy cluster cart ",

@@ -1,6 +1,6 @@
 package relay
 
-// A listener for clients: a socket and the servers of its protocol.
+// A listener for clients: a socket with the servers of its protocol.
 
 import (
 	"context"
@@ -26,33 +26,33 @@ import (
 type listener struct {
 	address string
 	door    *downstream.Door
-	// expiries are those of clients' certificates.
+	// expiries are the expiry times of clients' certificates.
 	expiries *downstream.Expiries
 
 	mu     sync.Mutex
 	config *configs.Listener
 	socket *socket // nil after giveUp
 	server *clientServer
-	// lost is why the socket does not accept connections any more, nil while it does.
+	// lost is why the socket accepts no more connections, nil while it accepts them.
 	lost error
-	// before are the servers of earlier configurations, which still have connections.
+	// before are the servers of earlier configurations that still have connections.
 	before map[*clientServer]struct{}
-	// identities are the credentials by which clients are identified.
+	// identities are the credentials that identify clients.
 	identities *certs.Part
 	stopped    bool
 }
 
-// clientServer is a server with the connections that it has accepted. It has either grpc or rest.
+// clientServer is a server with the connections that it has accepted. Exactly one of grpc and rest is set.
 type clientServer struct {
 	protocol    configs.ListenerProtocol
-	socket      downstream.Listener // a turn of the listener's, with limits
+	socket      downstream.Listener // a turn of the listener's socket, with limits
 	turn        *turn
 	credentials *certs.Part
 	grpc        *grpc.Server
 	rest        *http.Server
 }
 
-// listenerOptions are the options of a listener that do not depend on TLS files.
+// listenerOptions returns the options of a listener that do not depend on TLS files.
 func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downstream.ListenerOptions {
 	o := downstream.ListenerOptions{
 		MaxRequestBytes:  int(l.MaxRequestBytes),
@@ -92,7 +92,8 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 	return o
 }
 
-// newServer makes a server for the next turn of a socket. It accepts nothing before the turn before has ended.
+// newServer makes a server for the next turn of a socket. It accepts no connections until the previous turn has
+// ended.
 func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions) (*clientServer, error) {
 	part := r.credentials.Part()
 	tlsConfig, err := listenerTLS(part, l)
@@ -156,8 +157,8 @@ func (s *clientServer) serve() error {
 	return err
 }
 
-// drain closes the socket, sends the clients away over drainTime, and stops the servers. If ctx ends
-// earlier, the remaining streams end then.
+// drain closes the socket, sends the clients away over drainTime, and stops the servers. If ctx ends earlier, the
+// remaining streams end at that moment.
 func (l *listener) drain(ctx context.Context, drainTime time.Duration) {
 	l.closeSocket()
 	var draining sync.WaitGroup
@@ -169,9 +170,9 @@ func (l *listener) drain(ctx context.Context, drainTime time.Duration) {
 	l.stop()
 }
 
-// outlive waits until the connections of a server whose turn has ended have gone. Clients are asked to open their
-// next streams on other connections, one after another within a time, and their streams go on. If ctx ends earlier,
-// the rest are asked at once.
+// outlive waits until all connections of a server whose turn has ended are closed. Over the given time, it asks one
+// client after another to open its next streams on other connections; the streams that are open continue. If ctx ends
+// earlier, it asks all remaining clients at once.
 func (s *clientServer) outlive(ctx context.Context, within time.Duration) {
 	s.socket.Retire(ctx, within)
 	if s.grpc != nil {
@@ -182,7 +183,7 @@ func (s *clientServer) outlive(ctx context.Context, within time.Duration) {
 	s.credentials.Close()
 }
 
-// stop ends the server with its connections. It may be called at any time, also twice.
+// stop ends the server and its connections. It may be called at any time, also twice.
 func (s *clientServer) stop() {
 	if s.grpc != nil {
 		s.grpc.Stop()
@@ -191,7 +192,7 @@ func (s *clientServer) stop() {
 	}
 }
 
-// replaceServer begins the turn of another server. The one before keeps its connections: see outlive.
+// replaceServer begins the turn of another server. The previous server keeps its connections: see outlive.
 func (l *listener) replaceServer(ctx context.Context, by *clientServer, within time.Duration) {
 	l.mu.Lock()
 	old := l.server
@@ -217,7 +218,7 @@ func (l *listener) replaceServer(ctx context.Context, by *clientServer, within t
 	}()
 }
 
-// closeSocket has the listener accept no more connections. It may be called twice, and after giveUp.
+// closeSocket makes the listener accept no more connections. It may be called twice, and after giveUp.
 func (l *listener) closeSocket() {
 	l.mu.Lock()
 	s := l.socket
@@ -228,7 +229,7 @@ func (l *listener) closeSocket() {
 	}
 }
 
-// giveUp has the listener accept no more connections, and returns its socket, which stays open. The caller holds
+// giveUp makes the listener accept no more connections, and returns its socket, which stays open. The caller holds
 // reloading.
 func (l *listener) giveUp() *socket {
 	l.mu.Lock()
@@ -248,8 +249,8 @@ func (l *listener) endTurn() {
 	}
 }
 
-// lose notes that a server's socket accepts no connections any more, and closes it. It returns false if the listener
-// has another server by now, or has stopped.
+// lose notes that a server's socket accepts no more connections, and closes it. It returns false if the listener has
+// another server by now, or has stopped.
 func (l *listener) lose(s *clientServer, why error) bool {
 	l.mu.Lock()
 	is := l.server == s && !l.stopped && l.lost == nil
@@ -263,14 +264,14 @@ func (l *listener) lose(s *clientServer, why error) bool {
 	return is
 }
 
-// isLost returns why the listener accepts no connections, nil if it does.
+// isLost returns why the listener accepts no connections, nil if it accepts them.
 func (l *listener) isLost() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// servers returns the server that accepts connections, and those that only have some.
+// servers returns the server that accepts connections, and the earlier ones that still have connections.
 func (l *listener) servers() []*clientServer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,8 +282,8 @@ func (l *listener) servers() []*clientServer {
 	return all
 }
 
-// finish waits a short time until running REST requests are answered. It does not wait for
-// streams, because they do not end by themselves.
+// finish waits a short time until the servers have answered running REST requests. It does not wait for streams,
+// which do not end by themselves.
 func (l *listener) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

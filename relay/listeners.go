@@ -11,23 +11,23 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 )
 
-// listenerPlan is what a configuration makes of one listener.
+// listenerPlan is one listener as a configuration wants it.
 type listenerPlan struct {
 	config     *configs.Listener
-	listener   *listener // that there is, or a new one
+	listener   *listener // the existing one, or a new one
 	isNew      bool
 	options    downstream.ListenerOptions
 	identities *certs.Part
-	// taken says that a new listener has the socket of another one, which is gone.
+	// taken says that a new listener takes over the socket of a listener that is gone.
 	taken bool
-	// server takes the turn of the present one; nil if that stays. socket is that of a listener that was lost, and is
-	// opened again; nil if it has its own.
+	// server takes the turn of the present server; nil if that stays. socket replaces the socket of a lost listener;
+	// nil if the listener keeps its own.
 	server *clientServer
 	socket *socket
 }
 
-// onConnections are the parts of a listener's configuration that a connection has from its beginning.
-// They need another server. All others hold for the next stream.
+// onConnections returns a fingerprint of the settings that a connection has from its beginning. A change of them
+// needs another server. All other settings apply to the next stream.
 func onConnections(l *configs.Listener) string {
 	c := *l
 	c.JWT, c.Admit, c.Secrets, c.WhenUnreachable, c.Redirects, c.MaxResponseBytes = nil, "", "", "", "", 0
@@ -39,8 +39,8 @@ func onConnections(l *configs.Listener) string {
 	return configs.Fingerprint(c)
 }
 
-// planListeners opens the sockets of new listeners, or takes them from those that are leaving, and makes the servers of
-// changed ones. Nothing that runs changes. The errors are all that is wrong; then nothing is left open.
+// planListeners opens the sockets of new listeners, or takes them from those that are leaving, and makes the servers
+// of changed ones. Nothing that runs changes. It returns all errors, and then leaves nothing open.
 func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *leaving) (plans []*listenerPlan, errs configs.Errors) {
 	left := r.openListeners()
 	for i := range cfg.Listeners {
@@ -64,7 +64,7 @@ func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *le
 	return plans, nil
 }
 
-// keyError is an error of a key below another.
+// keyError is the error of a key, whose name is relative to the listener's.
 type keyError struct {
 	key string
 	err error
@@ -99,7 +99,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	switch lost := p.listener.isLost(); {
 	case lost != nil:
 		if p.socket, err = openTurns(ctx, p.listener.address, l.Mode); err != nil {
-			return nil // it stays lost: that is no reason to refuse a configuration
+			return nil // it stays lost, which is no reason to refuse a configuration
 		}
 		on = p.socket
 	case !p.isNew && p.listener.serves(l):
@@ -112,14 +112,14 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	return nil
 }
 
-// serves reports whether the present server is the right one for a configuration.
+// serves reports whether the present server fits a configuration.
 func (l *listener) serves(config *configs.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return onConnections(l.config) == onConnections(config)
 }
 
-// undoListeners closes what was opened for plans.
+// undoListeners closes everything that planListeners opened.
 func undoListeners(plans []*listenerPlan) {
 	for _, p := range plans {
 		p.identities.Close()
@@ -128,15 +128,15 @@ func undoListeners(plans []*listenerPlan) {
 			p.server.credentials.Close()
 		}
 		if p.isNew && !p.taken {
-			_ = p.listener.socket.Close() // nobody has it
+			_ = p.listener.socket.Close() // no one uses it
 		}
 		if p.socket != nil {
-			_ = p.socket.Close() // nor this
+			_ = p.socket.Close() // no one uses it
 		}
 	}
 }
 
-// commitListeners has listeners be as planned, and returns those that are gone.
+// commitListeners makes the listeners those of the plans, and returns those that are gone.
 func (r *Relay) commitListeners(plans []*listenerPlan) (gone []*listener) {
 	var all []*listener
 	for _, p := range plans {
@@ -161,7 +161,7 @@ func (r *Relay) commitListeners(plans []*listenerPlan) (gone []*listener) {
 	return gone
 }
 
-// commitListener has a listener be as planned. Its new server does not serve yet.
+// commitListener applies a listener's plan. Its new server does not serve yet.
 func (r *Relay) commitListener(p *listenerPlan) {
 	l := p.listener
 	l.mu.Lock()

@@ -1,7 +1,7 @@
 package relay
 
-// Load reports (LRS): which clusters of a client belong to which control planes, and where the reports of
-// a scope go.
+// Load reports (LRS): which control plane gets the reports on which clusters of a client, by which server and with
+// which Node.
 
 import (
 	"maps"
@@ -23,21 +23,22 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// reconfigureEvery bounds how often clients can have all clients that report look at where they report.
+// reconfigureEvery is the minimum time between reconfigurations of all clients that report. A client causes one when
+// it opens a scope.
 const reconfigureEvery = time.Second
 
-// clusterType is the type of what is reported.
+// clusterType is the type of the clusters that clients report on.
 const clusterType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// loads takes clients' load reports, and opens the streams to control planes for them.
+// loads accepts clients' load reports, and opens the streams to control planes for them.
 type loads struct {
 	relay *Relay
 	hub   *loadreport.Hub
 	lines loglines.Shared
 
-	mu      sync.Mutex // comes last
+	mu      sync.Mutex // the last in the order of locks
 	streams map[*loadRoute]*upstream.LoadStream
-	// running: a goroutine reconfigures; again: it has to do so once more.
+	// running: a goroutine reconfigures; again: it has to reconfigure once more.
 	running, again, closed bool
 	closing                chan struct{}
 	reconfiguring          sync.WaitGroup
@@ -53,7 +54,7 @@ func newLoads(r *Relay) *loads {
 // Open implements downstream.LoadReports.
 func (l *loads) Open(c downstream.LoadClient) (downstream.LoadStream, error) {
 	if !slices.ContainsFunc(l.relay.now().cfg.Authorities, func(a configs.Authority) bool { return takesLoads(&a) }) {
-		return nil, status.Error(codes.Unimplemented, "no authority takes load reports, as load_reports and servers of the relay's configuration say")
+		return nil, status.Error(codes.Unimplemented, "no authority takes load reports (see load_reports and servers in the relay's configuration)")
 	}
 	return l.hub.Open(loadreport.ClientOptions{
 		Node: c.Node, Account: c.Account, Enter: c.Enter, Leave: c.Leave,
@@ -61,14 +62,14 @@ func (l *loads) Open(c downstream.LoadClient) (downstream.LoadStream, error) {
 	}), nil
 }
 
-// takesLoads reports whether load reports go to an authority, if its servers take them.
+// takesLoads reports whether the relay sends load reports to an authority, provided that its servers accept them.
 func takesLoads(a *configs.Authority) bool {
 	return a.LoadReports != configs.LoadReportsOff &&
 		slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return s.Protocol != configs.ProtocolREST })
 }
 
-// reconfigure has clients and streams use the newest configuration, and the scopes that are open now. It
-// does not wait.
+// reconfigure makes clients and streams use the newest configuration, and the scopes that are open now. It does not
+// wait.
 func (l *loads) reconfigure() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +89,7 @@ func (l *loads) reconfigure() {
 	})
 }
 
-// next reports whether something has changed since it was called last.
+// next reports whether something has changed since its last call.
 func (l *loads) next() (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +130,7 @@ func (l *loads) open(c *loadreport.Collector, names loadreport.Names) loadreport
 	return stream
 }
 
-// loadNames gives a client's clusters their meaning. It implements loadreport.Names.
+// loadNames maps a client's clusters to scopes. It implements loadreport.Names.
 type loadNames struct {
 	*clientNames
 	generation *generation
@@ -144,13 +145,13 @@ func newLoadNames(r *Relay, c downstream.Client) *loadNames {
 	return &loadNames{names, g, r.origins, names.scope(clusterType, "")}
 }
 
-// mostPatterns bounds the authorities under patterns in Scopes. With more, clients report to those of which
-// they have reported a cluster.
+// mostPatterns bounds the authorities under patterns in Scopes. If there are more, clients report only to those of
+// which they have reported a cluster.
 const mostPatterns = 64
 
-// Scopes implements loadreport.Names: the partition of the client, and the authorities of which it may have
-// xdstp names. It is not known of which it has some: so these are those of which any client has some, and
-// those of which clients can have no others.
+// Scopes implements loadreport.Names: it returns the client's partition, and authorities of which the client may have
+// xdstp names. It is not known which of these the client uses. So it returns the authorities of which any client has
+// xdstp names, and those without old-style names.
 func (n *loadNames) Scopes() (scopes []cache.Scope) {
 	if p := n.partition; p.err == nil && n.takes(p.partition.Scope) {
 		scopes = append(scopes, p.partition.Scope)
@@ -174,15 +175,15 @@ func (n *loadNames) Scopes() (scopes []cache.Scope) {
 	return scopes
 }
 
-// isOpen reports whether somebody subscribes to something of a scope.
+// isOpen reports whether anyone subscribes to a topic of a scope.
 func (s *origins) isOpen(scope cache.Scope) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.streams[scope] != nil
 }
 
-// openPatterns returns the scopes of which somebody has xdstp names and whose authorities patterns cover;
-// none if they are more than most.
+// openPatterns returns the open scopes of xdstp names whose authorities patterns cover; none if there are more than
+// most.
 func (s *origins) openPatterns(most int) (scopes []cache.Scope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +198,8 @@ func (n *loadNames) takes(scope cache.Scope) bool {
 	return ok && takesLoads(a)
 }
 
-// Cluster implements loadreport.Names. It decides as for a subscription to the Cluster, and leaves no trace:
-// the Nodes of reports are not those of subscriptions.
+// Cluster implements loadreport.Names. It decides as for a subscription to the Cluster, but records nothing: the
+// Nodes of load reports differ from those of subscriptions.
 func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
 	k, err := n.meaning(clusterType, name)
 	if err != nil {
@@ -210,7 +211,7 @@ func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
 		}
 	}
 	scope, canonical := partitionOf(k.Scope), k.Name
-	if scope.Derived != "" { // a name with directives is that of the resource without them
+	if scope.Derived != "" { // directives are not part of the cluster's name
 		u, err := urn.Unfold(name)
 		if err != nil {
 			return cache.Scope{}, "", err
@@ -223,7 +224,7 @@ func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
 	return scope, canonical, nil
 }
 
-// nodeOf returns the Node with which the client's reports to a scope go, nil for the relay's own.
+// nodeOf returns the Node for the client's reports to a scope, nil for the relay's own.
 func (n *loadNames) nodeOf(scope cache.Scope) *corev3.Node {
 	if !scope.OldStyle {
 		return nil
@@ -231,15 +232,16 @@ func (n *loadNames) nodeOf(scope cache.Scope) *corev3.Node {
 	return nodeFor(n.partition.partition.Upstream, n.client.Node)
 }
 
-// loadRoute knows where the reports of a scope go. It implements upstream.LoadRoute.
+// loadRoute finds the server for the reports of a scope. It implements upstream.LoadRoute.
 type loadRoute struct {
 	loads *loads
 	scope cache.Scope
-	// own is the Node that stands for the partition as long as nobody subscribes to anything in it; nil for the relay's.
+	// own is the Node of the partition as long as no one subscribes to anything in it; nil for the relay's.
 	own *corev3.Node
 }
 
-// Target implements upstream.LoadRoute: the active server. While it cannot be reached, the others are tried, too.
+// Target implements upstream.LoadRoute. It returns the active server; while that cannot be reached, also the others
+// in turn.
 func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
 	s := l.loads.relay.origins
 	o := l.origin()
@@ -275,9 +277,10 @@ func (l *loadRoute) Target(attempt int) (upstream.LoadTarget, bool) {
 	}, true
 }
 
-// origin returns where the reports go by the newest generation, nil if they go nowhere. It has a server that takes them.
+// origin returns the scope's origin in the newest generation, nil if the reports go nowhere. The origin has a server
+// that takes load reports.
 func (l *loadRoute) origin() *origin {
-	g := l.loads.relay.now() // once: another generation may have other servers
+	g := l.loads.relay.now() // loaded once, because another generation may have other servers
 	a, ok := g.router.Source(l.scope)
 	if !ok || !takesLoads(a) {
 		return nil
@@ -303,8 +306,8 @@ func (l *loadRoute) Close() {
 	delete(l.loads.streams, l)
 }
 
-// activeServer returns which of an origin's servers is active for a scope, and whether it has a stream. It is the first one
-// if nobody subscribes to anything in the scope.
+// activeServer returns the index of the origin's server that is active for a scope, and whether that has a stream. It
+// returns 0 if no one subscribes to anything in the scope.
 func (s *origins) activeServer(scope cache.Scope, o *origin) (at int, connected bool) {
 	s.mu.Lock()
 	of := s.streams[scope]

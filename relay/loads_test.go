@@ -15,7 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/loadreport"
 )
 
-// loadPlane is a control plane that wants load reports. opened and ended have something for each of its streams.
+// loadPlane is a control plane that requests load reports. opened and ended receive a value for each of its streams.
 type loadPlane struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 	opened, ended chan struct{}

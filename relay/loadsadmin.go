@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 )
 
-// What operators see of load reports.
+// Metrics of load reports.
 
 func (r *Relay) loadInstruments() []instrument {
 	return []instrument{
@@ -57,7 +57,7 @@ func (r *Relay) loadStreams() []admin.Sample {
 	return samples
 }
 
-// all returns of each stream whether the control plane has answered on it, by authority.
+// all returns, by authority, whether the control plane has answered on each stream.
 func (l *loads) all() map[string][]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

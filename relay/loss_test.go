@@ -37,11 +37,10 @@ import (
 //	TIME STATE[@VERSION] [STATE of the second server]
 //	...
 //
-// The relay has just been started, or has been with a store that an earlier one filled while
-// the control plane had everything; or it runs, has everything, and serves clients. At the given
-// times the control plane goes into another state (see lossPlane). Shown is what each client is
-// sent by the relay, for control planes that speak delta and SotW, and what it is sent if it is
-// connected to the control plane directly:
+// The relay has just been started, or has been started with a store that an earlier one filled while the control
+// plane had everything, or it runs, has everything, and serves clients. At the given times the control plane changes
+// to another state (see lossPlane). The output shows what the relay sends each client, for control planes that speak
+// delta and SotW, and what the client receives if it is connected to the control plane directly:
 //
 //	+24        24 resources that it did not have
 //	24 newer   24 that it had an older version of
@@ -54,14 +53,14 @@ import (
 //	.          nothing
 //	(better)   a resource is there for a minute longer than with a direct connection
 //
-// A fresh client has nothing. One that is resumed comes with all of it. Both come with the first
-// of the states; an open one came before. Clients that are ahead come with newer versions than those that the relay
-// has, from another relay.
+// A fresh client has nothing. A resumed one has everything when it connects. Both connect at the first of the states;
+// an open one was connected before. Clients that are ahead connect with newer versions than the relay has, from
+// another relay.
 //
-// Whatever the transcripts say, no client may at any time be without a resource that it would have
-// with a direct connection, or have an older version of it; and none is told of an empty world
-// that would not be with a direct connection. The exception are delta clients that come back with newer
-// members of a set than the store has: they are sent what differs.
+// In every transcript, a client must never lack a resource that it would have with a direct connection, nor have an
+// older version of it. And none may receive an empty state that it would not receive with a direct connection. Delta
+// clients that reconnect with newer members of a set than the store has are the exception: they receive the members
+// that differ.
 func TestNoClientIsWorseOffThanWithoutTheRelay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	pasts := lossPasts(t)
@@ -131,12 +130,13 @@ func parseLossColumn(t *testing.T, d *datadriven.TestData) *lossColumn {
 	return c
 }
 
-// lossRow is a client, and what it is sent.
+// lossRow is a client, and what it receives.
 type lossRow struct {
 	subject *lossSubject
 	service string
 	session string
-	// relays is what it is sent by the relay, by the form of the control plane; and direct without one.
+	// relays is what it receives from the relay, by the form of the control plane; and direct what it receives
+	// without one.
 	relays map[string]*lossClient
 	direct *lossClient
 }
@@ -187,7 +187,7 @@ func (c *lossColumn) play(t *testing.T) string {
 	return out.String()
 }
 
-// run plays one subject. form is that of the control plane, empty for no relay.
+// run plays one subject. form is that of the control plane, empty for a direct connection.
 func (c *lossColumn) run(t *testing.T, subject *lossSubject, form string) (clients []*lossClient) {
 	t.Helper()
 	sessions := [][]string{{"fresh"}, {"resumed"}}
@@ -428,14 +428,14 @@ func (p *lossPlay) pollPlane(ctx context.Context, req *discoveryv3.DiscoveryRequ
 	return w.sotw(req, req.GetNode()), ""
 }
 
-// lossPast is what there is from a time when the control plane had everything: what the relay has
-// stored, and what clients have.
+// lossPast is the state from a time when the control plane had everything: the relay's store, and the clients'
+// resources.
 type lossPast struct {
 	store   []byte
 	clients map[string]*lossClient
 }
 
-// lossPasts returns pasts, by the form of the control plane, and of no relay.
+// lossPasts returns the pasts by the form of the control plane, empty for a direct connection.
 func lossPasts(t *testing.T) map[string]*lossPast {
 	t.Helper()
 	pasts := map[string]*lossPast{}
@@ -461,8 +461,8 @@ func lossPasts(t *testing.T) map[string]*lossPast {
 	return pasts
 }
 
-// betterThan reports whether a resource that the control plane means the client to have is there for
-// clearly longer than with a direct connection.
+// betterThan reports whether the client has one of the resources that the control plane means it to have for clearly
+// longer than with a direct connection.
 func (c *lossClient) betterThan(direct *lossClient, means lossWorld, lasts time.Duration) bool {
 	without := direct.durations(lasts)
 	for name, d := range c.durations(lasts) {
@@ -488,8 +488,8 @@ func (c *lossClient) durations(lasts time.Duration) map[string]time.Duration {
 	return had
 }
 
-// late is how much later a client may have something than with a direct connection.
-// Streams are opened again with backoff, up to 30 s.
+// late is how much later a client may receive something than with a direct connection. Streams are opened again with
+// backoff, up to 30 s.
 const late = 50 * time.Second
 
 // means returns what the control plane means clients to have in the end: a half, or everything.
@@ -500,8 +500,8 @@ func (c *lossColumn) means() lossWorld {
 	return lossWorld{"all", "1"}
 }
 
-// worseThan says what is worse than with a direct connection, empty for nothing. Of what the control
-// plane does not mean clients to have, they may be without.
+// worseThan returns what is worse than with a direct connection, empty if nothing is. Clients may lack resources that
+// the control plane does not mean them to have.
 func (c *lossClient) worseThan(direct *lossClient, means lossWorld, lasts time.Duration) string {
 	var times []time.Duration
 	for _, m := range append(slices.Clone(c.history), direct.history...) {
@@ -529,7 +529,7 @@ func (c *lossClient) worseThan(direct *lossClient, means lossWorld, lasts time.D
 	}
 	for _, s := range c.steps {
 		if s.empty && means.state != "nothing" && !slices.ContainsFunc(direct.steps, func(d *lossStep) bool { return d.empty }) {
-			return fmt.Sprintf("it is told of an empty world (@%s)", s.at)
+			return fmt.Sprintf("it receives an empty state (@%s)", s.at)
 		}
 	}
 	return ""

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// lossTables are the tables of docs/safety.md: for each state of the relay, the states of the control
-// plane, each with the transcript that has it.
+// lossTables are the tables of docs/safety.md: for each state of the relay, the states of the control plane, each
+// with its transcript.
 var lossTables = []struct {
 	title   string
 	columns [][2]string // transcript, title
@@ -48,7 +48,7 @@ const (
 	lossEnd   = "<!-- The end of the loss matrix -->\n"
 )
 
-// With -rewrite, the page is written.
+// With -rewrite, the test writes the page.
 func TestLossTablesOfTheSafetyPageAreWhatWasRecorded(t *testing.T) {
 	page, err := os.ReadFile(lossPage)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestLossTablesOfTheSafetyPageAreWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// lossOver says over which services a subject is requested, empty for all that there are.
+// lossOver returns the services over which a subject is requested, empty for all of them.
 func lossOver(subject, session string, services []string) string {
 	var all []string
 	for i := range lossSubjects {

@@ -7,16 +7,16 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 )
 
-// Listeners whose socket fails, the admin listener too. The others go on, and so do the connections that the listener
-// has. It is opened again, by a reload or as soon as that is possible.
+// Listeners whose socket fails, including the admin listener. Other listeners, and the connections of the failed one,
+// are not affected. A reload opens the listener again; without one, the relay retries until it can.
 
 const (
-	// reopenSoon is after what time a lost listener is opened again at first, and reopenEvery the longest such time.
+	// reopenSoon is the first delay before the relay opens a lost listener again, and reopenEvery the longest.
 	reopenSoon  = time.Second
 	reopenEvery = 30 * time.Second
 )
 
-// serve has a server of a listener serve.
+// serve runs a server of a listener in a goroutine.
 func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
 	r.log.Info("serving clients", "address", l.address, "protocol", string(s.protocol))
 	run.wg.Go(func() {
@@ -29,7 +29,7 @@ func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
 	})
 }
 
-// serveOperator has the admin listener serve.
+// serveOperator runs the admin listener in a goroutine.
 func (r *Relay) serveOperator(run *serving, o *operator) {
 	r.log.Info("serving the operator", "address", o.address)
 	run.wg.Go(func() {
@@ -42,7 +42,7 @@ func (r *Relay) serveOperator(run *serving, o *operator) {
 	})
 }
 
-// reopen opens a lost listener again by try, until that returns true.
+// reopen calls try, with growing delays, until it returns true.
 func (r *Relay) reopen(run *serving, try func() bool) {
 	for pause := reopenSoon; ; pause = min(2*pause, reopenEvery) {
 		select {
@@ -56,7 +56,7 @@ func (r *Relay) reopen(run *serving, try func() bool) {
 	}
 }
 
-// tryReopen tries to open a lost listener. It returns true if nobody has to try again.
+// tryReopen tries to open a lost listener. It returns true if no further attempt is needed.
 func (r *Relay) tryReopen(run *serving, l *listener) bool {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -73,8 +73,8 @@ func (r *Relay) tryReopen(run *serving, l *listener) bool {
 	return true
 }
 
-// loseOperator notes that the socket of the admin listener accepts no connections any more, and closes it. It returns
-// false if there is another one by now, or none.
+// loseOperator notes that the socket of the admin listener accepts no more connections, and closes it. It returns
+// false if there is another admin listener by now, or none.
 func (r *Relay) loseOperator(o *operator, why error) bool {
 	r.listening.Lock()
 	is := r.operator == o && o.lost == nil
@@ -89,7 +89,7 @@ func (r *Relay) loseOperator(o *operator, why error) bool {
 	return is
 }
 
-// lostOperator returns why the admin listener accepts no connections, nil if it does, or if there is none.
+// lostOperator returns why the admin listener accepts no connections, nil if it accepts them or there is none.
 func (r *Relay) lostOperator() error {
 	r.listening.Lock()
 	defer r.listening.Unlock()
@@ -99,7 +99,7 @@ func (r *Relay) lostOperator() error {
 	return r.operator.lost
 }
 
-// tryReopenOperator tries to open a lost admin listener. It returns true if nobody has to try again.
+// tryReopenOperator tries to open a lost admin listener. It returns true if no further attempt is needed.
 func (r *Relay) tryReopenOperator(run *serving) bool {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -118,7 +118,8 @@ func (r *Relay) tryReopenOperator(run *serving) bool {
 	return true
 }
 
-// lost yields the listeners, and why each accepts no connections, nil if it does. That of the operator comes last.
+// lost iterates over the listeners, each with the reason why it accepts no connections, nil if it accepts them. The
+// admin listener comes last.
 func (r *Relay) lost(yield func(address string, why error)) {
 	for _, l := range r.openListeners() {
 		yield(l.address, l.isLost())
@@ -128,7 +129,7 @@ func (r *Relay) lost(yield func(address string, why error)) {
 	}
 }
 
-// lostListeners are the metrics of listeners that accept no connections.
+// lostListeners returns the samples of the metric of listeners that accept no connections.
 func (r *Relay) lostListeners() []admin.Sample {
 	n := int64(0)
 	r.lost(func(_ string, why error) {

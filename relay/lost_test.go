@@ -15,7 +15,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// breakSocket has a listener's socket fail: it accepts no connections any more, and nobody has closed it.
+// breakSocket makes a listener's socket fail: it accepts no more connections, although no one has closed it.
 func breakSocket(t *testing.T, l *listener) {
 	t.Helper()
 	tcp, ok := l.socket.Listener.(*net.TCPListener)
@@ -31,7 +31,7 @@ func breakSocket(t *testing.T, l *listener) {
 	}
 }
 
-// The streams of a listener that is lost go on, and so do other listeners. It is opened again.
+// Streams of a lost listener stay open, and other listeners are not affected. The relay opens it again.
 func TestAListenerWhoseSocketFails(t *testing.T) {
 	r := startReload(t)
 	second := freeAddress(t)
@@ -116,7 +116,7 @@ func TestATurnThatHasEndedDoesNotWait(t *testing.T) {
 	}
 }
 
-// While the relay is not ready, it waits for authorities that a reload adds, too.
+// While the relay is not ready, it also waits for authorities that a reload adds.
 func TestReadinessWaitsForAuthoritiesThatAReloadAdds(t *testing.T) {
 	t.Parallel()
 	const first = "listeners: [{address: \"%s\"}]\nadmin: {address: \"127.0.0.1:0\", ready_timeout: 1h}\nauthorities:\n- {name: a, servers: [{address: \"%s\"}]}\n"

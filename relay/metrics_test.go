@@ -85,8 +85,8 @@ func pageMetrics(t *testing.T) map[string]metric {
 	return all
 }
 
-// servedMetrics are those of a relay in which each has a value: one authority is a
-// directory, and the other's control plane cannot be reached.
+// servedMetrics returns the metrics of a relay in which each has a value: one authority is a directory, and the
+// other's control plane cannot be reached.
 func servedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -114,14 +114,14 @@ store: {path: %s}
 `, t.TempDir(), ca, filepath.Join(t.TempDir(), "store.db")), measured, "a"))
 }
 
-// metricsWith returns the metrics of a relay whose control planes cannot be reached, and of which
-// a client has requested these clusters.
+// metricsWith returns the metrics of a relay whose control planes cannot be reached, after a client has requested
+// these clusters.
 func metricsWith(t *testing.T, config string, names ...string) string {
 	t.Helper()
 	return metricsAfter(t, config, func(*Relay) {}, names...)
 }
 
-// metricsAfter is metricsWith, of a relay to which something happens before.
+// metricsAfter is like metricsWith, but first calls before with the relay.
 func metricsAfter(t *testing.T, config string, before func(*Relay), names ...string) string {
 	t.Helper()
 	s := startInMemory(t, config, func(string) dialer {
@@ -193,14 +193,14 @@ func TestMetricsPageHasEveryMetric(t *testing.T) {
 		}
 	}
 	for name := range page {
-		// Which there are of the process depends on the system.
+		// Which metrics of the process exist depends on the system.
 		if _, ok := served[name]; !ok && !strings.HasPrefix(name, "process_") {
 			t.Errorf("%s explains %s, which the relay does not have", metricsPage, name)
 		}
 	}
 }
 
-// Other pages call metrics by names that exist.
+// Other pages name only metrics that exist.
 func TestPagesNameMetricsThatExist(t *testing.T) {
 	known := pageMetrics(t)
 	pages, err := filepath.Glob("../docs/*.md")

@@ -32,23 +32,23 @@ type clientNames struct {
 	log        *slog.Logger
 	// views matches the views that are for the client.
 	views authority.ViewMatcher
-	// rights are what the client may have; nil if that is everything.
+	// rights are the rights of the client, nil if it may have everything.
 	rights *ClientRights
-	// oldStyle has the scopes of old-style names. They depend only on the type, so each is
-	// computed once. first is the first of them: very many clients have streams of one type.
+	// oldStyle has the scope of the old-style names of each type, computed once. first is the first of them: very
+	// many clients have streams of only one type.
 	oldStyle []*oldStyleScope
 	one      [1]*oldStyleScope // room for oldStyle
 	first    oldStyleScope
-	// logged is a bit set of the refusals that were logged for this client. lines limits
-	// these log lines for all clients together.
+	// logged has a bit for each reason for which a refusal was logged for this client. lines limits these log lines
+	// for all clients together.
 	logged uint16
 	lines  *loglines.Shared
-	// through are the relays between the client and this relay. chains gets them for each
-	// scope that the client uses.
+	// through are the relays between the client and this relay. chains learns of them for each scope that the client
+	// uses.
 	through chain.Chain
 	chains  *chain.Table[cache.Scope]
 	used    map[cache.Scope]usedScope
-	// hashes are those of its Node, if hashed.
+	// hashes are the hashes of the client's Node, if hashed.
 	hashes nodeHashes
 	hashed bool
 }
@@ -63,19 +63,19 @@ type oldStyleScope struct {
 	typeURL   string
 	partition authority.Partition
 	err       error
-	used      bool // the client was given a name of it
-	joined    bool // the client has joined the scope: see partitionNodes.join
+	used      bool // the client has received a topic of the scope
+	joined    bool // the client has joined the partition: see partitionNodes.join
 }
 
-// Key implements downstream.Names. What the client may not have leaves no trace: its Node does not
-// become that of a partition.
+// Key implements downstream.Names. Names that the client may not have leave no trace: its Node does not become a
+// partition's Node.
 func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	k, err := n.meaning(typeURL, name)
 	if err != nil {
 		return k.Key, err
 	}
 	if n.rights != nil {
-		if why := cmp.Or(n.rights.may(k), n.rights.besideView(k, n.views)); why != nil {
+		if why := cmp.Or(n.rights.may(k), n.rights.bypassesView(k, n.views)); why != nil {
 			n.logRefusal(typeURL, name, why, why)
 			return cache.Key{}, why
 		}
@@ -85,13 +85,13 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 }
 
 // meaning returns the topic of a name.
-func (n *clientNames) meaning(typeURL, name string) (asked, error) {
+func (n *clientNames) meaning(typeURL, name string) (requestedName, error) {
 	if k, ok := n.router.View(typeURL, name, n.views); ok {
-		return asked{Key: k, view: true}, nil
+		return requestedName{Key: k, view: true}, nil
 	}
 	if !urn.IsXdstp(name) {
 		s := n.scope(typeURL, name)
-		return asked{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, plain: true, of: s}, s.err
+		return requestedName{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, plain: true, of: s}, s.err
 	}
 	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
 	unspelled, plain := false, err == nil && k.Scope.Derived == ""
@@ -105,14 +105,14 @@ func (n *clientNames) meaning(typeURL, name string) (asked, error) {
 	if err != nil {
 		n.logRefusal(typeURL, name, err, err)
 	}
-	return asked{Key: k, plain: plain, unspelled: unspelled}, err
+	return requestedName{Key: k, plain: plain, unspelled: unspelled}, err
 }
 
-// use notes that the client is given a name.
-func (n *clientNames) use(k asked) {
+// use notes that the client receives the topic of a name.
+func (n *clientNames) use(k requestedName) {
 	switch {
 	case k.view && n.through.Relay:
-		// The sources come from the configuration. The client uses them until it leaves.
+		// The configuration determines the sources. The client uses them until it leaves.
 		for _, of := range n.router.ViewSources(k.Scope) {
 			n.Enter(of)
 		}
@@ -129,7 +129,7 @@ func (n *clientNames) Rights() downstream.Rights {
 	return n.rights
 }
 
-// xdstpKey returns the topic of an xdstp name that is requested as a typeURL.
+// xdstpKey returns the topic of an xdstp name that a client requests with a type.
 func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 			fmt.Errorf("xdstp name %q is of type %s, but was requested as %s", name, to.Key.Type, requested))
 	}
 	if requested != to.Key.Type {
-		// A list collection may be requested with the type of its members. It is one topic.
+		// A client may request a list collection with the type of its members. It is the same topic.
 		typeURL = strings.TrimSuffix(typeURL, requested) + to.Key.Type
 	}
 	return cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
@@ -151,7 +151,7 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 // upstream announce it and the relays behind it.
 func (n *clientNames) Enter(scope cache.Scope) {
 	if !n.through.Relay {
-		return // there is nothing to announce
+		return // this scope's streams announce no relays
 	}
 	scope = partitionOf(scope)
 	j := n.used[scope]
@@ -179,7 +179,7 @@ func (n *clientNames) Leave(scope cache.Scope) {
 	n.chains.Leave(scope, j.known)
 }
 
-// scope returns the scope of all old-style names of a type, of which name is the first.
+// scope returns the scope of all old-style names of a type. name is the first of them.
 func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 	for _, s := range n.oldStyle {
 		if s.typeURL == typeURL {
@@ -195,7 +195,7 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 	}
 	s.typeURL = typeURL
 	if s.partition, s.err = n.router.Partition(n.client, typeURL); s.err != nil {
-		// Whether the names exist is not known, so clients must not get NOT_FOUND.
+		// Whether the names exist is unknown, so clients must not get NOT_FOUND.
 		why := s.err
 		s.err = oldStyleRefused(why)
 		n.logRefusal(typeURL, name, s.err, why)
@@ -204,10 +204,9 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 	return s
 }
 
-// joinPartition joins the client to its partition: the Node of the first client becomes the
-// partition's Node upstream. It returns false if the partition's resources come from a
-// directory. It logs a warning if the client's Node differs from the first one, because the
-// client may get resources that are meant for others.
+// joinPartition joins the client to its partition: the Node of the first client becomes the partition's Node
+// upstream. It returns false if the partition's resources come from a directory. It logs a warning if the client's
+// Node differs from the first one, because the client may get resources that are meant for others.
 func (n *clientNames) joinPartition(p authority.Partition) bool {
 	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
 		return false

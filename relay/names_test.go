@@ -70,7 +70,7 @@ authorities: [{name: a, directory: files}]
 	}
 }
 
-// Where one resource is looked for, a list of such is none.
+// A list collection is not a leaf of its members' type.
 func TestListCollectionIsNoLeafOfItsMembersType(t *testing.T) {
 	cfg, err := configs.Parse("relay.yaml", []byte(`
 listeners: [{address: "127.0.0.1:0"}]
@@ -89,9 +89,9 @@ authorities: [{name: a, directory: files}]
 	}
 }
 
-// TP1: "List collections": a client that requests listeners may name a collection of
-// them. It gets that, as it is: there is no name inside that could be another.
-func TestListCollectionIsHadUnderItsMembersType(t *testing.T) {
+// TP1: "List collections": a client that requests listeners may name a collection of them. It gets the collection
+// itself. There is no name inside that could be another.
+func TestListCollectionIsServedUnderItsMembersType(t *testing.T) {
 	const (
 		listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
 		name         = "xdstp://a/envoy.config.listener.v3.ListenerCollection/edge"

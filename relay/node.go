@@ -1,6 +1,6 @@
 package relay
 
-// How the relay identifies itself to control planes: Nodes, user agent and protocol.
+// The Node, user agent and protocol that the relay uses with control planes.
 
 import (
 	"runtime/debug"
@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// transportFeatures are the client features about the transport protocol, in all spellings
-// that are in use. Upstream the relay is the client, and it has all of them, whatever its
-// own clients have. Other features are about resources, so they are those of the clients.
-// xDS: "Well Known Client Features"; gRPC spells the second as the first.
+// transportFeatures are the client features about the transport protocol, in all spellings that are in use. Towards
+// control planes the relay is the client, and it has all of them, whatever its own clients have. Other features are
+// about resources, so the relay announces those of its clients. xDS: "Well Known Client Features"; gRPC spells the
+// second as the first.
 var transportFeatures = []string{
 	"xds.config.resource-in-sotw",
 	"xds.config.supports-resource-in-sotw",
@@ -35,10 +35,9 @@ func relayNode(cfg *configs.Config) *corev3.Node {
 	return node
 }
 
-// nodeFor returns the Node that the relay sends for a partition whose first client has the
-// Node client. It has these fields of that Node, the relay's own transport features, and the
-// relay's user agent unless the fields include the client's. The result shares memory with
-// client; neither may be changed afterwards.
+// nodeFor returns the Node that the relay sends for a partition whose first client has the Node client. It has the
+// given fields of that Node, the relay's own transport features, and the relay's user agent unless the fields include
+// the client's. The result shares memory with client, so neither may be changed afterwards.
 func nodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
 	node := fields.Of(client)
 	features := make([]string, 0, len(node.GetClientFeatures())+len(relayFeatures))

@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// TestFeaturesOfTheProtocolAreTheRelaysOwn: what a client understands of the
-// protocol is nothing to the control plane, which talks to the relay.
+// TestFeaturesOfTheProtocolAreTheRelaysOwn: the control plane talks to the relay, so the clients' features of the
+// protocol do not matter to it.
 func TestFeaturesOfTheProtocolAreTheRelaysOwn(t *testing.T) {
 	own := []string{"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw", "xds.config.supports-resource-ttl"}
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestFeaturesOfTheProtocolAreTheRelaysOwn(t *testing.T) {
 	}
 }
 
-// fieldsOf returns what goes upstream by a rule.
+// fieldsOf returns the fields that a rule sends upstream.
 func fieldsOf(t *testing.T, rule string) configs.NodeFields {
 	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(`
@@ -59,7 +59,7 @@ old_style_names:
 	return cfg.OldStyleNames[0].Upstream()
 }
 
-// What clients of a partition do not have in common is not sent for all of them.
+// Fields in which a partition's clients may differ are not sent for all of them.
 func TestAPartitionIsAskedForWithWhatItsClientsShare(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"ROLE": "edge", "POD": "cart-1"})
 	if err != nil {
@@ -106,8 +106,7 @@ func TestAPartitionIsAskedForWithWhatItsClientsShare(t *testing.T) {
 	}
 }
 
-// Istio's proxyless gRPC is requested in SotW, unless the configuration says
-// otherwise.
+// The relay speaks SotW for Istio's proxyless gRPC, unless the configuration says otherwise.
 func TestAutoIsSotWForIstiosProxylessGRPC(t *testing.T) {
 	metadata, err := structpb.NewStruct(map[string]any{"GENERATOR": "grpc"})
 	if err != nil {

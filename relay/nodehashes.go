@@ -1,7 +1,7 @@
 package relay
 
-// Do the clients of a partition have the same Node? Hashes of the fields that control planes
-// commonly read answer that, so that the relay need not keep the Nodes.
+// The relay compares the Nodes of a partition's clients by hashes of the fields that control planes commonly read, so
+// it need not keep the Nodes.
 
 import (
 	"github.com/cespare/xxhash/v2"
@@ -9,18 +9,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// hashedFields are the fields that are compared. The id is not one of them: it is expected to
-// differ among the clients of a partition.
+// hashedFields are the fields that are compared. The id is not one of them: the clients of a partition are expected
+// to have different ids.
 var hashedFields = [...]string{"cluster", "locality", "metadata", "dynamic_parameters"}
 
-// nodeHashes are hashes of the hashedFields of a Node. That of an absent field is 0.
+// nodeHashes are hashes of the hashedFields of a Node. The hash of an absent field is 0.
 type nodeHashes [len(hashedFields)]uint64
 
-// fieldSet is a set of hashedFields, a bit each.
+// fieldSet is a set of hashedFields, with a bit for each.
 type fieldSet uint8
 
-// hashesOf returns the hashes of a Node, in the order of hashedFields. It costs about as much
-// as encoding the fields that are present, as thousands of clients may connect at once.
+// hashesOf returns the hashes of a Node, in the order of hashedFields. It costs about as much as encoding the fields
+// that are present: thousands of clients may connect at once.
 func hashesOf(node *corev3.Node) (h nodeHashes) {
 	if cluster := node.GetCluster(); cluster != "" {
 		h[0] = xxhash.Sum64String(cluster)
@@ -38,13 +38,13 @@ func hashesOf(node *corev3.Node) (h nodeHashes) {
 }
 
 func hashOf(part *corev3.Node) uint64 {
-	// Hashes are compared within one process only, so Deterministic suffices. The Node was
-	// decoded, so encoding it does not fail.
+	// Hashes are compared within one process only, so Deterministic suffices. The Node was decoded from a message, so
+	// encoding it does not fail.
 	encoded, _ := proto.MarshalOptions{Deterministic: true}.Marshal(part)
 	return xxhash.Sum64(encoded)
 }
 
-// differ returns the fields that differ.
+// differ returns the fields that differ between two Nodes.
 func (h nodeHashes) differ(o nodeHashes) (in fieldSet) {
 	for i := range h {
 		if h[i] != o[i] {

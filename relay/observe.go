@@ -40,10 +40,10 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().NACKs })},
 		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams that the relay ended because it holds none of the requested resources and cannot reach their control planes.",
 			one(func() uint64 { return r.server.Stats().Unreachable })},
-		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because their clients may have nothing of what they request.",
+		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because their clients may have none of the resources that they request.",
 			one(func() uint64 { return r.server.Stats().Denied })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Refusals })},
-		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused for who the client is.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
+		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused because of who the client is.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
 		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "Streams that wait in line to be admitted.",
 			one(func() int { return r.server.Stats().Admission.Waiting })},
@@ -116,7 +116,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	count := map[kind]int64{}
 	for scope, of := range r.origins.statuses() {
 		for _, st := range of {
-			if st.Protocol != "" { // the relay speaks the type with the server
+			if st.Protocol != "" { // the relay speaks this type with the server
 				count[kind{r.labelOf(scope.Authority), st.Connected}]++
 			}
 		}
@@ -130,8 +130,8 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	return samples
 }
 
-// labelOf returns an authority as metrics name it: by its name in the configuration, which may be
-// a pattern. Clients can make up any number of names under a pattern.
+// labelOf returns the label of an authority in metrics: its name in the configuration, which may be a pattern.
+// Clients can make up any number of names under a pattern.
 func (r *Relay) labelOf(authority string) string {
 	a, ok := r.now().router.Source(cache.Scope{Authority: authority})
 	if !ok {
@@ -140,7 +140,7 @@ func (r *Relay) labelOf(authority string) string {
 	return a.Name
 }
 
-// byAuthority returns a count of each authority that has servers.
+// byAuthority returns one of the counters of each authority that has servers.
 func (r *Relay) byAuthority(of func(*counts) *atomic.Uint64) []admin.Sample {
 	var samples []admin.Sample
 	for name, o := range r.now().origins {
@@ -192,12 +192,12 @@ type ClientStatus struct {
 	Peer    string    `json:"peer"`
 	Form    string    `json:"form"`
 	Since   time.Time `json:"since"`
-	// Identity is who the client has proven to be.
+	// Identity is the identity that the client has proven.
 	Identity IdentityStatus `json:"identity"`
 	Types    []TypeStatus   `json:"types"`
 }
 
-// IdentityStatus is what /clients shows of an identity. It leaves out the claims of tokens.
+// IdentityStatus is an identity as /clients shows it. It leaves out the claims of tokens.
 type IdentityStatus struct {
 	Source   string   `json:"source"`
 	SPIFFEID string   `json:"spiffe_id,omitempty"`
@@ -215,14 +215,14 @@ type TypeStatus struct {
 	Type          string `json:"type"`
 	Subscriptions int    `json:"subscriptions"`
 	LastRejection string `json:"last_rejection,omitempty"`
-	// NACK is the last rejection, unless the client has accepted since what it rejected.
+	// NACK is the last rejection, unless the client has accepted a later version of what it rejected.
 	NACK *RejectionStatus `json:"nack,omitempty"`
-	// Refused counts the names that the relay refused; LastRefused is the last one.
+	// Refused counts the names that the relay refused, and LastRefused is the last of them.
 	Refused     uint64         `json:"refused,omitempty"`
 	LastRefused *RefusedStatus `json:"last_refused,omitempty"`
 }
 
-// RefusedStatus is a name that the relay refused a client.
+// RefusedStatus is a name that the relay refused to serve a client.
 type RefusedStatus struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"` // as in the metric
@@ -259,21 +259,21 @@ func viewOfClient(c *downstream.ClientStatus) ClientStatus {
 	return v
 }
 
-// AuthorityStatus is one authority's sources, as /authorities shows them.
+// AuthorityStatus has the sources of one authority, as /authorities shows them.
 type AuthorityStatus struct {
 	Authority string           `json:"authority"`
 	Check     CheckStatus      `json:"check"`
 	Streams   []StreamStatus   `json:"streams,omitempty"`
 	Directory *DirectoryStatus `json:"directory,omitempty"`
-	// Held are the sets of which the guard keeps members.
+	// Held are the sets that have held members.
 	Held []HeldStatus `json:"held,omitempty"`
-	// Affected are the clients for which no server of it can be reached, in /api/authority.
+	// Affected are the clients that an outage of the authority affects, in /api/authority.
 	Affected *Affected `json:"affected,omitempty"`
 }
 
 // StreamStatus is one stream to a control plane.
 type StreamStatus struct {
-	Authority     string    `json:"authority"` // the name itself, also if the configuration has a pattern
+	Authority     string    `json:"authority"` // the authority's own name, even if the configuration has a pattern
 	Server        string    `json:"server"`
 	Active        bool      `json:"active"` // the cache stores its updates: it is neither on trial nor replaced by another server
 	Partition     string    `json:"partition"`
@@ -281,8 +281,8 @@ type StreamStatus struct {
 	OldStyleNames bool      `json:"old_style_names"`
 	Node          string    `json:"node,omitempty"`         // the Node id that the relay sends for old-style names
 	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
-	Type          string    `json:"type,omitempty"`         // of a stream for one type
-	NamesStream   bool      `json:"names_stream,omitempty"` // for names of types that have a wildcard, too
+	Type          string    `json:"type,omitempty"`         // for a stream of one type
+	NamesStream   bool      `json:"names_stream,omitempty"` // a stream of names, whose type also has a wildcard
 	Connected     bool      `json:"connected"`
 	Stored        int       `json:"stored,omitempty"` // names and sets of the partition that are served from the store
 	Since         time.Time `json:"since"`
@@ -292,7 +292,8 @@ type StreamStatus struct {
 	NACKs         uint64    `json:"nacks"`
 	Errors        uint64    `json:"resource_errors"`
 	LastError     string    `json:"last_error,omitempty"`
-	// LastErrorAt is when LastError was, and Failures how often in a row since the stream was open.
+	// LastErrorAt is when LastError occurred, and Failures counts the failures in a row since the stream was last
+	// open.
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	Failures    int        `json:"failures,omitempty"`
 }

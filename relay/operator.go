@@ -1,6 +1,6 @@
 package relay
 
-// The operator's listener.
+// The admin listener.
 
 import (
 	"context"
@@ -16,24 +16,24 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// operator is the admin listener: a turn of a socket and its server.
+// operator is the admin listener: a turn of a socket, and the server.
 type operator struct {
 	config  configs.Admin
 	sockets *socket
-	// opened says that the socket was opened for it, and taken, that it was a client listener's. Otherwise it was that of
-	// the admin listener before it.
+	// opened says that the socket was opened for this listener, and taken that it was a client listener's. If neither
+	// is set, the previous admin listener had it.
 	opened, taken bool
 	turn          *turn
 	socket        net.Listener // the turn, with limits and TLS
 	address       string
 	http          *http.Server
 	credentials   *certs.Part
-	// lost is why the socket does not accept connections any more, nil while it does. Relay.listening guards it.
+	// lost is why the socket accepts no more connections, nil while it accepts them. Relay.listening guards it.
 	lost error
 }
 
-// planOperator returns the admin listener of a configuration, nil if it has none: the present one if it
-// stays as it is, or another one, which serves nobody yet. One that was lost is opened again, or stays lost.
+// planOperator returns the admin listener of a configuration, nil if it has none. That is the present one if nothing
+// changes, or another one, which does not serve yet. It opens a lost listener again, or leaves it lost.
 func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *leaving) (*operator, *configs.Error) {
 	o, before := &cfg.Admin, r.theOperator()
 	if o.Address == "" {
@@ -74,12 +74,12 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 		n.sockets = before.sockets
 	default:
 		if n.sockets, err = openTurns(ctx, before.address, o.Mode); err != nil {
-			n.sockets, n.lost = before.sockets, lost // that is no reason to refuse a configuration
+			n.sockets, n.lost = before.sockets, lost // which is no reason to refuse a configuration
 		}
 		n.opened = n.lost == nil
 	}
 	n.address = n.sockets.address
-	// What localhost means is for the host's resolver to say.
+	// The host's resolver decides which address localhost has.
 	if err := o.Exposed(n.address); err != nil {
 		if n.opened {
 			_ = n.sockets.Close()
@@ -95,7 +95,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 	return n, nil
 }
 
-// undoOperator closes an admin listener that was planned.
+// undoOperator closes a planned admin listener.
 func (r *Relay) undoOperator(n *operator) {
 	before := r.theOperator()
 	if n == nil || n == before {
@@ -107,8 +107,8 @@ func (r *Relay) undoOperator(n *operator) {
 	}
 }
 
-// commitOperator has the admin listener be as planned. The one before answers the requests that it has. Its socket is
-// closed, unless another listener has taken it.
+// commitOperator makes n the admin listener. The previous one answers the requests that it has received. Its socket
+// is closed unless another listener has taken it over.
 func (r *Relay) commitOperator(n *operator, taken bool) {
 	r.listening.Lock()
 	before := r.operator
@@ -150,7 +150,7 @@ func (o *operator) serve() error {
 	return err
 }
 
-// finish ends the server when its requests are answered, or a while has passed.
+// finish closes the server once it has answered its requests, or after a short time.
 func (o *operator) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

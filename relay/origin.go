@@ -17,16 +17,17 @@ import (
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
-// origin is where the resources of an authority come from, as one configuration or several after one
-// another have it: its servers, or its directory. It is closed when no generation and no scope uses it.
+// origin is the source of an authority's resources: its servers, or its directory. Successive configurations share it
+// if it has not changed. It is closed when no generation and no scope uses it.
 type origin struct {
 	authority *configs.Authority
-	// print tells it from others: two with equal prints give the same resources in the same way.
+	// print is a fingerprint: two origins with the same print give the same resources in the same way.
 	print  string
 	node   *corev3.Node // the relay's own, for xdstp names
 	counts *counts
 	store  *sharedStore // nil if nothing is stored
-	// rollout are settings of its rollouts, nil if it has none. Only the types in them are the newest.
+	// rollout are the settings of its rollouts, nil without rollouts. They may be older than the newest generation,
+	// except for the types.
 	rollout   *gate.Options
 	servers   []originServer
 	directory *directorySource // nil for servers
@@ -42,7 +43,7 @@ type originServer struct {
 	presence *upstream.Presence
 }
 
-// sharedConn is a connection, with the credentials that it alone uses.
+// sharedConn is a connection to a server, with credentials that no other connection uses.
 type sharedConn struct {
 	connection
 	place       place
@@ -56,7 +57,7 @@ func printOf(a *configs.Authority, g *generation) string {
 	if a.Rollout != nil {
 		types = append([]string{"rollout"}, a.Rollout.Types...)
 	}
-	// The address of a store is that of the open file.
+	// The store is identified by the address of its sharedStore.
 	return configs.Fingerprint(struct {
 		Name      string
 		Servers   []configs.Server
@@ -69,7 +70,8 @@ func printOf(a *configs.Authority, g *generation) string {
 	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.print()})
 }
 
-// originOf returns the origin of an authority, by its index: that of the generation before, if it has not changed.
+// originOf returns the origin of the authority with an index: the one of the previous generation if it has not
+// changed.
 func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 	a := &g.cfg.Authorities[at]
 	print := printOf(a, g)
@@ -100,8 +102,9 @@ func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 	return o, nil
 }
 
-// presenceOf returns the Presence of a control plane as a server of an authority, nil if it is none. What the control plane
-// serves for other authorities may come from elsewhere, as through a relay. g may be nil.
+// presenceOf returns the Presence of a control plane as a server of an authority, nil if it is not one of its
+// servers. Authorities do not share a Presence: resources of another authority may come from elsewhere through the
+// control plane, for example if that is a relay. g may be nil.
 func (g *generation) presenceOf(authority string, of peer) *upstream.Presence {
 	if g == nil || g.origins[authority] == nil {
 		return nil
@@ -114,13 +117,13 @@ func (g *generation) presenceOf(authority string, of peer) *upstream.Presence {
 	return nil
 }
 
-// connect returns the connection to a server, for one more use. One goroutine calls it at a time.
+// connect returns the connection to a server, and counts one more use. One goroutine calls it at a time.
 func (s *origins) connect(server *configs.Server) (*sharedConn, error) {
 	to := placeOf(*server)
 	if c := s.connected(to); c != nil {
 		return c, nil
 	}
-	// Without the lock: this reads files.
+	// Do not hold the lock: dial reads files.
 	credentials := s.credentials.Part()
 	conn, err := dial(*server, credentials, func() bool { return s.makeRoom(to) })
 	if err != nil {
@@ -134,7 +137,7 @@ func (s *origins) connect(server *configs.Server) (*sharedConn, error) {
 	return c, nil
 }
 
-// connected returns the connection to a place for one more use, nil if there is none.
+// connected returns the connection to a place and counts one more use, nil if there is none.
 func (s *origins) connected(to place) *sharedConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +148,7 @@ func (s *origins) connected(to place) *sharedConn {
 	return c
 }
 
-// release ends the use of a generation's origins and store.
+// release ends a generation's use of its origins and its store.
 func (s *origins) release(g *generation) {
 	for _, o := range g.origins {
 		s.leave(o)
@@ -153,7 +156,7 @@ func (s *origins) release(g *generation) {
 	g.store.leave()
 }
 
-// enter notes one more use of an origin that is in use.
+// enter counts one more use of an origin that is in use.
 func (s *origins) enter(o *origin) *origin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +164,7 @@ func (s *origins) enter(o *origin) *origin {
 	return o
 }
 
-// leave ends a use of an origin. The last one closes it.
+// leave ends a use of an origin, and closes the origin after its last use.
 func (s *origins) leave(o *origin) {
 	s.mu.Lock()
 	o.uses--
@@ -180,7 +183,7 @@ func (s *origins) leave(o *origin) {
 		return
 	}
 	for _, c := range unused {
-		_ = c.Close() // the only error is that it is closed already
+		_ = c.Close() // the only error means that it is closed already
 		c.credentials.Close()
 	}
 	if o.directory != nil {
@@ -189,7 +192,7 @@ func (s *origins) leave(o *origin) {
 	o.store.leave()
 }
 
-// openDirectory begins to read an authority's directory, or builtIn in its place if that is not nil.
+// openDirectory begins to read an authority's directory, or builtIn instead if that is not nil.
 func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 	var of atomic.Pointer[directory.Source]
 	settings := s.guards.settings()

@@ -22,15 +22,15 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// origins are the control planes and directories of the configured authorities. They open the
-// source of each scope: one stream, or one for each type, on a connection that all scopes
-// with the same place share; or the authority's directory, which is read once for all scopes.
+// origins are the control planes and directories of the configured authorities. They open the source of each scope.
+// That is one stream, or one for each type, on a connection that all scopes with the same place share; or it is the
+// authority's directory, which is read once for all scopes.
 type origins struct {
 	tracer      trace.Tracer     // nil if traces go nowhere
 	gcTuner     *process.GCTuner // nil: the runtime is not tuned
 	log         *slog.Logger
 	credentials *certs.Store
-	// newest is the generation by which sources are opened.
+	// newest is the newest generation: sources are opened as it says.
 	newest atomic.Pointer[generation]
 	// chains has the relays that the streams of each scope announce.
 	chains  *chain.Table[cache.Scope]
@@ -38,20 +38,19 @@ type origins struct {
 	reached reached
 	// reachability has the unreachable scopes.
 	reachability *failover.Reachability
-	// cache has the resources from which a stream to another server may resume, and knows
-	// which topics small clients watch.
+	// cache has the resources from which a stream to another server may resume, and knows which topics small clients
+	// watch.
 	cache    sink
 	rollouts *gate.Controller
 
-	// opened, if not nil, is called when the source of xdstp names from servers was opened. It does not
-	// block.
+	// opened, if not nil, is called after a source of xdstp names from servers was opened. It does not block.
 	opened func()
 
 	mu      sync.Mutex
 	conns   map[place]*sharedConn
 	streams map[cache.Scope]serverSource
 	room    cache.Room // of streams
-	// patterns are the scopes in streams of xdstp names whose authorities a pattern covers.
+	// patterns are those scopes of xdstp names in streams whose authorities a pattern covers.
 	patterns     map[cache.Scope]struct{}
 	patternsRoom cache.Room
 }
@@ -80,8 +79,8 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 	return s
 }
 
-// makeRoom closes the streams of a scope without clients to a place, so that another scope can
-// open one. It returns false if there is no such scope.
+// makeRoom closes the streams to a place for one scope that has no clients, so that another scope can open a stream.
+// It returns false if there is no such scope.
 func (s *origins) makeRoom(at place) bool {
 	router := s.newest.Load().router
 	return s.cache.GiveUpIdle(func(scope cache.Scope) bool {
@@ -102,8 +101,7 @@ func (s *origins) statuses() map[cache.Scope][]serverStatus {
 	return statuses
 }
 
-// originFor returns the origin of a scope by the newest generation. It is nil if the authority is not
-// configured any more.
+// originFor returns the origin of a scope in the newest generation, nil if the authority is not configured any more.
 func (s *origins) originFor(scope cache.Scope) *origin {
 	g := s.newest.Load()
 	a, ok := g.router.Source(scope)
@@ -118,8 +116,7 @@ func (s *origins) isNewest(o *origin) bool {
 	return s.newest.Load().origins[o.authority.Name] == o
 }
 
-// print returns a text that is equal if the source of a scope is the one that the newest generation would
-// open.
+// print returns the print of the source that the newest generation would open for a scope.
 func (s *origins) print(scope cache.Scope) string {
 	if o := s.originFor(scope); o != nil {
 		return o.print
@@ -127,8 +124,8 @@ func (s *origins) print(scope cache.Scope) string {
 	return ""
 }
 
-// planeOf returns what tells the control plane of a scope from others: that which is asked first. It is nil if the
-// scope has none.
+// planeOf returns a comparable value that identifies the control plane of a scope: the one that the relay tries
+// first. It is nil if the scope has none.
 func (s *origins) planeOf(scope cache.Scope) any {
 	if o := s.originFor(scope); o != nil && len(o.servers) > 0 {
 		return o.servers[0].conn
@@ -136,8 +133,8 @@ func (s *origins) planeOf(scope cache.Scope) any {
 	return nil
 }
 
-// open returns the source of a scope, and its print. node is the Node that the source sends: see
-// nodeFor. It is nil for xdstp names, for which the source sends the relay's own Node.
+// open returns the source of a scope, and its print. node is the Node that the source sends: see nodeFor. It is nil
+// for xdstp names: then the source sends the relay's own Node.
 func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	o := s.originFor(scope)
 	if o == nil {
@@ -197,7 +194,7 @@ func (f *openSource) Close() {
 	f.guardedSource.Close()
 	s := f.origins
 	s.mu.Lock()
-	if s.streams[f.scope] == serverSource(f.guardedSource) { // it may be the successor
+	if s.streams[f.scope] == serverSource(f.guardedSource) { // the scope may have another source by now
 		s.streams = cache.Without(s.streams, &s.room, f.scope)
 		s.patterns = cache.Without(s.patterns, &s.patternsRoom, f.scope)
 	}

@@ -7,35 +7,36 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// A reload may give thousands of scopes new sources, whose streams all go to one control plane. They are opened a
-// hundred at a time: a scope has its turn once one before it has had an answer, or has waited for a while. So a control
-// plane that is fast has all of them soon, and one that has much to do for each stream is not asked for everything
-// at once. Clients keep what they have meanwhile.
+// A reload may give thousands of scopes new sources whose streams all go to one control plane. The relay opens them a
+// hundred at a time: the next scope has its turn once an earlier one has received an answer, or has waited for a
+// while. So a fast control plane gets all streams soon, and one with much work per stream does not get all requests
+// at once. In the meantime clients keep what they have.
 //
-// Streams that a control plane has ended, as at its restart, are spread by the jitter of their backoff (see upstream).
+// After a control plane has ended its streams, for instance to restart, backoff with jitter spreads them (see
+// upstream).
 
 const (
-	// renewedAtOnce is how many scopes wait at once for the first answer of one control plane.
+	// renewedAtOnce is how many scopes may wait at once for the first answer of one control plane.
 	renewedAtOnce = 100
-	// answersWithin is how long a scope waits for that before the next one has its turn: a control plane need not
-	// answer. So 5,000 scopes have their turn within renewAfter.
+	// answersWithin is how long a scope waits for its first answer before the next scope has its turn, because a
+	// control plane need not answer. So 5,000 scopes have their turns within renewAfter.
 	answersWithin = 250 * time.Millisecond
 )
 
-// turns are the scopes that wait for their turn, by the control plane of their new source.
+// turns are the scopes that have or await a turn, by the control plane of their new source.
 type turns struct {
 	mu     sync.Mutex
 	planes map[any]*planeTurns
 }
 
-// planeTurns are those of one control plane.
+// planeTurns are the turns of one control plane.
 type planeTurns struct {
-	busy  chan struct{} // has one in it for each scope that has its turn
-	users int           // that have one, or wait; guarded by turns.mu
+	busy  chan struct{} // has one value for each scope that has its turn
+	users int           // scopes that have a turn or wait for one; guarded by turns.mu
 }
 
-// take waits for a turn, which lasts until end is called. It returns nil if stop was closed earlier. Without a control
-// plane nobody waits.
+// take waits for a turn, which lasts until end is called. It returns nil if stop is closed earlier. If plane is nil,
+// it does not wait.
 func (t *turns) take(plane any, stop <-chan struct{}) (end func()) {
 	if plane == nil {
 		return func() {}
@@ -67,13 +68,13 @@ func (t *turns) take(plane any, stop <-chan struct{}) (end func()) {
 	}
 }
 
-// answering is a source whose control plane answers.
+// answering is a source that reports its control plane's first answer.
 type answering interface {
 	// Answered is closed once the control plane has answered, or could not be reached.
 	Answered() <-chan struct{}
 }
 
-// firstAnswer says whether a control plane has answered for the first time, or could not be reached.
+// firstAnswer notes when a control plane has answered for the first time, or could not be reached.
 type firstAnswer struct {
 	once sync.Once
 	came chan struct{}
@@ -81,7 +82,7 @@ type firstAnswer struct {
 
 func newFirstAnswer() *firstAnswer { return &firstAnswer{came: make(chan struct{})} }
 
-// before returns what notes the answer, and then calls watch.
+// before returns a function that notes the answer and then calls watch.
 func (a *firstAnswer) before(watch func(upstream.Event)) func(upstream.Event) {
 	return func(e upstream.Event) {
 		if e.Kind == upstream.Responded || e.Kind == upstream.Failed {
@@ -91,7 +92,7 @@ func (a *firstAnswer) before(watch func(upstream.Event)) func(upstream.Event) {
 	}
 }
 
-// awaitAnswer waits for the first answer to a source, for answersWithin at most, or until stop is closed.
+// awaitAnswer waits for the first answer to a source, but at most for answersWithin or until stop is closed.
 func awaitAnswer(of source, stop <-chan struct{}) {
 	if gated, ok := of.(*gatedSource); ok {
 		of = gated.source

@@ -1,7 +1,7 @@
 package relay
 
-// Who is affected by an authority of which no server can be reached, on the operator's page: the clients that have
-// subscribed to something there. What a client may not have it has not subscribed to, so that does not count.
+// The clients that an outage of an authority affects, on the operator's page: those that have subscribed to a
+// resource there. Names that a client may not have do not count, because it is not subscribed to them.
 
 import (
 	"cmp"
@@ -15,35 +15,35 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Affected are the clients of an authority, or of those of its partitions, of which no server can be reached. Clients
-// that use it only through a view are not among them.
+// Affected counts the clients of an authority, or of those of its partitions, of which no server can be reached. It
+// leaves out clients that use the authority only through a view.
 type Affected struct {
-	// Clients is how many they are, of LookedAt streams of clients. Streams is how many are open.
+	// Clients counts them among the LookedAt streams that were looked at. Streams counts all open streams.
 	Clients  int `json:"clients"`
 	LookedAt int `json:"looked_at"`
 	Streams  int `json:"streams"`
-	// Types are what they have subscribed to.
+	// Types are their subscriptions by type.
 	Types []AffectedType `json:"types"`
 }
 
-// AffectedType is what clients have subscribed to of one type.
+// AffectedType has the affected clients' subscriptions to one type.
 type AffectedType struct {
 	Type          string `json:"type"`
 	Clients       int    `json:"clients"`
 	Subscriptions int    `json:"subscriptions"`
 	// Names are some of the names, wildcards and globs.
 	Names []string `json:"names"`
-	// Kept is how many resources of the type the relay goes on serving, and Lacking how many it never got.
+	// Kept counts the resources of the type that the relay still serves, and Lacking those that it never got.
 	Kept    int64 `json:"kept"`
 	Lacking int64 `json:"lacking"`
 }
 
-// mostAffectedNames is how many names an AffectedType has.
+// mostAffectedNames bounds AffectedType.Names.
 const mostAffectedNames = 5
 
-// affectedAnswers have the newest answer for each authority, which is right for a while.
+// affectedAnswers caches the newest answer for each authority.
 type affectedAnswers struct {
-	mu sync.Mutex // held during a look
+	mu sync.Mutex // held while clients are looked at
 	by map[string]affectedAnswer
 }
 
@@ -66,7 +66,7 @@ func (r *Relay) cutOff() map[string]map[cache.Scope]time.Time {
 	return by
 }
 
-// affected returns who is affected by an authority's outage, nil if it has none.
+// affected returns the clients that an authority's outage affects, nil if it has no outage.
 func (r *Relay) affected(authority string) *Affected {
 	down := r.cutOff()[authority]
 	if down == nil {
@@ -92,7 +92,7 @@ func (r *Relay) affected(authority string) *Affected {
 	return a
 }
 
-// lookAtAffected looks at clients for a while.
+// lookAtAffected looks at clients for a limited time.
 func (r *Relay) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
 	a := &Affected{Streams: r.server.Clients(), Types: []AffectedType{}}
 	by := map[string]*AffectedType{}
@@ -153,7 +153,7 @@ func (r *Relay) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
 	return a
 }
 
-// plainScope returns the scope of an authority behind one of a rollout, or of redirects.
+// plainScope returns the leaf scope of a scope of a rollout or of redirects.
 func plainScope(s cache.Scope) cache.Scope {
 	s = s.Accepted()
 	if s.Derived == cache.Resolved || s.Derived == cache.Passed {
@@ -169,7 +169,8 @@ func uses(c *downstream.Inspected, scopes map[cache.Scope]time.Time) bool {
 	return slices.ContainsFunc(c.Scopes(), func(s cache.Scope) bool { return has(scopes, plainScope(s)) })
 }
 
-// countAffected counts the clients that each outage affects, as far as a look gets. all says that it got to the end.
+// countAffected counts the clients that each outage affects, among those that it can look at in a limited time. all
+// says that it looked at all.
 func (r *Relay) countAffected(down map[string]map[cache.Scope]time.Time) (by map[string]int, all bool) {
 	by = map[string]int{}
 	if len(down) == 0 {
@@ -197,7 +198,7 @@ func (r *Relay) countAffected(down map[string]map[cache.Scope]time.Time) (by map
 	return by, true
 }
 
-// affectedPage is the list of the clients that an authority's outage affects.
+// affectedPage returns the page that lists the clients that an authority's outage affects.
 func affectedPage(authority string) string {
 	return "/ui/clients?" + url.Values{"authority": {authority}, "unreachable": {"true"}}.Encode()
 }

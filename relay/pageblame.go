@@ -1,6 +1,6 @@
 package relay
 
-// What a client rejects is a response. Which resource in it is to blame only the client's words say, if they name one.
+// A client rejects a whole response. Only the words of its NACK may say which resource in it is to blame.
 
 import (
 	"slices"
@@ -15,22 +15,22 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// What a client's words say of a resource of a response that it has rejected: HeldResource.Blame.
+// How the words of a NACK refer to a resource of the rejected response: HeldResource.Blame.
 const (
-	blameNamed   = "named"   // they name it
+	blameNamed   = "named"   // the words name it
 	blameOnly    = "only"    // nothing else was in the response
-	blameOther   = "other"   // they name others of the response, and not it
-	blameUnclear = "unclear" // they name nothing that is known to be in it
+	blameOther   = "other"   // the words name other resources of the response, and not it
+	blameUnclear = "unclear" // the words name no resource that is known to be in the response
 )
 
 const (
-	// mostBlamed is how many names of a response are shown that a client's words name, and mostBlameNames how many names
-	// of a client are looked for in them, for at most blameTakes.
+	// mostBlamed bounds the names of a response that are shown because a client's words name them. mostBlameNames
+	// bounds the names of a client that are searched for in its words, and blameTakes the time for that.
 	mostBlamed, mostBlameNames = 5, 20_000
 	blameTakes                 = 100 * time.Millisecond
 )
 
-// namesResource reports whether a text has a name as a word of its own.
+// namesResource reports whether a text contains a name as a separate word.
 func namesResource(text, name string) bool {
 	if name == "" {
 		return false
@@ -68,7 +68,7 @@ func beginsNoName(after string) bool {
 	return after == "" || !inName(r)
 }
 
-// blamed finds out which resources a client's words name, once for each NACK.
+// blamed finds the resources that a client's words name, once for each NACK.
 type blamed struct {
 	of    *downstream.Inspected
 	left  time.Duration
@@ -81,7 +81,7 @@ func newBlamed(c *downstream.Inspected) *blamed {
 	return &blamed{of: c, left: blameTakes, named: map[blamedNACK][]string{}}
 }
 
-// view is viewOfHeld with what the words say.
+// view is like viewOfHeld, and sets Blame and Blamed.
 func (b *blamed) view(h *downstream.Held) HeldResource {
 	v := viewOfHeld(h)
 	n := h.NACK
@@ -105,7 +105,7 @@ func (b *blamed) view(h *downstream.Held) HeldResource {
 	return v
 }
 
-// others returns some of the names that the words of a NACK name.
+// others returns some of the names that the words of a NACK contain.
 func (b *blamed) others(typeURL string, n *downstream.LastNACK) []string {
 	id := blamedNACK{typeURL, n.Reason, n.Version}
 	if known, is := b.named[id]; is {
@@ -143,7 +143,7 @@ func (b *blamed) others(typeURL string, n *downstream.LastNACK) []string {
 	return found
 }
 
-// Badge is the state as the page shows it.
+// Badge returns the state as the page shows it.
 func (h *HeldResource) Badge() string { return badgeOf(h.State, h.Blame) }
 
 func badgeOf(state, blame string) string {
@@ -153,7 +153,7 @@ func badgeOf(state, blame string) string {
 	return state
 }
 
-// rejection says what the client has rejected and why, and what it has instead.
+// rejection describes what the client rejected and why, and what it has instead.
 func (h *HeldResource) rejection() string {
 	named := strings.Join(h.Blamed, ", ")
 	text := "rejects version " + quote(h.Rejected) + ": " + h.Reason
@@ -161,14 +161,14 @@ func (h *HeldResource) rejection() string {
 	case blameOnly:
 		text += " (nothing else was in the response)"
 	case blameOther:
-		text = "came in a response that the client rejects because of " + named + ": its words name that, and not this"
+		text = "came in a response that the client rejects because of " + named + ": its words name that resource, and not this one"
 	case blameUnclear:
 		text = "came in a response that the client rejects, in words that name no resource of it: " + h.Reason
 	}
 	has := ""
 	switch {
 	case h.Earlier == "held" && h.EarlierVersion != "" && h.EarlierOfType:
-		has = "the type's earlier version " + quote(h.EarlierVersion) + ", as it says"
+		has = "the type's earlier version " + quote(h.EarlierVersion) + ", as the client says"
 	case h.Earlier == "held" && h.EarlierVersion != "":
 		has = "the earlier version " + quote(h.EarlierVersion)
 	case h.Earlier == "held":
@@ -187,7 +187,7 @@ func (h *HeldResource) rejection() string {
 	return text + ". Whether the client holds an earlier version is not known"
 }
 
-// quote returns a version in quotes, or that it is not known.
+// quote returns a version in quotes, or "(not known)".
 func quote(version string) string {
 	if version == "" {
 		return "(not known)"

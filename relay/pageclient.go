@@ -1,6 +1,6 @@
 package relay
 
-// One client on the operator's page: what it holds, how that hangs together, and what is wrong with it.
+// One client on the operator's page: the resources that it holds, their references, and what is wrong with them.
 
 import (
 	"cmp"
@@ -26,27 +26,27 @@ import (
 // ClientView is one client and what it holds, as /api/client shows it.
 type ClientView struct {
 	ClientRow
-	// Held are the resources that it holds or wants, those with something wrong first. Total is how many there
-	// are, and Wrong with how many of them something is wrong.
+	// Held are the resources that it holds or has requested, those with a problem first. Total counts all of them,
+	// and Wrong those with a problem.
 	Held  []HeldResource `json:"held"`
 	Total int            `json:"total"`
 	Wrong int            `json:"wrong"`
-	// Search and Type are what was wanted of them, and Next, if not 0, the `from` of the next page.
+	// Search and Type are the query's, and Next, if not 0, is the `from` of the next page.
 	Search string `json:"search,omitempty"`
 	Type   string `json:"type,omitempty"`
 	Next   int    `json:"next,omitempty"`
-	// Tree is what it holds, from the listeners on. Cut says that it is too much for a tree.
+	// Tree has the resources that it holds, from the listeners on. Cut says that there are too many for a tree.
 	Tree []*TreeNode `json:"tree,omitempty"`
 	Cut  bool        `json:"tree_cut,omitempty"`
-	// Missing is how many references lead to something that the client does not hold.
+	// Missing counts the references to resources that the client does not hold.
 	Missing int `json:"missing"`
 }
 
-// HeldResource is what a client has of one name.
+// HeldResource is a client's state of one name.
 type HeldResource struct {
 	Type string `json:"type"`
-	// Name is in the client's words, empty for a wildcard or glob itself. Subscription is the name, wildcard or
-	// glob that has it.
+	// Name is the client's spelling, empty for a wildcard or glob itself. Subscription is the name, wildcard or glob
+	// through which the client has it.
 	Name         string `json:"name"`
 	Subscription string `json:"subscription"`
 	// State is requested, unanswered, acked, nacked, does_not_exist, failed or timed_out.
@@ -55,15 +55,15 @@ type HeldResource struct {
 	Has     bool   `json:"has"`
 	Version string `json:"version,omitempty"`
 	Bytes   int    `json:"bytes,omitempty"`
-	// Rejected is the version that the client rejected, and Reason its words.
+	// Rejected is the version that the client rejected, and Reason the words of its NACK.
 	Rejected string `json:"rejected_version,omitempty"`
 	Reason   string `json:"reason,omitempty"`
-	// Blame says whether the words blame it: named, only (it was alone in the response), other (they name Blamed of the
-	// same response, and not it) or unclear.
+	// Blame says whether these words blame this resource: named, only (it was alone in the response), other (they
+	// name Blamed of the same response, and not this resource) or unclear.
 	Blame  string   `json:"blame,omitempty"`
 	Blamed []string `json:"blamed,omitempty"`
-	// Earlier is what the client has of what it has rejected: held (an earlier version) or none; empty if that is not
-	// known. EarlierVersion is that version, and with EarlierOfType the one of the whole type.
+	// Earlier says what the client has instead of what it rejected: held (an earlier version) or none; empty if that
+	// is unknown. EarlierVersion is that version; with EarlierOfType, it is the version of the whole type.
 	Earlier        string     `json:"earlier,omitempty"`
 	EarlierVersion string     `json:"earlier_version,omitempty"`
 	EarlierOfType  bool       `json:"earlier_of_type,omitempty"`
@@ -74,7 +74,7 @@ type HeldResource struct {
 	Stale          bool       `json:"stale,omitempty"`
 	KeptBack       bool       `json:"kept_back,omitempty"`
 	Members        int        `json:"members,omitempty"`
-	// Resource is the resource of an authority behind it.
+	// Resource is the authority's resource behind it.
 	Resource *ResourceRef `json:"resource,omitempty"`
 }
 
@@ -87,7 +87,7 @@ func (h *HeldResource) Bad() bool {
 	return h.Stale || h.KeptBack
 }
 
-// Notes returns what is to say besides the state.
+// Notes returns remarks in addition to the state.
 func (h *HeldResource) Notes() (notes []string) {
 	if h.Reason != "" {
 		notes = append(notes, h.rejection())
@@ -99,7 +99,7 @@ func (h *HeldResource) Notes() (notes []string) {
 		notes = append(notes, "something newer waits to be sent")
 	}
 	if h.Stale {
-		notes = append(notes, "stale: from the store, and no control plane has confirmed it since the relay began")
+		notes = append(notes, "stale: from the store, and no control plane has confirmed it since the relay started")
 	}
 	if h.KeptBack {
 		notes = append(notes, "a rollout keeps a newer version back from this client")
@@ -107,10 +107,10 @@ func (h *HeldResource) Notes() (notes []string) {
 	return notes
 }
 
-// Words returns the state in a sentence.
+// Words describes the state in a sentence.
 func (h *HeldResource) Words() string {
 	text := map[string]string{
-		"requested":      "the client has requested it, and was sent nothing yet",
+		"requested":      "the client has requested it, and the relay has sent nothing yet",
 		"unanswered":     fmt.Sprintf("the client was sent version %q, and has not answered", h.Version),
 		"acked":          fmt.Sprintf("the client has version %q, and has acknowledged it", h.Version),
 		"nacked":         fmt.Sprintf("the client has rejected version %q", h.Rejected),
@@ -170,7 +170,7 @@ func viewOfHeld(h *downstream.Held) HeldResource {
 	return v
 }
 
-// keyOfHeld returns the resource of an authority that is behind what a client holds, as far as that is clear.
+// keyOfHeld returns the authority's resource behind a client's resource, as far as that is clear.
 func keyOfHeld(h *downstream.Held) cache.Key {
 	k := h.Key
 	k.Scope = k.Scope.Accepted()
@@ -183,7 +183,7 @@ func keyOfHeld(h *downstream.Held) cache.Key {
 	return k
 }
 
-// clientOf returns the client that a query is about: by `stream`, or by what people call it.
+// clientOf returns the client of a query: by `stream`, or by the text that `key` has.
 func (r *Relay) clientOf(q url.Values, key string) (*downstream.Inspected, error) {
 	var stream uint64
 	var err error
@@ -201,11 +201,11 @@ func (r *Relay) clientOf(q url.Values, key string) (*downstream.Inspected, error
 	return nil, page.Missing(fmt.Sprintf("stream %d of a client is not open (any more)", stream))
 }
 
-// mostHeld bounds what is read of one client for a page.
+// mostHeld bounds the resources of one client that are read for a page.
 const mostHeld = 200_000
 
-// heldUnder returns what a client holds under a name, a wildcard or a glob, nil if it has not subscribed to that. It
-// may be denied a name, and have it as a member of a wildcard or glob.
+// heldUnder returns what a client holds under a name, a wildcard or a glob, nil if it has no such subscription. A
+// client may be denied a name, but have it as a member of a wildcard or glob.
 func (r *Relay) heldUnder(c *downstream.Inspected, typeURL, name string) (found *HeldResource) {
 	n, blame := 0, newBlamed(c)
 	for h := range c.Held(typeURL) {
@@ -292,38 +292,38 @@ func (r *Relay) clientView(q url.Values) (*ClientView, error) {
 	return v, nil
 }
 
-// TreeNode is a resource of a client with what it names.
+// TreeNode is a resource of a client, with the resources that it names.
 type TreeNode struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// State is that of HeldResource, or missing (the client cannot have it), not_requested, elsewhere, optional or
-	// seen (it is further up).
+	// State is the state of HeldResource, or missing (the client cannot have it), not_requested, elsewhere, optional
+	// or seen (it occurs further up).
 	State string        `json:"state"`
 	Held  *HeldResource `json:"held,omitempty"`
-	// Path is the place of the reference in the resource above.
+	// Path is the place of the reference in the parent resource.
 	Path     string       `json:"path,omitempty"`
 	Detail   string       `json:"detail,omitempty"`
 	Resource *ResourceRef `json:"resource,omitempty"`
 	Below    []*TreeNode  `json:"below,omitempty"`
-	// Wrong says that something is wrong here or below.
+	// Wrong says that this resource, or one below it, has a problem.
 	Wrong bool `json:"wrong,omitempty"`
-	// NamesAbsent is how many resources it names that do not exist.
+	// NamesAbsent counts the resources that it names and that do not exist.
 	NamesAbsent int `json:"names_absent,omitempty"`
 }
 
 const (
 	// mostInTree bounds the resources of a tree, and mostNodes its nodes.
 	mostInTree, mostNodes = 2000, 3000
-	// treeDepth is more levels than resources have.
+	// treeDepth is more than the levels that resources have.
 	treeDepth = 12
 )
 
-// clientTree makes the tree of what a client holds.
+// clientTree builds the tree of a client's resources.
 type clientTree struct {
 	relay *Relay
 	blame *blamed
 	held  map[graph.ID]*downstream.Held
-	// spelled has the xdstp names by their canonical spelling.
+	// spelled has the client's spelling of xdstp names, by their canonical spelling.
 	spelled map[graph.ID]graph.ID
 	order   []graph.ID
 	// wilds has the types of which the client has a wildcard that was answered.
@@ -339,7 +339,7 @@ func newClientTree(r *Relay, blame *blamed) *clientTree {
 	return &clientTree{relay: r, blame: blame, held: map[graph.ID]*downstream.Held{}, spelled: map[graph.ID]graph.ID{}, wilds: map[string]bool{}, shown: map[graph.ID]bool{}}
 }
 
-// add takes what the client holds.
+// add adds a resource of the client.
 func (t *clientTree) add(h *downstream.Held) {
 	if h.Name == "" {
 		t.wilds[h.TypeURL] = t.wilds[h.TypeURL] || h.Subscription == cache.Wildcard && h.State == session.Acked
@@ -360,7 +360,7 @@ func (t *clientTree) add(h *downstream.Held) {
 	}
 }
 
-// build returns the roots of the tree, and how many references lead to nothing.
+// build returns the roots of the tree, and the number of references to missing resources.
 func (t *clientTree) build() (roots []*TreeNode, missing int) {
 	b := graph.NewBuilder()
 	for _, id := range t.order {
@@ -368,7 +368,7 @@ func (t *clientTree) build() (roots []*TreeNode, missing int) {
 		h := t.held[id]
 		content := h.Resource
 		if content == nil {
-			content = h.Rejected // what it would refer to
+			content = h.Rejected // show what the rejected version refers to
 		}
 		if content != nil {
 			references, _ = graph.References(id.TypeURL, content.Value()) // a resource that cannot be read has none
@@ -387,7 +387,7 @@ func (t *clientTree) build() (roots []*TreeNode, missing int) {
 	slices.SortStableFunc(t.order, func(a, b graph.ID) int {
 		return cmp.Or(cmp.Compare(xdstype.Of(a.TypeURL).Order, xdstype.Of(b.TypeURL).Order), cmp.Compare(typeRank(a.TypeURL), typeRank(b.TypeURL)), cmp.Compare(a.Name, b.Name))
 	})
-	// Listeners first, then what nothing leads to.
+	// Listeners first, then other resources that no resource names.
 	for _, listeners := range []bool{true, false} {
 		for _, id := range t.order {
 			if !named[id] && listeners == (id.TypeURL == xdstype.ListenerV3) {
@@ -403,12 +403,12 @@ func (t *clientTree) build() (roots []*TreeNode, missing int) {
 	return roots, t.lacks
 }
 
-// typeRank orders the types as they lead to each other.
+// typeRank orders the types as they refer to each other.
 func typeRank(typeURL string) int {
 	return slices.Index([]string{xdstype.ListenerV3, xdstype.ScopedRouteV3, xdstype.RouteV3, xdstype.VirtualHostV3, xdstype.ClusterV3, xdstype.EndpointsV3, xdstype.SecretV3}, typeURL)
 }
 
-// own returns the ID under which the client holds a resource, however a reference spells it.
+// own returns the ID under which the client holds a resource, whichever spelling a reference uses.
 func (t *clientTree) own(id graph.ID) graph.ID {
 	if t.held[id] != nil {
 		return id
@@ -479,12 +479,12 @@ func (t *clientTree) absent(n *TreeNode, id graph.ID) {
 	n.State = "not_requested"
 	if t.wilds[id.TypeURL] {
 		n.State, n.Wrong = "missing", true
-		n.Detail = "the wildcard has everything of the type, and not this"
+		n.Detail = "the wildcard has all resources of the type, and this one is not among them"
 		t.lacks++
 	}
 }
 
-// detailOf returns what is worth saying of a resource at a glance.
+// detailOf returns the most important remark on a resource, in short.
 func detailOf(h *downstream.Held) string {
 	if h.Resource == nil || h.TypeURL != xdstype.EndpointsV3 {
 		return ""

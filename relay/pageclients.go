@@ -1,6 +1,6 @@
 package relay
 
-// Clients on the operator's page: a list with search and pages, and who is meant by a name.
+// Clients on the operator's page: a list with search and pages, and the search for the client that an operator names.
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// listLength is how many rows a page of a list has, and mostRows how many may be wanted.
+	// listLength is the default number of rows on a page of a list, and mostRows the maximum.
 	listLength, mostRows = 50, 1000
 )
 
@@ -27,7 +27,7 @@ type clientHead struct {
 	identity string
 }
 
-// name returns what people call the client.
+// name returns the name of the client for people.
 func (c *clientHead) name() string {
 	if c.Node != "" {
 		return c.Node
@@ -42,39 +42,39 @@ type ClientRow struct {
 	Who string `json:"who"`
 	// State is "rejects", "refused" or "ok".
 	State string `json:"state"`
-	// Subscriptions are those of all types.
+	// Subscriptions counts those of all types.
 	Subscriptions int `json:"subscriptions"`
 }
 
 // ClientList is a page of a list of clients, as /api/clients shows it.
 type ClientList struct {
 	Clients []ClientRow `json:"clients"`
-	// Open is how many streams of clients are open, whether the search finds them or not.
+	// Open counts all open streams of clients, whether the search matches them or not.
 	Open int `json:"open"`
 	// Next, if not 0, is the `after` of the next page.
 	Next uint64 `json:"next,omitempty"`
-	// Search and State are what was wanted.
+	// Search and State are the query's.
 	Search string `json:"search,omitempty"`
 	State  string `json:"state,omitempty"`
-	// Authority, if not "", is the authority that they use. Unreachable says that they use a part of it of which no
-	// server can be reached.
+	// Authority, if not "", restricts the list to clients that use the authority. Unreachable restricts it to clients
+	// that use a part of the authority of which no server can be reached.
 	Authority   string `json:"authority,omitempty"`
 	Unreachable bool   `json:"unreachable,omitempty"`
 }
 
-// Rejected returns the rejection of the client that still counts, nil if there is none.
+// Rejected returns the client's rejection of the type that still stands, nil if there is none.
 func (t *TypeStatus) Rejected() *RejectionStatus {
 	return t.NACK
 }
 
-// RejectionStatus is a client's NACK of a response that it has not accepted since.
+// RejectionStatus is a client's NACK that no later ACK has made up for.
 type RejectionStatus struct {
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
-	// Since is when the first of the client's NACKs came that it has not made up for. At is that of the last one.
+	// Since is the time of the first of the NACKs in a row, and At of the last one.
 	Since   time.Time `json:"since"`
 	Version string    `json:"version,omitempty"`
-	// Names are some of those that were new in the response.
+	// Names are some of the names that were new in the rejected response.
 	Names []string `json:"names,omitempty"`
 }
 
@@ -89,7 +89,7 @@ func viewOfRejection(n *downstream.LastNACK) *RejectionStatus {
 	return v
 }
 
-// state returns the state of a client in a word.
+// state returns the state of a client in one word.
 func (c *clientHead) state() string {
 	state := "ok"
 	for i := range c.Types {
@@ -111,7 +111,7 @@ func headOf(c *downstream.ClientStatus) *clientHead {
 	return h
 }
 
-// eachClient calls f for each client, in the order in which they came, until it returns false.
+// eachClient calls f for each client, in the order in which they connected, until it returns false.
 func (r *Relay) eachClient(f func(*clientHead) bool) {
 	for c := range r.server.Describe() {
 		if !f(headOf(&c)) {
@@ -161,8 +161,8 @@ func (r *Relay) clientList(q url.Values) (*ClientList, error) {
 	return list, nil
 }
 
-// usesAuthority returns what reports whether a client uses an authority, or a part of it of which no server can be
-// reached. All clients use "".
+// usesAuthority returns a function that reports whether a client uses an authority, or a part of it of which no
+// server can be reached. If name is "", it is true of all clients.
 func (r *Relay) usesAuthority(name string, unreachable bool) func(*downstream.Inspected) bool {
 	if name == "" {
 		return func(*downstream.Inspected) bool { return true }
@@ -180,8 +180,8 @@ func (r *Relay) usesAuthority(name string, unreachable bool) func(*downstream.In
 	}
 }
 
-// matches reports whether a client is one that an operator searches: by a part of its node id, cluster, address
-// or identity, or by the number of its stream.
+// matches reports whether a client matches an operator's search: by a part of its node id, cluster, address or
+// identity, or by the number of its stream.
 func matches(c *downstream.ClientStatus, wanted string) bool {
 	if wanted == "" {
 		return true
@@ -194,7 +194,7 @@ func matches(c *downstream.ClientStatus, wanted string) bool {
 	return c.Identity != nil && c.Identity.Authenticated() && containsFold(c.Identity.String(), wanted) || wanted == "#"+strconv.FormatUint(c.Stream, 10)
 }
 
-// containsFold reports whether a text contains another one, which is in lower case.
+// containsFold reports whether a text contains another one, which must be in lower case.
 func containsFold(text, lower string) bool {
 	if len(text) > loglines.MaxText {
 		text = text[:loglines.MaxText]
@@ -202,7 +202,7 @@ func containsFold(text, lower string) bool {
 	return strings.Contains(strings.ToLower(text), lower)
 }
 
-// number returns a number of a query.
+// number returns a number from a query.
 func number(q url.Values, key string, otherwise uint64) (uint64, error) {
 	text := q.Get(key)
 	if text == "" {
@@ -215,8 +215,8 @@ func number(q url.Values, key string, otherwise uint64) (uint64, error) {
 	return n, nil
 }
 
-// clientCalled returns the one client that an operator means: by its node id, by the number of its stream (#12), or
-// by a text that no other client has.
+// clientCalled returns the stream of the one client that an operator names: by node id, by stream number (#12), or by
+// a text that matches no other client.
 func (r *Relay) clientCalled(name string) (stream uint64, err error) {
 	if name == "" {
 		return 0, page.Unclear("client is missing: want a node id, or #NUMBER of a stream")

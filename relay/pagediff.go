@@ -1,6 +1,6 @@
 package relay
 
-// What two clients hold differently.
+// The differences between what two clients hold.
 
 import (
 	"cmp"
@@ -13,12 +13,12 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// ClientDifference is what two clients hold differently, as /api/diff shows it.
+// ClientDifference has the differences between what two clients hold, as /api/diff shows it.
 type ClientDifference struct {
 	A ClientRow `json:"a"`
 	B ClientRow `json:"b"`
-	// Differences are the first of them, by type and name, and Total is how many there are. Same is how many
-	// resources both have alike.
+	// Differences are the first differences, by type and name, and Total counts all. Same counts the resources that
+	// both hold alike.
 	Differences []HeldDifference `json:"differences"`
 	Total       int              `json:"total"`
 	Same        int              `json:"same"`
@@ -26,27 +26,28 @@ type ClientDifference struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
-// HeldDifference is a resource that two clients do not have alike.
+// HeldDifference is a resource that two clients hold differently.
 type HeldDifference struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// What is only_a, only_b, content (both have it, with another content), or state (only that differs).
+	// What is only_a, only_b, content (both hold it, with different contents), or state (only the state differs).
 	What string        `json:"what"`
 	A    *HeldResource `json:"a,omitempty"`
 	B    *HeldResource `json:"b,omitempty"`
-	// Lines is the difference of the contents, of the first few resources.
+	// Lines is the difference of the contents. Only the first few resources have it.
 	Lines string `json:"lines,omitempty"`
 }
 
 const (
-	// mostDifferences are shown, and the contents of the first mostContents of them are compared line by line.
+	// mostDifferences bounds the differences that are shown. The contents of the first mostContents are compared line
+	// by line.
 	mostDifferences, mostContents = 200, 20
 )
 
-// heldName is a resource as a client names it.
+// heldName is a resource by the client's name for it.
 type heldName struct{ typeURL, name string }
 
-// clientDifference answers a query for what clients a and b hold differently.
+// clientDifference answers a query for the differences between clients a and b.
 func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
 	a, err := r.clientOf(q, "a")
 	if err != nil {
@@ -85,8 +86,8 @@ func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
 	return d, nil
 }
 
-// holds returns what a client holds by name. A name that it may not have may be a member of a wildcard or glob that it
-// may have: then it has the member.
+// holds returns what a client holds by name. If the client may not have a name, but has it as a member of a wildcard
+// or glob, the result has the member.
 func holds(c *downstream.Inspected) (of map[heldName]*downstream.Held, cut bool) {
 	of = map[heldName]*downstream.Held{}
 	n := 0
@@ -110,7 +111,7 @@ func sameContent(a, b *cache.Resource) bool {
 	return a == b || a != nil && b != nil && a.Hash() == b.Hash()
 }
 
-// lacks reports whether a client has nothing of a resource. One that has rejected it may have what came before.
+// lacks reports whether a client has no version of a resource. A client that rejected it may have an earlier version.
 func lacks(h *downstream.Held) bool {
 	return h == nil || h.Resource == nil && h.State != session.Nacked && (h.State != session.Acked || h.Version == "")
 }

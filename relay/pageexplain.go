@@ -1,6 +1,6 @@
 package relay
 
-// Where a name comes from for one client, step by step, and why the client does not have it.
+// Explanations, step by step, of where a client's name leads, and why the client does not have the resource.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Explanation says where a name comes from for a client, as /api/explain shows it.
+// Explanation describes where a client's name leads, as /api/explain shows it.
 type Explanation struct {
 	Stream uint64 `json:"stream"`
 	Client string `json:"client"`
@@ -26,7 +26,7 @@ type Explanation struct {
 	Name   string `json:"name"`
 	// Has says whether the client holds the resource.
 	Has bool `json:"has"`
-	// Verdict says in one sentence what the client has, or why it does not have it.
+	// Verdict describes in one sentence what the client has, or why it does not have it.
 	Verdict string `json:"verdict"`
 	// Steps lead from the client to the source and back.
 	Steps []ExplanationStep `json:"steps"`
@@ -36,13 +36,13 @@ type Explanation struct {
 	Held *HeldResource `json:"held,omitempty"`
 }
 
-// ExplanationStep is one step: its part, such as name, rights or source, and what is so there.
+// ExplanationStep is one step: the part of the relay, such as name, rights or source, and its finding.
 type ExplanationStep struct {
 	Part string `json:"part"`
 	Text string `json:"text"`
-	// Page is where more of it is to be seen.
+	// Page is the page that shows more.
 	Page string `json:"page,omitempty"`
-	// Stops says that the name does not get further.
+	// Stops says that the explanation ends here: the name gets no further.
 	Stops bool `json:"stops,omitempty"`
 }
 
@@ -50,7 +50,7 @@ func (e *Explanation) say(part, page, format string, args ...any) {
 	e.Steps = append(e.Steps, ExplanationStep{Part: part, Text: words(fmt.Sprintf(format, args...)), Page: page})
 }
 
-// stop is say for the step at which the name ends.
+// stop is like say, for the step at which the name gets no further.
 func (e *Explanation) stop(part, page, format string, args ...any) {
 	e.say(part, page, format, args...)
 	last := &e.Steps[len(e.Steps)-1]
@@ -87,8 +87,7 @@ func (r *Relay) explain(q url.Values) (*Explanation, error) {
 	return e, nil
 }
 
-// typeOfName returns the type URL of a name: that of the query, that in the name, or the one under which the
-// client has subscribed to it.
+// typeOfName returns the type URL of a name: from the query, from the name, or from the client's subscription to it.
 func (r *Relay) typeOfName(c *downstream.Inspected, word, name string) (string, error) {
 	if word != "" {
 		typeURL, err := xdstype.Parse(word)
@@ -146,7 +145,7 @@ func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, na
 	r.explainTopic(e, asks, k.Key, 0)
 }
 
-// explainHeld explains what the client has been sent.
+// explainHeld explains what the relay has sent the client.
 func (r *Relay) explainHeld(e *Explanation, c *downstream.Inspected, typeURL, name string) {
 	h := r.heldUnder(c, typeURL, name)
 	if h == nil {
@@ -154,7 +153,7 @@ func (r *Relay) explainHeld(e *Explanation, c *downstream.Inspected, typeURL, na
 		if !subscribed {
 			e.stop("sent", "", "the client has not subscribed to anything of type %s", e.Type)
 		} else {
-			e.stop("sent", "", "the client has not subscribed to the name, nor has a wildcard or glob of it that has it")
+			e.stop("sent", "", "the client has not subscribed to the name, nor to a wildcard or glob that contains it")
 		}
 		e.Verdict = "the client does not have it: " + e.Verdict
 		return

@@ -1,7 +1,7 @@
 package relay
 
-// What an explanation says of the way of a name between the client and its control plane: rollouts, the guard,
-// redirects, and what the cache has.
+// The steps of an explanation between the client's name and its control plane: rollouts, the guard, redirects, and
+// the cache.
 
 import (
 	"cmp"
@@ -13,10 +13,10 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// mostRedirects is how many redirects an explanation follows.
+// mostRedirects bounds the redirects that an explanation follows.
 const mostRedirects = 10
 
-// explainTopic explains what the relay knows of a name. depth counts the redirects to it.
+// explainTopic explains what the relay has of a name. depth counts the redirects that led to it.
 func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, depth int) {
 	if k.Scope.Derived != "" && r.now().router.ViewSources(k.Scope) != nil {
 		e.say("view", "", "a view puts it together from other collections")
@@ -51,7 +51,7 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 		}
 		if own := i.Resource.OwnName(); own != "" && own != leaf.Name {
 			e.say("alias", "", "the name is an alias: the resource's own name is %s", loglines.ClipTo(own, 200))
-			if depth == 0 { // otherwise the name is the control plane's, and allowed
+			if depth == 0 { // after a redirect, the control plane chose the name, and the client may have it
 				r.explainOwn(e, asks, leaf, own)
 			}
 		}
@@ -59,7 +59,7 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 	r.explainState(e, leaf)
 }
 
-// explainOwn explains whether the client may have the resource of which it requests an alias.
+// explainOwn explains whether the client may have a resource by its own name, of which it requests an alias.
 func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own string) {
 	lines, err := explainRightsToOwn(r.now().cfg, r.now().router, asks, k, own)
 	e.sayAll("rights", lines)
@@ -68,8 +68,8 @@ func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own
 	}
 }
 
-// explainDirectives explains a name with directives: its entry of a list, and its alternatives. The first one that
-// can be had counts. TP1: "Alternatives".
+// explainDirectives explains a name with directives: the entry of a list, and the alternatives. The first alternative
+// that is available counts. TP1: "Alternatives".
 func (r *Relay) explainDirectives(e *Explanation, asks configs.Client, k cache.Key, u urn.URL, depth int) {
 	for n := 1; ; n++ {
 		name := u.Key().Name
@@ -113,7 +113,7 @@ func (r *Relay) explainSource(e *Explanation, k cache.Key) bool {
 	}
 	streams := r.origins.statuses()[k.Scope]
 	if len(streams) == 0 {
-		e.say("source", at, "no stream to authority %q is open for it: no client has requested something there", a.Name)
+		e.say("source", at, "no stream to authority %q is open for it, because no client has requested anything there", a.Name)
 	}
 	for _, st := range streams {
 		switch {
@@ -126,7 +126,7 @@ func (r *Relay) explainSource(e *Explanation, k cache.Key) bool {
 	return true
 }
 
-// explainGates explains what stands between the source and clients.
+// explainGates explains the guard's and rollouts' effects on a name.
 func (r *Relay) explainGates(e *Explanation, k cache.Key) {
 	for _, of := range r.held() {
 		for _, h := range of {
@@ -168,7 +168,7 @@ func (r *Relay) explainState(e *Explanation, k cache.Key) {
 	case !known:
 		e.stop("cache", "", "the relay does not have it: no client has requested it")
 	case i.Status == cache.Absent && i.Set != "":
-		e.stop("cache", at, "it does not exist: the authority sends everything of the type, and it is not part of that")
+		e.stop("cache", at, "it does not exist: the authority sends all resources of the type, and this one is not among them")
 	case i.Status == cache.Absent && i.Err != nil:
 		e.stop("cache", at, "it does not exist: %s", errorText(i.Err))
 	case i.Status == cache.Absent:
@@ -180,7 +180,7 @@ func (r *Relay) explainState(e *Explanation, k cache.Key) {
 	default:
 		stale := ""
 		if i.Stale {
-			stale = ", from the store: no control plane has said since the relay began that it is still so"
+			stale = ", from the store: no control plane has confirmed it since the relay started"
 		}
 		e.say("cache", at, "the relay has version %q, %d bytes%s", loglines.ClipTo(i.Resource.Version(), 200), len(i.Resource.Value()), stale)
 		if i.Err != nil {

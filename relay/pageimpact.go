@@ -1,7 +1,7 @@
 package relay
 
-// What a change of a resource would touch, and which resources are of no use, on the operator's page. Both follow
-// references through all resources, a type after the other, and keep only what they look for.
+// The impact of a change of a resource, and unused resources, on the operator's page. Both follow references through
+// all resources, one type after another, and keep only what they search for.
 
 import (
 	"hash/maphash"
@@ -17,33 +17,34 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// leading are the types whose resources name others, each before those that it leads to.
+// leading are the types whose resources name others, each before the types that it refers to.
 var leading = []string{
 	xdstype.ListenerV3, xdstype.ScopedRouteV3, xdstype.RouteV3, xdstype.VirtualHostV3, xdstype.ExtensionConfigV3, xdstype.ClusterV3, xdstype.EndpointsV3,
 }
 
 const (
-	// mostPasses is how often references are followed: aggregate clusters can lead to others of their type.
+	// mostPasses bounds the passes over all references: aggregate clusters can refer to others of their type.
 	mostPasses = 8
-	// mostTouched bounds the resources that a change is known to touch, and mostTouchedShown those that a page has.
+	// mostTouched bounds the resources that a change is found to touch, and mostTouchedShown those on a page.
 	mostTouched, mostTouchedShown = 10_000, 50
 )
 
-// Touches is what a change of a resource touches.
+// Touches has the resources and clients that a change of a resource touches.
 type Touches struct {
-	// Resources are the first of those that name it, directly or not, and Total is how many there are.
+	// Resources are the first of those that name it, directly or indirectly, and Total counts all.
 	Resources []ResourceRef `json:"resources"`
 	Total     int           `json:"total"`
-	// Cut says that there may be more, as not all resources were read.
+	// Cut says that there may be more, because not all resources were read.
 	Cut bool `json:"cut,omitempty"`
-	// Clients is how many clients hold the resource or one of those, or want it, of LookedAt clients.
+	// Clients counts the clients that hold or have requested the resource or one of Resources, among LookedAt
+	// clients.
 	Clients  int `json:"clients"`
 	LookedAt int `json:"looked_at"`
-	// Streams is how many streams of clients are open.
+	// Streams counts all open streams of clients.
 	Streams int `json:"streams"`
 }
 
-// touched is the newest answer, which is right for a while.
+// touched caches the newest answer.
 type touched struct {
 	of     cache.Key
 	until  time.Time
@@ -53,11 +54,11 @@ type touched struct {
 // passage follows references through all resources.
 type passage struct {
 	relay  *Relay
-	left   time.Duration // for reading
+	left   time.Duration // time left for reading
 	unread int
 }
 
-// each calls f for each resource of a type of each scope, with what it names. member says that clients have it as a
+// each calls f for each resource of a type in all scopes, with its references. member says that clients have it as a
 // member of a wildcard or glob. The caller holds references.mu.
 func (p *passage) each(typeURL string, f func(k cache.Key, member bool, references []graph.Reference)) {
 	type found struct {
@@ -66,7 +67,7 @@ func (p *passage) each(typeURL string, f func(k cache.Key, member bool, referenc
 		member   bool
 	}
 	for _, scope := range p.relay.acceptedScopes() {
-		var all []found // f must not be called during Browse
+		var all []found // call f only after Browse has returned
 		p.relay.cache.Browse(scope, typeURL, func(i cache.Item) bool {
 			if i.Resource != nil {
 				all = append(all, found{i.Key.Name, i.Resource, i.Set != ""})
@@ -83,7 +84,7 @@ func (p *passage) each(typeURL string, f func(k cache.Key, member bool, referenc
 	}
 }
 
-// names returns the key of a resource, and those of all that stand for it among others.
+// names returns the key of a resource, and the keys of all names that match several resources and this one.
 func names(k cache.Key) []cache.Key {
 	all := []cache.Key{k}
 	for _, name := range graph.SetsOf(graph.ID{TypeURL: k.TypeURL, Name: k.Name}) {
@@ -138,8 +139,8 @@ func (r *Relay) touches(k cache.Key) *Touches {
 	return t
 }
 
-// countHolders counts the clients that hold one of some resources, or want it: by its name, or by a wildcard or glob
-// that has it.
+// countHolders counts the clients that hold or have requested one of some resources: by its name, or by a wildcard or
+// glob that has it.
 func (r *Relay) countHolders(t *Touches, keys []cache.Key) {
 	wanted, types := map[cache.Key]bool{}, map[string]bool{}
 	for _, k := range keys {
@@ -172,18 +173,18 @@ func (r *Relay) countHolders(t *Touches, keys []cache.Key) {
 	}
 }
 
-// use says which resources something leads to. It does not change once it is made.
+// use has the resources that something refers to. It does not change after it was made.
 type use struct {
 	seed maphash.Seed
-	of   map[uint64]struct{} // hashes of names, and of those that stand for several
-	// many has the types of which there are names that stand for several.
+	of   map[uint64]struct{} // hashes of names, also of names that match several resources
+	// many has the types that have names that match several resources.
 	many  map[string]bool
 	until time.Time
-	// unread is how many resources have not been read yet. Until then, nothing is known to be unused.
+	// unread counts the resources that have not been read yet. Until it is 0, no resource is known to be unused.
 	unread int
 }
 
-// has reports whether something leads to a resource.
+// has reports whether something refers to a resource.
 func (u *use) has(k cache.Key) bool {
 	is := func(k cache.Key) bool { _, is := u.of[maphash.Comparable(u.seed, k)]; return is }
 	return is(k) || u.many[k.TypeURL] && slices.ContainsFunc(names(k), is)
@@ -198,8 +199,8 @@ func (u *use) add(k cache.Key, many bool) (added bool) {
 	return len(u.of) > before
 }
 
-// uses returns which resources something leads to: a listener or another resource that clients request by
-// themselves, or a name that a client has requested.
+// uses returns the resources that something refers to: the names that clients have requested, and the direct and
+// indirect references of these and of members that clients get without a reference to them, such as Listeners.
 func (r *Relay) uses() use {
 	s := &r.references
 	s.mu.Lock()
@@ -240,10 +241,10 @@ func (r *Relay) uses() use {
 	return u
 }
 
-// UnusedList is a page of a list of resources that are of no use, as /api/unused shows it.
+// UnusedList is a page of a list of unused resources, as /api/unused shows it.
 type UnusedList struct {
 	Resources []ResourceRow `json:"resources"`
-	// Unread is how many resources were not read yet for what they name. Until all are, the list is empty.
+	// Unread counts the resources whose references were not read yet. Until all are read, the list is empty.
 	Unread int `json:"unread,omitempty"`
 	// Next, if not "", is the `after` of the next page.
 	Next        string   `json:"next,omitempty"`
@@ -252,8 +253,8 @@ type UnusedList struct {
 	Search      string   `json:"search,omitempty"`
 }
 
-// unusedList answers a query for resources that clients have as members of a wildcard or glob, and that no client
-// has requested by name and nothing leads to.
+// unusedList answers a query for unused resources: clients have them as members of a wildcard or glob, but no client
+// has requested them by name, and nothing refers to them.
 func (r *Relay) unusedList(q url.Values) (*UnusedList, error) {
 	l := &UnusedList{Resources: []ResourceRow{}, Authorities: []string{}, Authority: q.Get("authority"), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300)}
 	top, err := topOf(q, l.Search)

@@ -1,6 +1,6 @@
 package relay
 
-// What is wrong now, in words: the first thing that an operator sees.
+// The problems that exist now, in words: the first thing that an operator sees.
 
 import (
 	"cmp"
@@ -16,29 +16,29 @@ import (
 
 // Severities of a Problem.
 const (
-	SeverityError   = "error"   // clients lack something, or get nothing new
-	SeverityWarning = "warning" // nobody lacks anything yet
+	SeverityError   = "error"   // clients lack resources, or get no updates
+	SeverityWarning = "warning" // no client lacks anything yet
 )
 
-// Problem is something that is wrong now.
+// Problem is a problem that exists now.
 type Problem struct {
 	Severity string `json:"severity"`
-	// Text says what is wrong, in one sentence.
+	// Text describes the problem in one sentence.
 	Text  string     `json:"text"`
 	Since *time.Time `json:"since,omitempty"`
-	// Last is when it was seen or tried last, if that is later.
+	// Last is when the problem was last seen, or a remedy was last tried, if that is later.
 	Last *time.Time `json:"last,omitempty"`
-	// Affects says how many clients lack something because of it, and Who is the page that lists them.
+	// Affects says how many clients the problem affects, and Who is the page that lists them.
 	Affects string `json:"affects,omitempty"`
 	Who     string `json:"who,omitempty"`
 	// Page is the path and query of the page that shows more.
 	Page string `json:"page"`
 }
 
-// mostOfAKind bounds the problems of one kind. The rest are counted.
+// mostOfAKind bounds the problems of one kind that are listed. The others are counted.
 const mostOfAKind = 20
 
-// problems collects what is wrong.
+// problems collects the problems.
 type problems struct {
 	all  []Problem
 	more int
@@ -53,14 +53,14 @@ func (p *problems) add(severity string, since time.Time, page, format string, ar
 	return &p.all[len(p.all)-1]
 }
 
-// last notes when a problem was seen last.
+// last notes when a problem was last seen.
 func (p *Problem) last(at time.Time) {
 	if !at.IsZero() && p.Since != nil && at.Sub(*p.Since) >= time.Second {
 		p.Last = &at
 	}
 }
 
-// few calls f for the first of a list, and counts the others.
+// few calls f for the first elements of a list, and counts the others.
 func few[T any](p *problems, list []T, f func(T)) {
 	for i, v := range list {
 		if i == mostOfAKind {
@@ -71,30 +71,30 @@ func few[T any](p *problems, list []T, f func(T)) {
 	}
 }
 
-// overviewFor is how long what is wrong is not looked for again: the pages of several operators share it.
+// overviewFor is how long an answer is used again: the pages of several operators share it.
 const overviewFor = time.Second
 
-// overviews has the newest answer.
+// overviews caches the newest answer.
 type overviews struct {
-	mu     sync.Mutex // held while one is made
+	mu     sync.Mutex // held while an answer is made
 	at     time.Time
 	newest *RelayStatus
 }
 
-// RelayStatus is the relay as a whole, as /api/status shows it.
+// RelayStatus is the status of the whole relay, as /api/status shows it.
 type RelayStatus struct {
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Ready is what /readyz answers.
+	// Ready is the result of /readyz.
 	Ready  bool         `json:"ready"`
 	Config ConfigStatus `json:"config"`
-	// Clients is how many streams of clients are open. Resources are names, wildcards and globs in the cache.
+	// Clients counts the open streams of clients. Resources counts names, wildcards and globs in the cache.
 	Clients   int `json:"clients"`
 	Resources int `json:"resources"`
-	// Problems are what is wrong now, the worst first, and More how many others there are.
+	// Problems are the current problems, the worst first, and More counts those that are left out.
 	Problems []Problem `json:"problems"`
 	More     int       `json:"more,omitempty"`
-	// Unread is how many resources have not been looked at yet for what they refer to.
+	// Unread counts the resources whose references were not read yet.
 	Unread      int               `json:"unread,omitempty"`
 	Authorities []AuthorityStatus `json:"-"`
 	Rollouts    []RolloutStatus   `json:"-"`
@@ -112,7 +112,7 @@ func (r *Relay) overview() *RelayStatus {
 	return o.newest
 }
 
-// lookAround finds what is wrong.
+// lookAround finds the problems.
 func (r *Relay) lookAround() *RelayStatus {
 	stats := r.cache.Stats()
 	s := &RelayStatus{
@@ -137,7 +137,7 @@ func (r *Relay) lookAround() *RelayStatus {
 	return s
 }
 
-// relayProblems are those of the relay itself.
+// relayProblems finds the problems of the relay itself.
 func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
 	if s.Config.Problem != "" {
 		first, _, _ := strings.Cut(s.Config.Problem, "\n")
@@ -148,13 +148,13 @@ func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
 	}
 }
 
-// outage is that of an authority: how many of its partitions have no server that can be reached, and since when.
+// outage is an authority's outage: how many of its partitions have no reachable server, and since when.
 type outage struct {
 	since  time.Time
 	scopes int
 }
 
-// outages adds and returns the authorities of which no server can be reached.
+// outages adds and returns the authorities that have outages.
 func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]outage {
 	down, unreachable := map[string]outage{}, r.cutOff()
 	affected, all := r.countAffected(unreachable)
@@ -200,7 +200,7 @@ func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]o
 	return down
 }
 
-// affects says how many clients something affects. all says that all were looked at.
+// affects describes how many clients are affected. all says that all clients were looked at.
 func affects(n int, all bool) string {
 	text := fmt.Sprintf("%d clients are affected", n)
 	if n == 1 {
@@ -226,7 +226,7 @@ func partitionsOf(a *AuthorityStatus) int {
 	return len(all)
 }
 
-// authorityProblems are those of one authority whose servers can be reached, or some of them.
+// authorityProblems adds the problems of one authority that has a reachable server in some partition.
 func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	page := authorityPage(a.Authority)
 	if d := a.Directory; d != nil {
@@ -245,7 +245,7 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	}
 	for _, st := range lost {
 		if down.scopes > 0 {
-			break // that is said already
+			break // reported as an outage already
 		}
 		one := p.add(SeverityWarning, st.Since, page, "authority %q: a stream to server %s is lost: %s", a.Authority, st.Server, st.LastError)
 		if st.LastErrorAt != nil {
@@ -253,7 +253,7 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 		}
 	}
 	if stored > 0 {
-		p.add(SeverityWarning, time.Time{}, page, "authority %q: %d names are served from the store, because no control plane has answered since the relay began", a.Authority, stored)
+		p.add(SeverityWarning, time.Time{}, page, "authority %q: %d names are served from the store, because no control plane has answered since the relay started", a.Authority, stored)
 	}
 	few(p, a.Held, func(h HeldStatus) {
 		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane left out %d resources of %s %q at once; the relay keeps them until %s", a.Authority, h.Members, h.Type, h.Set, clock(h.Until))
@@ -268,7 +268,7 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	})
 }
 
-// rolloutProblems are the rollouts that wait for somebody.
+// rolloutProblems adds the rollouts that wait for a person.
 func rolloutProblems(p *problems, rollouts []RolloutStatus) {
 	few(p, rollouts, func(s RolloutStatus) {
 		of, page := fmt.Sprintf("the rollout of %q", s.Authority), "/rollout"
@@ -295,7 +295,8 @@ func rolloutProblems(p *problems, rollouts []RolloutStatus) {
 	})
 }
 
-// clientProblems are what clients reject, and what they are refused. Clients with the same problem are one.
+// clientProblems adds what clients reject, and what the relay refuses them. Clients with the same problem share one
+// entry.
 func (r *Relay) clientProblems(p *problems) {
 	type problem struct{ kind, typeURL, text string }
 	type clients struct {

@@ -1,6 +1,6 @@
 package relay
 
-// How long changes took to reach clients in the last hour, on the operator's page.
+// Propagation times of the last hour, on the operator's page.
 
 import (
 	"net/url"
@@ -12,48 +12,49 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// PropagationStatus is how long changes took to reach clients, as /api/propagation shows it.
+// PropagationStatus has the propagation times of changes, as /api/propagation shows it.
 type PropagationStatus struct {
-	// Until is when the newest step ends. Step is how long a step takes, in seconds, and Steps how many there are.
+	// Until is the end of the newest step. Step is the length of a step in seconds, and Steps the number of steps.
 	Until time.Time `json:"until"`
 	Step  int       `json:"step_seconds"`
 	Steps int       `json:"steps"`
-	// Kinds are the authorities and types that had changes in this time. Unshown is how many are only in the metrics.
+	// Kinds are the authorities and types with changes in this time. Unshown counts those that only the metrics have.
 	Kinds   []PropagationKind `json:"kinds"`
 	Unshown int               `json:"unshown,omitempty"`
-	// Shown is the one of them that Times is about.
+	// Shown is the kind that Times is about.
 	Shown *PropagationKind `json:"shown,omitempty"`
-	// Times are the steps in which there were changes.
+	// Times are the steps with changes.
 	Times []PropagationStep `json:"times"`
 }
 
-// PropagationKind is what changes are measured by, with the longest times of all steps.
+// PropagationKind is an authority and type with measured changes, with the longest times of all steps.
 type PropagationKind struct {
 	Authority string `json:"authority"`
 	Type      string `json:"type"`
-	// RolledOut: the changes waited for a rollout, and their times include that.
+	// RolledOut: the changes waited for a rollout, and their times include the wait.
 	RolledOut bool `json:"rollout"`
 	PropagationTimes
 }
 
-// PropagationStep are the changes of one step.
+// PropagationStep has the changes of one step.
 type PropagationStep struct {
 	At time.Time `json:"at"`
 	PropagationTimes
 }
 
-// PropagationTimes are the longest times among some changes, from the receipt of the response on.
+// PropagationTimes are the longest times among some changes, measured from the receipt of the control plane's
+// response.
 type PropagationTimes struct {
 	Changes int         `json:"changes"`
 	Sent    ClientTimes `json:"sent"`
 	ACKed   ClientTimes `json:"acked"`
-	// NotSent and NotACKed are how many clients were not sent a change, and did not accept it, in time.
+	// NotSent and NotACKed count the clients that were not sent a change, or did not send an ACK, in time.
 	NotSent  int64 `json:"not_sent,omitempty"`
 	NotACKed int64 `json:"not_acked,omitempty"`
 }
 
-// ClientTimes are those of the first client, of the one with which half of them have the change, and of the last
-// one, in seconds. 0 is: not yet.
+// ClientTimes are the times in seconds until the first client, half of the clients, and the last client have the
+// change. 0 means not yet.
 type ClientTimes struct {
 	First  float64 `json:"first"`
 	Median float64 `json:"median"`
@@ -67,7 +68,7 @@ func viewOfPeriod(p *propagation.Period) PropagationTimes {
 	return PropagationTimes{p.Changes, times(propagation.Sent), times(propagation.ACKed), p.Missed(propagation.Sent), p.Missed(propagation.ACKed)}
 }
 
-// propagationTimes answers a query for one authority and type. Without them, it is about what changes most.
+// propagationTimes answers a query for one authority and type. Without these, it selects those with the most changes.
 func (r *Relay) propagationTimes(q url.Values) (*PropagationStatus, error) {
 	const step = int64(propagation.Step / time.Second)
 	s := &PropagationStatus{
@@ -106,7 +107,7 @@ func (r *Relay) propagationTimes(q url.Values) (*PropagationStatus, error) {
 	return s, nil
 }
 
-// NewestFirst returns Times from the newest on.
+// NewestFirst returns Times, the newest first.
 func (s *PropagationStatus) NewestFirst() []PropagationStep {
 	all := slices.Clone(s.Times)
 	slices.Reverse(all)

@@ -1,7 +1,7 @@
 package relay
 
-// Resources that name others that do not exist. Nothing is kept of what resources refer to unless somebody looks:
-// then each content is read once, and forgotten a while after the last look.
+// References to resources that do not exist. The relay keeps the references of resources only while an operator
+// looks: it reads each content once, and forgets all a while after the last look.
 
 import (
 	"cmp"
@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// readingTakes is how long one look reads resources that were not read before.
+	// readingTakes bounds the time in which one look reads new resources.
 	readingTakes = 250 * time.Millisecond
-	// mostRead bounds the contents that are remembered, and rememberedFor how long after the last look.
+	// mostRead bounds the contents that are remembered, and rememberedFor the time after the last look.
 	mostRead      = 200_000
 	rememberedFor = time.Minute
-	// lookShare is how much longer than a look takes the next one waits.
+	// lookShare is the ratio of the time between looks to the time that a look takes.
 	lookShare = 20
 )
 
-// references is what resources refer to.
+// references are the references of resources.
 type references struct {
 	mu     sync.Mutex // held during a look
 	of     map[content][]graph.Reference
 	forget *time.Timer
-	// next is when the next look is due. dangling and unread are what the last one found.
+	// next is when the next look is due. dangling and unread are the results of the last one.
 	next     time.Time
 	dangling []danglingReference
 	unread   int
@@ -50,15 +50,15 @@ type danglingReference struct {
 	from cache.Key
 	to   cache.Key
 	path string
-	// others is how many other resources name it, too.
+	// others counts the other resources that name it.
 	others int
 }
 
-// refers are the types whose resources name others that the relay looks for.
+// refers are the types whose references are checked.
 var refers = []string{xdstype.ListenerV3, xdstype.RouteV3, xdstype.ScopedRouteV3, xdstype.VirtualHostV3, xdstype.ClusterV3}
 
-// referenceProblems finds resources that name others that do not exist. It returns how many have not been read
-// yet.
+// referenceProblems adds the references to resources that do not exist. It returns how many resources have not been
+// read yet.
 func (r *Relay) referenceProblems(p *problems) (unread int) {
 	dangling, unread := r.dangling()
 	few(p, dangling, func(d danglingReference) {
@@ -72,7 +72,7 @@ func (r *Relay) referenceProblems(p *problems) (unread int) {
 	return unread
 }
 
-// dangling returns what the last look found, or looks again if it is time.
+// dangling returns the results of the last look, or looks again if it is time.
 func (r *Relay) dangling() (_ []danglingReference, unread int) {
 	s := &r.references
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (r *Relay) dangling() (_ []danglingReference, unread int) {
 	return s.dangling, s.unread
 }
 
-// remember keeps what is known for another while. The caller holds mu.
+// remember keeps the references for another rememberedFor. The caller holds mu.
 func (s *references) remember() {
 	if s.forget == nil {
 		s.forget = time.AfterFunc(rememberedFor, s.forgetAll)
@@ -102,7 +102,7 @@ func (s *references) remember() {
 	s.forget.Reset(rememberedFor)
 }
 
-// forgetAll forgets everything, because nobody looks any more.
+// forgetAll forgets all references, because no operator looks any more.
 func (s *references) forgetAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ type look struct {
 	unread   int
 }
 
-// lookAt looks at the resources of one type of a scope.
+// lookAt checks the resources of one type of a scope.
 func (l *look) lookAt(scope cache.Scope, typeURL string) {
 	type found struct {
 		name     string
@@ -157,7 +157,7 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 				continue
 			}
 			if at, is := l.by[k]; is {
-				if l.dangling[at].from.Name != f.name { // it is an entry, and a member of a set
+				if l.dangling[at].from.Name != f.name { // the resource is both an entry and a member of a set
 					l.dangling[at].others++
 				}
 				continue
@@ -168,9 +168,9 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 	}
 }
 
-// read returns what a resource names of its clients' control plane. It takes its time from left, and returns false if
-// there is none for a resource that was not read before. So each look reads some of them, however long it takes to
-// find them. The caller holds mu.
+// read returns the resources of the same control plane that a resource names. It subtracts its time from left, and
+// returns false if no time is left for a resource that was not read before. So each look reads some of them, however
+// long it takes to find them. The caller holds mu.
 func (s *references) read(r *cache.Resource, left *time.Duration) ([]graph.Reference, bool) {
 	id := content{r.TypeURL(), r.Hash()}
 	if known, is := s.of[id]; is {
@@ -183,7 +183,7 @@ func (s *references) read(r *cache.Resource, left *time.Duration) ([]graph.Refer
 	defer func() { *left -= time.Since(began) }()
 	all, err := graph.References(r.TypeURL(), r.Value())
 	if err != nil {
-		all = nil // the check of resources says so
+		all = nil // the check of resources reports it
 	}
 	named := slices.DeleteFunc(all, func(to graph.Reference) bool { return to.Source != graph.Stream })
 	if s.of == nil {
@@ -195,10 +195,10 @@ func (s *references) read(r *cache.Resource, left *time.Duration) ([]graph.Refer
 	return named, true
 }
 
-// rowsTake is how long a list reads those of its resources that were not read before.
+// rowsTake bounds the time in which a list reads its new resources.
 const rowsTake = 50 * time.Millisecond
 
-// noteAbsentNames counts, for the rows of a list, the resources that each names and that do not exist.
+// noteAbsentNames counts, for each row of a list, the resources that it names and that do not exist.
 func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
 	s := &r.references
 	s.mu.Lock()
@@ -225,7 +225,7 @@ func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
 	}
 }
 
-// target returns the name that a resource of a scope refers to. ok is false if that is no plain name of an
+// target returns the name that a resource of a scope refers to. ok is false if that is not a plain name of an
 // authority.
 func (r *Relay) target(from cache.Scope, to graph.ID) (k cache.Key, ok bool) {
 	if !urn.IsXdstp(to.Name) {

@@ -1,7 +1,7 @@
 package relay
 
-// One resource on the operator's page: its versions and the difference between them, what it refers to, and who
-// refers to it.
+// One resource on the operator's page: its versions and their difference, the resources that it names, and those that
+// name it.
 
 import (
 	"cmp"
@@ -28,19 +28,19 @@ type ResourceStatus struct {
 	ResourceRow
 	// Set is the wildcard or glob that has the resource; empty for a name.
 	Set string `json:"set,omitempty"`
-	// Accepted is what clients have, and Newest what the control plane has said since, which a rollout keeps
-	// back. Removed says that the newest is that it does not exist.
+	// Accepted is the version that clients have. Newest is the control plane's newer version, which a rollout holds
+	// back. Removed says that the newest state is that it does not exist.
 	Accepted *VersionStatus `json:"accepted,omitempty"`
 	Newest   *VersionStatus `json:"newest,omitempty"`
 	Removed  bool           `json:"removed,omitempty"`
-	// Difference is that from the accepted to the newest version, line by line.
+	// Difference is the difference from the accepted to the newest version, line by line.
 	Difference string `json:"difference,omitempty"`
 	// RefersTo are the resources that it names, and ReferredBy those that name it.
 	RefersTo   []ReferenceStatus `json:"refers_to,omitempty"`
 	ReferredBy []ReferenceStatus `json:"referred_by,omitempty"`
 	// Touches is what a change of it touches.
 	Touches *Touches `json:"touches,omitempty"`
-	// Holders are clients that hold it, or want it.
+	// Holders are clients that hold or have requested it.
 	Holders *Holders `json:"holders,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type VersionStatus struct {
 	TTL     time.Duration `json:"ttl,omitempty"`
 	// Alias is the resource's own name, if it was found by another one.
 	Alias string `json:"own_name,omitempty"`
-	// YAML is the content, without secrets. Unshown says why there is none.
+	// YAML is the content without secrets. Unshown is the reason if there is none.
 	YAML    string `json:"yaml,omitempty"`
 	Unshown string `json:"unshown,omitempty"`
 }
@@ -59,7 +59,7 @@ type VersionStatus struct {
 // ReferenceStatus is a reference from one resource to another.
 type ReferenceStatus struct {
 	ResourceRow
-	// Path is the place of the reference in the resource that has it.
+	// Path is the place of the reference in the resource that contains it.
 	Path     string `json:"path"`
 	Optional bool   `json:"optional,omitempty"`
 	// Elsewhere says that the other resource does not come from the relay.
@@ -69,7 +69,7 @@ type ReferenceStatus struct {
 }
 
 const (
-	// mostShown is how large a resource is at most that is shown, and mostReferences how many references are.
+	// mostShown is the maximum size of a resource that is shown, and mostReferences bounds the references.
 	mostShown, mostReferences = 256 << 10, 200
 )
 
@@ -133,12 +133,12 @@ func (r *Relay) resourceCalled(q url.Values) (*ResourceStatus, error) {
 }
 
 const (
-	// mostHolders is how many clients are shown that hold a resource, and holdersTake how long clients are looked at.
+	// mostHolders bounds the clients that are shown, and holdersTake the time for looking at clients.
 	mostHolders = 100
 	holdersTake = 200 * time.Millisecond
 )
 
-// holdersOf returns clients that hold a resource, or want it: those that are found in a while.
+// holdersOf returns clients that hold or have requested a resource, as far as it finds them in holdersTake.
 func (r *Relay) holdersOf(k cache.Key) *Holders {
 	h := &Holders{Clients: []Holder{}}
 	until, looked := time.Now().Add(holdersTake), 0
@@ -174,7 +174,7 @@ func (r *Relay) holdersOf(k cache.Key) *Holders {
 	return h
 }
 
-// difference returns the difference of two versions, line by line, without a head.
+// difference returns the difference of two versions, line by line, without a header.
 func difference(oldName string, old *VersionStatus, newName string, is *VersionStatus) string {
 	textOf := func(v *VersionStatus) []byte {
 		if v == nil {
@@ -183,11 +183,11 @@ func difference(oldName string, old *VersionStatus, newName string, is *VersionS
 		return []byte(cmp.Or(v.YAML, v.Unshown+"\n"))
 	}
 	text := string(diff.Diff(oldName, textOf(old), newName, textOf(is)))
-	_, text, _ = strings.Cut(text, "\n") // the command
+	_, text, _ = strings.Cut(text, "\n") // drop the line with the command
 	return text
 }
 
-// referencesOf returns what a resource names.
+// referencesOf returns the references of a resource.
 func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []ReferenceStatus) {
 	references, err := graph.References(content.TypeURL(), content.Value())
 	if err != nil {
@@ -208,9 +208,9 @@ func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []
 	return all
 }
 
-// referringTo returns the resources of the same scope that name one, as far as they have been read.
+// referringTo returns the resources of the same scope that name a resource, as far as they have been read.
 func (r *Relay) referringTo(k cache.Key) (all []ReferenceStatus) {
-	r.dangling() // reads them
+	r.dangling() // reads the references
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,20 +234,20 @@ func (r *Relay) referringTo(k cache.Key) (all []ReferenceStatus) {
 	return slices.CompactFunc(all, func(a, b ReferenceStatus) bool { return a.ResourceRef == b.ResourceRef })
 }
 
-// Holders are the clients that hold a resource, or want it.
+// Holders are the clients that hold or have requested a resource.
 type Holders struct {
 	Clients []Holder `json:"clients"`
-	// LookedAt is how many clients were looked at, if they are too many for one look.
+	// LookedAt is how many clients were looked at, if not all.
 	LookedAt int `json:"looked_at,omitempty"`
 }
 
-// Holder is a client that holds a resource, or wants it.
+// Holder is a client that holds or has requested a resource.
 type Holder struct {
 	Stream  uint64 `json:"stream"`
 	Client  string `json:"client"`
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"`
-	// Of what it has rejected: see HeldResource. Note says it in words.
+	// Blame and the fields after it are about what the client rejected: see HeldResource. Note describes it in words.
 	Blame          string     `json:"blame,omitempty"`
 	Earlier        string     `json:"earlier,omitempty"`
 	EarlierVersion string     `json:"earlier_version,omitempty"`
@@ -255,5 +255,5 @@ type Holder struct {
 	Note           string     `json:"note,omitempty"`
 }
 
-// Badge is the state as the page shows it.
+// Badge returns the state as the page shows it.
 func (h Holder) Badge() string { return badgeOf(h.State, h.Blame) }

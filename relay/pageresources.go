@@ -1,6 +1,6 @@
 package relay
 
-// Resources on the operator's page: a list of what the cache has, with search and pages.
+// Resources on the operator's page: a list of the cache's content, with search and pages.
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ func refOf(k cache.Key) ResourceRef {
 	return ResourceRef{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, typeWord(k.TypeURL), k.Name}
 }
 
-// typeWord returns what [xdstype.Parse] reads as the type.
+// typeWord returns the word that [xdstype.Parse] reads as the type.
 func typeWord(typeURL string) string {
 	if word := xdstype.Word(typeURL); word != xdstype.Message(typeURL) {
 		return word
@@ -50,7 +50,7 @@ func (r ResourceRef) Query() string {
 	return q.Encode()
 }
 
-// longestLink is how long a name may be that a link has. Longer ones do not fit into a request.
+// longestLink is the maximum length of a name in a link. A longer one does not fit into a request.
 const longestLink = 8 << 10
 
 // Page returns the path and query of the resource's page, "" if its name is too long for one.
@@ -84,8 +84,8 @@ type ResourceRow struct {
 	Bytes   int    `json:"bytes,omitempty"`
 	Stale   bool   `json:"stale,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// NamesAbsent is how many resources it names that do not exist, and that it needs. A list has it as far as there is
-	// time to read its resources.
+	// NamesAbsent counts the resources that it needs and names, and that do not exist. A list has it as far as there
+	// is time to read its resources.
 	NamesAbsent int `json:"names_absent,omitempty"`
 }
 
@@ -94,7 +94,7 @@ type ResourceList struct {
 	Resources []ResourceRow `json:"resources"`
 	// Next, if not "", is the `after` of the next page.
 	Next string `json:"next,omitempty"`
-	// Types and Authorities are those that there are, for a choice: the first of them.
+	// Types and Authorities are the first of the existing ones, for a choice.
 	Types       []string `json:"types"`
 	Authorities []string `json:"authorities"`
 	Search      string   `json:"search,omitempty"`
@@ -103,7 +103,7 @@ type ResourceList struct {
 	Partition   string   `json:"partition,omitempty"`
 }
 
-// listPlace is where a resource is in the order of a list.
+// listPlace is a resource's place in the order of a list.
 type listPlace [5]string
 
 func listPlaceOf(s cache.Scope) listPlace { return listPlace{s.Authority, s.Partition, s.Params} }
@@ -119,7 +119,7 @@ func (p listPlace) compare(o listPlace) int { return slices.Compare(p[:], o[:]) 
 // cursor returns a place as a text.
 func (p listPlace) cursor() string {
 	const most = 1 << 10
-	if len(p[4]) > most { // those that begin with the same text are passed over
+	if len(p[4]) > most { // the next page skips names that begin with the same text
 		p[4] = strings.ToValidUTF8(p[4][:most], "") + "\U0010FFFF"
 	}
 	text, _ := json.Marshal(p) // texts are JSON
@@ -168,7 +168,7 @@ func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 // mostAuthorities bounds the authorities of a list: clients can make up some under a pattern.
 const mostAuthorities = 1000
 
-// acceptedScopes returns the scopes of what authorities send, in the order of lists.
+// acceptedScopes returns the scopes of leaf topics, in the order of lists.
 func (r *Relay) acceptedScopes() []cache.Scope {
 	scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
 	slices.SortFunc(scopes, func(a, b cache.Scope) int {
@@ -193,7 +193,7 @@ func errorText(err *cache.Error) string {
 	return words(err.Error())
 }
 
-// topItems are the first items after a place that a search finds, and one more.
+// topItems are the first items after a place that match a search, and one more.
 type topItems struct {
 	most   int
 	after  listPlace
@@ -201,7 +201,7 @@ type topItems struct {
 	items  []cache.Item
 }
 
-// topOf returns those that a query wants.
+// topOf returns an empty topItems for a query.
 func topOf(q url.Values, search string) (*topItems, error) {
 	var after listPlace
 	if text := q.Get("after"); text != "" {
@@ -216,12 +216,12 @@ func topOf(q url.Values, search string) (*topItems, error) {
 	return &topItems{most: int(max(min(rows, mostRows), 1)), after: after, search: strings.ToLower(search)}, nil //nolint:gosec // at most mostRows
 }
 
-// passes reports whether no item of a scope can be one of them. Scopes come in their order.
+// passes reports whether all items of a scope come before or after the page. Scopes come in order.
 func (t *topItems) passes(scope cache.Scope) bool {
 	return listPlaceOf(scope).compare(listPlace{t.after[0], t.after[1], t.after[2]}) < 0 || len(t.items) > t.most
 }
 
-// rows returns them as rows, and the cursor of the next page.
+// rows returns the items as rows, and the cursor of the next page.
 func (t *topItems) rows() (rows []ResourceRow, next string) {
 	rows = []ResourceRow{}
 	for i := range t.items {
@@ -233,7 +233,7 @@ func (t *topItems) rows() (rows []ResourceRow, next string) {
 	return rows, ""
 }
 
-// add takes an item. It allocates nothing for those that are not among the first.
+// add adds an item. It does not allocate for items that are not among the first.
 func (t *topItems) add(i cache.Item) bool {
 	if t.search != "" && !containsFold(i.Key.Name, t.search) {
 		return true

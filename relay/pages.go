@@ -1,7 +1,7 @@
 package relay
 
-// The operator's pages, and the documents with the same content for commands: which there are. How they look is
-// admin/page's.
+// The list of the operator's pages, and of the JSON documents with the same content for commands. Package admin/page
+// renders them.
 
 import (
 	"net/url"
@@ -59,7 +59,7 @@ func (r *Relay) observePages() {
 	}, []string{page.Front, "clients", "authorities", "resources", "rollouts", "propagation"})
 }
 
-// rolloutSheet is what the page of rollouts shows.
+// rolloutSheet returns the content of the page of rollouts.
 func (r *Relay) rolloutSheet() any {
 	var sheet struct {
 		Configured bool
@@ -71,7 +71,7 @@ func (r *Relay) rolloutSheet() any {
 	return sheet
 }
 
-// authorityCalled returns one authority's sources.
+// authorityCalled returns the status of one authority.
 func (r *Relay) authorityCalled(name string) (*AuthorityStatus, error) {
 	for _, a := range r.authorities() {
 		if a.Authority == name {
@@ -82,7 +82,7 @@ func (r *Relay) authorityCalled(name string) (*AuthorityStatus, error) {
 	return nil, page.Missing("the configuration has no authority of that name")
 }
 
-// Connected counts the streams that are open.
+// Connected counts the open streams.
 func (a AuthorityStatus) Connected() (n int) {
 	for i := range a.Streams {
 		if a.Streams[i].Connected {
@@ -92,7 +92,7 @@ func (a AuthorityStatus) Connected() (n int) {
 	return n
 }
 
-// Lost returns streams that are wanted and not open: the first few.
+// Lost returns the first few streams that should be open and are not.
 func (a AuthorityStatus) Lost() (lost []StreamStatus) {
 	for _, st := range a.Streams {
 		if !st.Connected && st.Subscriptions > 0 && st.LastError != "" && len(lost) < mostOfAKind {
@@ -102,7 +102,7 @@ func (a AuthorityStatus) Lost() (lost []StreamStatus) {
 	return lost
 }
 
-// clock returns the time of a moment as pages have it, and moment the day, too.
+// clock returns a time of day as pages show it, and moment also the date.
 func clock(t time.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
 
 func moment(t time.Time) string { return t.UTC().Format(time.DateTime) + " UTC" }

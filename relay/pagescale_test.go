@@ -16,8 +16,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A list of 100,000 resources has pages, which the relay makes without collecting all of them: what a page costs
-// in memory depends on its rows.
+// A list of 100,000 resources has pages. The relay makes a page without collecting all resources: its memory depends
+// on the rows.
 func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 	const members = 100_000
 	cfg, err := configs.Parse("relay.yaml", []byte("listeners: [{address: '127.0.0.1:0'}]\nauthorities: [{name: a, directory: d}]\nold_style_names: [{authority: a}]"))
@@ -63,7 +63,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 			t.Errorf("%s allocates %d bytes, and has %d", path, bytes, answer.Body.Len())
 		}
 	}
-	// What resources name is read a part at a time.
+	// The relay reads the references of a part of the resources at a time.
 	for {
 		l, err := r.unusedList(map[string][]string{})
 		if err != nil {
@@ -86,7 +86,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 			t.Errorf("%s has %d bytes", path, answer.Body.Len())
 		}
 	}
-	// Each resource is on one page.
+	// Each resource is on exactly one page.
 	seen, after := map[string]bool{}, ""
 	for range 5 {
 		list, err := r.resourceList(map[string][]string{"limit": {"1000"}, "after": {after}})
@@ -111,7 +111,8 @@ type ignoringSet struct{ cache.SetWatch }
 
 func (*ignoringSet) Changed() cache.Waker { return nil }
 
-// Clients can make up authorities under a pattern. A list of resources names the first of them, each once.
+// Clients can make up authorities under a pattern. A list of resources names only the first of them, without
+// duplicates.
 func TestAListOfResourcesNamesSomeAuthorities(t *testing.T) {
 	cfg, err := configs.Parse("relay.yaml", []byte("listeners: [{address: '127.0.0.1:0'}]\nauthorities: [{name: '*.example.com', directory: d}, {name: a, directory: d}]\nold_style_names: [{authority: a}]"))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// syncBuffer can be written to by several.
+// syncBuffer can be written to concurrently.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -33,9 +33,9 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// Whoever is the first of a partition, and whatever else it says of itself, the others get
-// what the partition gets, also after it has left; and the operator can see that they differ.
-func TestWhoComesFirstDoesNotDecideForThePartition(t *testing.T) {
+// Whichever client of a partition is first, and whatever else its Node has, the others get the partition's resources,
+// also after it has left. The operator can see that their Nodes differ.
+func TestTheFirstClientDoesNotDecideForThePartition(t *testing.T) {
 	plane := newRecordingPlane()
 	var log syncBuffer
 	r, address := runRelay(t, `

@@ -10,33 +10,32 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// partitionNodes are the Nodes that the relay sends upstream for the partitions of old-style
-// names. All dynamic parameters of a partition share its Node. It is made from the Node of
-// the first client, and kept as long as the partition has a client or a source.
+// partitionNodes are the Nodes that the relay sends upstream for the partitions of old-style names. All dynamic
+// parameters of a partition share its Node. The relay makes it from the Node of the first client, and keeps it as
+// long as the partition has a client or a source.
 //
-// It is safe for concurrent use. Its lock comes after that of scopes.
+// It is safe for concurrent use. Its lock comes after the lock of scopes.
 type partitionNodes struct {
 	mu   sync.Mutex
 	of   map[cache.Scope]*partitionNode
 	room cache.Room // of the map
-	// warned has the rules for which the log has said that their clients' Nodes differ.
+	// warned has the rules for which a log line has reported that their clients' Nodes differ.
 	warned map[int]bool
-	// changed, if not nil, is called when a partition has got another Node, as the configuration now has
-	// the relay send other fields.
+	// changed, if not nil, is called when a partition has a new Node because the configuration now names other fields
+	// to send.
 	changed func(scope cache.Scope)
 }
 
-// partitionNode is the Node of a partition. partitionNodes.mu guards it. node is replaced and never
-// changed.
+// partitionNode is the Node of a partition. partitionNodes.mu guards it. node is replaced, never changed.
 type partitionNode struct {
 	node *corev3.Node
-	// fields are those of node that the configuration names, in a generation.
+	// fields are the fields of node that the configuration of a generation names.
 	fields     string
 	generation uint64
 	clients    int
 	sources    int
-	// hashes are those of the first client other than the relay's own tools; differ has the
-	// fields in which later clients differed from it.
+	// hashes are those of the first client other than the relay's own tools. differ are the fields in which later
+	// clients differed from it.
 	hashes nodeHashes
 	hashed bool // hashes are set
 	differ fieldSet
@@ -50,7 +49,7 @@ type partitionClient struct {
 	upstream   configs.NodeFields
 	node       func() *corev3.Node // makes the partition's Node if the client is the first
 	hashes     nodeHashes
-	// ownTool: it is `xds-relay get` or `watch`, whose Node is not compared with others.
+	// ownTool: the client is `xds-relay get` or `watch`. Its Node is not compared with others.
 	ownTool bool
 }
 
@@ -64,20 +63,20 @@ func partitionOf(scope cache.Scope) cache.Scope {
 	return scope
 }
 
-// join adds a client to a partition until leave. For the first client of a rule that has
-// another Node than the first client of its partition, differ has the fields that differ,
-// and first is the id of the partition's Node. Otherwise differ is empty.
+// join adds a client to a partition until leave. If the client's Node differs from that of the partition's first
+// client, and no client of its rule has differed before, then differ has the fields that differ, and first is the id
+// of the partition's Node. Otherwise differ is empty.
 func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fieldSet, first string) {
 	p.mu.Lock()
 	if p.of[scope].outdated(&c) {
-		// A Node may be large, and copying it must not block others.
+		// A Node may be large. Copying it must not block other callers.
 		p.mu.Unlock()
 		node, fields := c.node(), c.fields()
 		p.mu.Lock()
 		switch n := p.of[scope]; {
 		case n == nil:
 			p.of[scope] = &partitionNode{node: node, fields: fields, generation: c.generation}
-			if c.generation > 0 { // the partition may have been a directory's
+			if c.generation > 0 { // a directory may have been the partition's source before
 				defer p.changed(scope)
 			}
 		case n.outdated(&c):
@@ -105,8 +104,8 @@ func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fiel
 	return differ, n.node.GetId()
 }
 
-// outdated reports whether a partition needs a Node that is made of a client's: it has none, or the
-// client is the first one since the configuration names other fields.
+// outdated reports whether a partition needs a new Node, made from a client's: it has none, or the client is the
+// first one since the configuration names other fields.
 func (n *partitionNode) outdated(c *partitionClient) bool {
 	return n == nil || n.generation < c.generation && n.fields != c.fields()
 }
@@ -114,14 +113,14 @@ func (n *partitionNode) outdated(c *partitionClient) bool {
 // fields are as in partitionNode.
 func (c *partitionClient) fields() string { return strings.Join(c.upstream.Paths(), " ") }
 
-// nodeOf returns the present Node.
+// nodeOf returns the current Node.
 func (p *partitionNodes) nodeOf(n *partitionNode) *corev3.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return n.node
 }
 
-// find returns the present Node of a partition, nil if there is none.
+// find returns the current Node of a partition, nil if there is none.
 func (p *partitionNodes) find(scope cache.Scope) *corev3.Node {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +130,8 @@ func (p *partitionNodes) find(scope cache.Scope) *corev3.Node {
 	return nil
 }
 
-// joinDerived adds a derived topic to a partition until leave. Like a client it keeps the
-// Node: the topic may subscribe to others after the clients have left.
+// joinDerived adds a derived topic to a partition until leave. Like a client, it keeps the Node: the topic may
+// subscribe to other topics after the clients have left.
 func (p *partitionNodes) joinDerived(scope cache.Scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,8 +177,8 @@ func (p *partitionNodes) forgetUnused(scope cache.Scope) {
 	}
 }
 
-// describe returns the id of the Node of a scope's partition, and the fields in which its clients' Nodes
-// differ. Both are empty for xdstp names.
+// describe returns the id of the Node of a scope's partition, and the fields in which its clients' Nodes differ. Both
+// are empty for xdstp names.
 func (p *partitionNodes) describe(scope cache.Scope) (id string, differ fieldSet) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Which authorities a control plane may speak for: those that it serves according to the
-// configuration. A control plane that is a relay may serve several.
+// Which authorities a control plane may speak for: those that it serves by the configuration. A control plane that is
+// a relay may serve several.
 
 // peer identifies a control plane: servers with the same address and the same credentials
 // are one peer, whatever protocol they speak.
@@ -17,7 +17,7 @@ type peer struct {
 	address string
 	secure  bool
 	tls     configs.ServerTLS
-	token   string // the file
+	token   string // the file of the token
 }
 
 func peerOf(s *configs.Server) peer {
@@ -27,7 +27,7 @@ func peerOf(s *configs.Server) peer {
 	return peer{address: s.Address, secure: true, tls: *s.TLS, token: s.TokenFile}
 }
 
-// speaks returns whether a server is one of the servers of an authority.
+// speaks reports whether a server is one of the servers of an authority.
 func speaks(router *authority.Router, server *configs.Server, name string) bool {
 	a, ok := router.Source(cache.Scope{Authority: name})
 	return ok && serves(peerOf(server), a)

@@ -7,9 +7,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// A control plane is believed in the names of all authorities that it serves, and of no
-// others. What it is asked for in which way makes no difference, whose credentials it
-// takes does.
+// The relay accepts from a control plane the names of all authorities that it serves, and no others. The protocol
+// that the relay speaks with it makes no difference, but the credentials do.
 func TestAControlPlaneSpeaksForTheAuthoritiesThatItServes(t *testing.T) {
 	const config = `
 listeners: [{address: "127.0.0.1:18000"}]

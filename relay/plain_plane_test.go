@@ -32,8 +32,8 @@ func newPlainPlane() *plainPlane {
 	return p
 }
 
-// say changes what there is of a name; nil is nothing, or, if it fails, that it cannot be
-// given.
+// say changes the value of a name. nil means that it does not exist, or, if fails is set, that the control plane
+// cannot give it.
 func (p *plainPlane) say(name string, value *anypb.Any, fails bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,8 +141,7 @@ func (p *plainPlane) answer(stream discoveryv3.AggregatedDiscoveryService_DeltaA
 	return stream.Send(resp)
 }
 
-// plainClient is a client of one form that ACKs whatever it gets, and knows what it was
-// told of clusters.
+// plainClient is a client of one form that ACKs all responses, and records what it received of clusters.
 type plainClient struct {
 	what  string
 	names []string // what it requests; none is everything
@@ -152,7 +151,7 @@ type plainClient struct {
 	had   map[string]string // when it was last looked at
 }
 
-// byName says that it requests single resources.
+// byName reports whether it requests single resources.
 func (c *plainClient) byName() bool { return len(c.names) > 1 }
 
 func (c *plainClient) run(ctx context.Context, conn *grpc.ClientConn, form string) error {

@@ -61,13 +61,11 @@ var (
 	plainGlob    = []string{"b/g/*"}
 )
 
-// TestClientsSeeWhatTheRulesSay: the whole relay in process, between two control planes
-// that say whatever and come and go, and clients of both forms: one that requests all
-// clusters, and gets a view of a list and a glob, one that requests the glob, and one that
-// requests names, of which some have alternatives. When all is quiet, and every control
-// plane is there, they have what a plain recursion over TP1's rules gives; and while one
-// is not, also what has to do with it, as it was said last or as they had it. What cannot
-// be had takes nothing from them.
+// TestClientsSeeWhatTheRulesSay: the whole relay in process, between two control planes that change at random and are
+// away at times, and clients of both forms. One requests all clusters, and gets a view of a list and a glob; one
+// requests the glob; and one requests names, some of which have alternatives. When nothing changes any more and all
+// control planes are there, the clients have what a plain recursion over TP1's rules gives. While a control plane is
+// away, they have what it sent last, or what they had before. Unavailable resources take nothing away from clients.
 func TestClientsSeeWhatTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const few, many = 5, 25
@@ -80,8 +78,8 @@ func TestClientsSeeWhatTheRulesSay(t *testing.T) {
 	})
 }
 
-// drawPlainStep draws what happens: `NAME = CONTENT`, `NAME -> URL`, `NAME =`, `NAME !` if
-// it cannot be given, `list URL...`, `down A`, `up A`.
+// drawPlainStep draws an event: `NAME = CONTENT`, `NAME -> URL`, `NAME =`, `NAME !` if it cannot be given, `list
+// URL...`, `down A`, `up A`.
 func drawPlainStep(rt *rapid.T) string {
 	url := func() string {
 		u := rapid.SampledFrom(plainNames).Draw(rt, "name")
@@ -112,9 +110,8 @@ func drawPlainStep(rt *rapid.T) string {
 	return name + " = " + rapid.SampledFrom([]string{"x", "y", "z"}).Draw(rt, "content")
 }
 
-// plainWorld is what the authorities say: by name content, or > and a URL, after ! if that
-// is what it was last, or ? if nothing was known, and it cannot be given; and the members
-// of the list.
+// plainWorld is the state of the authorities. By name it has the content, or > and a URL; after ! if it cannot be
+// given and was that before, or ? if it cannot be given and nothing was known. It also has the members of the list.
 type plainWorld struct {
 	planes map[string]*plainPlane
 	is     map[string]map[string]string // by authority, as it is
@@ -122,7 +119,7 @@ type plainWorld struct {
 	down   map[string]bool
 }
 
-// found is what a URL comes to: nothing if it does not exist.
+// found is the result of a URL: nothing if it does not exist.
 type found struct {
 	content string
 	unknown bool // it cannot be had
@@ -158,7 +155,7 @@ func (w *plainWorld) name(name string, passed string) found {
 		is = w.url(to, passed+name+";")
 	}
 	is.doubt = is.doubt || fails || w.down[name[:1]]
-	// Who knows what it was has that.
+	// Clients that know what it was keep that.
 	is.unknown = is.unknown || fails && is.content != ""
 	return is
 }
@@ -259,7 +256,7 @@ func playPlain(t *testing.T, steps []string) (wrong string) {
 	return ""
 }
 
-// do carries out a step.
+// do performs a step.
 func (w *plainWorld) do(t *testing.T, step string) {
 	what, rest, _ := strings.Cut(step, " ")
 	switch what {

@@ -1,6 +1,6 @@
 package relay
 
-// What a configuration would change in the running relay: a reload is planned, and not made.
+// What a configuration would change in the running relay. It plans a reload and does not commit it.
 
 import (
 	"context"
@@ -18,19 +18,19 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// checks are the questions of operators what a configuration would change.
+// checks serializes checks of configurations.
 type checks struct {
 	parse func(name string, text []byte) (*configs.Config, error)
-	// one is held while one is answered: each uses much of a processor.
+	// one is held during a check, because each uses much CPU time.
 	one sync.Mutex
 }
 
-// Changes is what a configuration would change in the running relay, as POST /check answers it.
+// Changes is what a configuration would change in the running relay, as POST /check returns it.
 type Changes struct {
-	// Running is the hash of the configuration that runs, and Checked that of the other one.
+	// Running is the hash of the running configuration, and Checked that of the checked one.
 	Running string `json:"running"`
 	Checked string `json:"checked,omitempty"`
-	// Errors are why it cannot be loaded. Then nothing else is known.
+	// Errors are the reasons why it cannot be loaded. If there are any, the other fields are empty.
 	Errors   []ConfigError `json:"errors,omitempty"`
 	Warnings []ConfigError `json:"warnings,omitempty"`
 
@@ -51,48 +51,48 @@ type ConfigError struct {
 	Problem string `json:"problem"`
 }
 
-// What becomes of a listener or an authority.
+// Kinds of changes of a listener or an authority.
 const (
 	ChangeAdded   = "added"
 	ChangeRemoved = "removed"
 	ChangeChanged = "changed"
 )
 
-// ListenerChange is what becomes of a listener.
+// ListenerChange is a change of a listener.
 type ListenerChange struct {
 	Address string `json:"address"`
 	Change  string `json:"change"` // added, removed or changed
-	// Keys are those that differ.
+	// Keys are the keys that differ.
 	Keys []string `json:"keys,omitempty"`
-	// NewConnections says that the changes hold for new connections only, and that clients are asked to
-	// make them (GOAWAY). Otherwise they hold for the next stream.
+	// NewConnections says that the changes hold for new connections only, and that the relay asks clients to open
+	// them (GOAWAY). Otherwise they hold for the next stream.
 	NewConnections bool `json:"new_connections,omitempty"`
-	// Streams is how many clients' streams are open.
+	// Streams counts the open streams of the listener's clients.
 	Streams int `json:"streams"`
 }
 
-// AuthorityChange is what becomes of an authority.
+// AuthorityChange is a change of an authority.
 type AuthorityChange struct {
 	Authority string   `json:"authority"`
 	Change    string   `json:"change"` // added, removed or changed
 	Keys      []string `json:"keys,omitempty"`
-	// NewStreams says that the streams to its control planes are opened anew, or its directory is.
+	// NewStreams says that the relay opens the streams to its control planes, or its directory, again.
 	NewStreams bool `json:"new_streams,omitempty"`
 }
 
-// StreamChanges are the clients' streams, and which of them would end.
+// StreamChanges are the clients' streams, and how many of them would end.
 type StreamChanges struct {
 	Open int `json:"open"`
-	// EndWithListener is how many would end because their listeners are gone; EndNotAdmitted, because the
-	// listener does not admit the client any more.
+	// EndWithListener counts the streams that would end because their listener is gone, and EndNotAdmitted those
+	// whose client the listener does not admit any more.
 	EndWithListener int `json:"end_with_listener"`
 	EndNotAdmitted  int `json:"end_not_admitted"`
 }
 
-// planChanges returns what a configuration would change, and the generation that it would be, of which
-// only the router and the rights can be used. What it opens is closed again.
+// planChanges returns what a configuration would change, and the generation that it would be, of which only the
+// router and the rights can be used. It closes everything that it opens.
 func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *Changes, _ *nameCheck, err error) {
-	r.reloading.Lock() // parse, too, is done one at a time
+	r.reloading.Lock() // parse must not run concurrently either
 	defer r.reloading.Unlock()
 	if r.ended {
 		return nil, nil, ErrShuttingDown
@@ -109,7 +109,7 @@ func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *C
 		changes.Warnings = append(changes.Warnings, errorOf(w))
 	}
 	problem := r.checkNewStore(cfg, before)
-	// Another store is not opened for this: it would be made, or set aside if it cannot be read.
+	// Do not open another store: that would create it, or set it aside if it cannot be read.
 	planned := *cfg
 	planned.Store = before.cfg.Store
 	p, err := r.plan(ctx, &planned)
@@ -155,10 +155,10 @@ func (r *Relay) checkNewStore(cfg *configs.Config, before *generation) error {
 	if _, _, err := store.Check(cfg.Store.Path, key, r.log); errors.Is(err, store.ErrInUse) {
 		return cfg.Errorf("store", "%w", err)
 	}
-	return nil // one that cannot be read is set aside
+	return nil // an unreadable store would be set aside
 }
 
-// compareListeners notes what becomes of the listeners, and returns how their streams are then served.
+// compareListeners notes how the listeners change, and returns how their streams would then be served.
 func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 	check := newNameCheck(p.listeners)
 	streams := &StreamChanges{Open: r.server.Clients()}
@@ -191,7 +191,7 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 	return check
 }
 
-// compareAuthorities returns what becomes of authorities. otherStore says that there is another store.
+// compareAuthorities returns how the authorities change. otherStore says that the store changes.
 func compareAuthorities(before, after *generation, otherStore bool) (changes []AuthorityChange) {
 	of := func(g *generation) map[string]*configs.Authority {
 		all := map[string]*configs.Authority{}
@@ -222,7 +222,7 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 	return changes
 }
 
-// differingKeys returns the keys of two parts of configurations, of the same type, whose values differ.
+// differingKeys returns the keys whose values differ between two parts of configurations of the same type.
 func differingKeys(a, b any) (keys []string) {
 	was, is := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range was.NumField() {
@@ -262,11 +262,11 @@ func (e ConfigError) String() string {
 	return configs.Error{File: e.File, Line: e.Line, Column: e.Column, Path: e.Key, Err: errors.New(e.Problem)}.Error()
 }
 
-// errBusy is the error of a question while another one is answered.
+// errBusy is the error of a check while another one runs.
 var errBusy = errors.New("another configuration is being checked")
 
-// Check returns what a configuration would change, and changes nothing. name is for errors. It counts
-// clients' names for a while at most.
+// Check returns what a configuration would change, and changes nothing. name is for errors. It counts clients' names
+// for countFor at most.
 func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, error) {
 	if r.checks.parse == nil || r.files != nil {
 		return nil, ErrBuiltIn
@@ -286,13 +286,13 @@ func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, 
 }
 
 const (
-	// maxDocument is how many bytes a configuration to check may have.
+	// maxDocument is the maximum size of a configuration to check, in bytes.
 	maxDocument = 8 << 20
-	// countFor is how long names are counted.
+	// countFor bounds the time for counting names.
 	countFor = 5 * time.Second
 )
 
-// documentName returns the name of a document for errors and the log.
+// documentName returns the name of a document for errors and logs.
 func documentName(name string) string {
 	if name == "" {
 		return "configuration"

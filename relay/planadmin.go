@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// checkDocument answers an operator who wants to know what a configuration would change.
+// checkDocument answers an operator's request for what a configuration would change.
 func (r *Relay) checkDocument(w http.ResponseWriter, req *http.Request, document []byte) {
 	name := documentName(req.URL.Query().Get("name"))
 	changes, err := r.Check(req.Context(), name, document)

@@ -1,6 +1,6 @@
 package relay
 
-// What clients are subscribed to, under another configuration.
+// How clients' subscriptions would change under another configuration.
 
 import (
 	"cmp"
@@ -17,26 +17,25 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// NameChanges are the names, globs and wildcards to which clients are subscribed, each counted once for each
-// stream.
+// NameChanges counts the names, globs and wildcards to which clients are subscribed, once for each stream.
 type NameChanges struct {
-	// Complete says that all were counted. Otherwise the numbers are the least that they can be: there
-	// were too many for the time, or for one stream.
+	// Complete says that all were counted. Otherwise the numbers are lower bounds: the time was too short, or a
+	// stream has too many names.
 	Complete bool `json:"complete"`
 	Counted  int  `json:"counted"`
-	// Move is how many would be served from another authority, partition or view. Moves says from where to
-	// where, the most frequent ones first.
+	// Move counts names that would be served from another authority, partition or view. Moves has the places, the
+	// most frequent first.
 	Move  int    `json:"move"`
 	Moves []Move `json:"moves,omitempty"`
-	// Denied is how many their clients may have now, and would not by rights or the listener's secrets. Lost
-	// is how many are served now, and would not be, because no authority or rule is for them.
+	// Denied counts names that their clients may have now, but would not have by rights or the listener's secrets.
+	// Lost counts names that are served now, but would not be because no authority or rule covers them.
 	Denied int `json:"denied"`
 	Lost   int `json:"lost"`
-	// Allowed is how many are refused now, and would be served.
+	// Allowed counts names that are refused now, but would be served.
 	Allowed int `json:"allowed"`
 }
 
-// Move is how many names would be served from another place.
+// Move counts the names that would be served from another place.
 type Move struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
@@ -44,18 +43,18 @@ type Move struct {
 }
 
 const (
-	// namesOfStream is how many names of one stream are counted.
+	// namesOfStream bounds the names that are counted of one stream.
 	namesOfStream = 50_000
-	// keptMoves is how many kinds of moves are counted apart, and shownMoves how many are shown.
+	// keptMoves bounds the distinct moves that are counted, and shownMoves those that are shown.
 	keptMoves, shownMoves = 1000, 20
-	// namesAtOnce are counted without a look at the time.
+	// namesAtOnce is how many names are counted between checks of the time.
 	namesAtOnce = 256
 )
 
-// nameCheck is what is needed to compare what names mean.
+// nameCheck compares what clients' names mean.
 type nameCheck struct {
 	before, after *generation
-	// listeners are those that stay, and the new ones.
+	// listeners are the listeners that stay, and the new ones.
 	listeners map[*downstream.Door]*listenerPlan
 	moves     map[[2]string]int
 }
@@ -68,7 +67,7 @@ func newNameCheck(plans []*listenerPlan) *nameCheck {
 	return c
 }
 
-// countNames notes which streams would end, and what their names would mean, until ctx ends.
+// countNames counts the streams that would end, and compares what the names of the others would mean, until ctx ends.
 func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameCheck) {
 	n := &NameChanges{Complete: true}
 	changes.Names = n
@@ -81,7 +80,7 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 		if s.Door != nil {
 			l := check.listeners[s.Door]
 			if l == nil {
-				continue // it ends
+				continue // the stream ends
 			}
 			if l.options.Admits != nil && l.options.Admits(s.Identity) != nil {
 				changes.Streams.EndNotAdmitted++
@@ -104,7 +103,7 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 	n.Moves = n.Moves[:min(len(n.Moves), shownMoves)]
 }
 
-// meanings returns what a client's names mean by a generation. It leaves no trace of the client.
+// meanings returns what a client's names mean in a generation. It leaves no trace of the client.
 func meanings(g *generation, c downstream.Client) *clientNames {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	return &clientNames{
@@ -113,7 +112,7 @@ func meanings(g *generation, c downstream.Client) *clientNames {
 	}
 }
 
-// count compares the names of one stream. It returns whether it had the time.
+// count compares the names of one stream. It returns false if ctx ended before it was done.
 func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstream.SubscribedType, was, is *clientNames) bool {
 	for _, of := range types {
 		for i, name := range of.Names {
@@ -148,14 +147,14 @@ func (n *clientNames) lookUp(typeURL, name string) (cache.Key, error) {
 		return cache.Key{}, err
 	}
 	if n.rights != nil {
-		if why := cmp.Or(n.rights.may(k), n.rights.besideView(k, n.views)); why != nil {
+		if why := cmp.Or(n.rights.may(k), n.rights.bypassesView(k, n.views)); why != nil {
 			return cache.Key{}, why
 		}
 	}
 	return k.Key, nil
 }
 
-// isDenial says that a name is refused for who the client is.
+// isDenial reports whether a name is refused because of who the client is.
 func isDenial(err error) bool {
 	var why *downstream.RefusedError
 	return errors.As(err, &why) && (why.Refusal == downstream.RefusedRight || why.Refusal == downstream.RefusedSecret)
@@ -168,7 +167,7 @@ func (c *nameCheck) noteMove(from, to cache.Key) {
 	}
 }
 
-// placeOfScope returns where a name is served from, for people.
+// placeOfScope returns the place from which a name is served, for people.
 func placeOfScope(s cache.Scope) string {
 	text := "authority " + loglines.Clip(s.Authority)
 	if s.Authority == "" { // of a view

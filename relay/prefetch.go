@@ -21,8 +21,8 @@ type prefetcher struct {
 	relay *Relay
 }
 
-// shortestLease and longestLease bound how long a client has to request what was prefetched for it. In between it
-// is cache.linger. The topic lingers after that.
+// shortestLease and longestLease bound the time in which a client has to request a prefetched topic. Between these
+// bounds the time is cache.linger. After that the topic lingers.
 const (
 	shortestLease = 2 * time.Second
 	longestLease  = 15 * time.Second
@@ -32,22 +32,21 @@ func prefetchSettings(cfg *configs.Config) prefetch.Settings {
 	return prefetch.Settings{Lease: min(max(cfg.Cache.Linger, shortestLease), longestLease), Most: max(cfg.Cache.IdleEntries, 1)}
 }
 
-// prefetchClass is equal for clients to whom all names that are prefetched mean the same, and who may have
-// the same of them.
+// prefetchClass is equal for clients to whom all prefetched names mean the same, and who may have the same of them.
 type prefetchClass struct {
 	generation uint64
 	rights     uint64
 	oldStyle   [len(prefetch.Types)]cache.Scope
-	// covers and onNew are those of downstream.Prefetcher, as texts.
+	// covers and onNew are the arguments of downstream.Prefetcher.Join, as texts.
 	covers, onNew string
 }
 
-// prefetchNames are what names mean to the clients of a prefetchClass. It implements prefetch.Names.
+// prefetchNames resolves names for the clients of a prefetchClass. It implements prefetch.Names.
 type prefetchNames struct {
 	router   *authority.Router
 	topics   *cache.Cache
 	rights   *ClientRights // nil: they may have everything
-	views    bool          // rules have to tell names from those that views match
+	views    bool          // the rules have to distinguish names that views match
 	oldStyle [len(prefetch.Types)]cache.Scope
 	covers   map[cache.Key]struct{}
 	onNew    []cache.Scope
@@ -58,7 +57,7 @@ func (p *prefetcher) Join(of downstream.Names, covers []cache.Key, onNew []cache
 	c := of.(*clientNames)
 	class := prefetchClass{generation: c.generation, onNew: fmt.Sprint(onNew)}
 	for i, typeURL := range prefetch.Types {
-		// A type for which there is no rule has the scope without an authority.
+		// A type without a rule has the scope without an authority.
 		class.oldStyle[i], _ = c.router.OldStyle(c.client, typeURL)
 	}
 	var own *ClientRights
@@ -93,9 +92,9 @@ func (n *prefetchNames) Key(from cache.Key, typeURL, name string) (cache.Key, bo
 	case !ok || from.Scope.Params != "" || n.views || k.IsSet() || k.Scope.Derived != "" || n.isCovered(k):
 		return k, false
 	case k.Scope != from.Scope.Accepted() && !n.topics.HasScope(k.Scope):
-		return k, false // it would take another stream to a control plane
+		return k, false // it would need another stream to a control plane
 	}
-	return k, n.rights == nil || n.rights.may(asked{Key: k, plain: true}) == nil
+	return k, n.rights == nil || n.rights.may(requestedName{Key: k, plain: true}) == nil
 }
 
 func (n *prefetchNames) meaning(typeURL, name string) (k cache.Key, ok bool) {
@@ -110,7 +109,7 @@ func (n *prefetchNames) meaning(typeURL, name string) (k cache.Key, ok bool) {
 	return cache.Key{Scope: n.oldStyle[i], TypeURL: typeURL, Name: name}, true
 }
 
-// isCovered reports whether the clients have a name by a wildcard or a glob.
+// isCovered reports whether a wildcard or glob of the clients has a name.
 func (n *prefetchNames) isCovered(k cache.Key) bool {
 	if len(n.covers) == 0 {
 		return false

@@ -23,9 +23,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// shopPlane has what a proxyless gRPC client needs under each name NAME: a Listener that refers to the
-// RouteConfiguration NAME-route, that to the Clusters NAME-one and NAME-secret, and these to their endpoints. It
-// notes what it is asked for.
+// shopPlane has the resources of a proxyless gRPC client under each name NAME: a Listener that refers to the
+// RouteConfiguration NAME-route, which refers to the Clusters NAME-one and NAME-secret, and these to their endpoints.
+// It records the requests.
 type shopPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -91,7 +91,7 @@ func (p *shopPlane) note(do func()) {
 	p.changed = make(chan struct{})
 }
 
-// await waits until something is true of what the plane was asked for.
+// await waits until a condition on the plane's requests holds.
 func (p *shopPlane) await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.After(time.Minute); ; {
@@ -109,7 +109,7 @@ func (p *shopPlane) await(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// awaitAsked waits until the plane was asked for something.
+// awaitAsked waits until the plane has received a request for a resource.
 func (p *shopPlane) awaitAsked(t *testing.T, what string) {
 	t.Helper()
 	p.await(t, "asked for "+what, func() bool { return p.asked[what] > 0 })
@@ -161,7 +161,7 @@ type prefetchTest struct {
 	config      string
 }
 
-// startPrefetchTest runs a relay with more in its configuration: %s there is whether it prefetches.
+// startPrefetchTest runs a relay with more in its configuration, in which %s is whether it prefetches.
 func startPrefetchTest(t *testing.T, prefetch bool, more string) *prefetchTest {
 	p := &prefetchTest{reloadTest: &reloadTest{T: t, listen: freeAddress(t)}, shop: newShopPlane(), other: newShopPlane()}
 	p.config = fmt.Sprintf(`
@@ -209,13 +209,13 @@ func (p *prefetchTest) more(c *deltaClient, node, word string, names ...string) 
 }
 
 func TestTheRelayAsksForWhatAClientWillAskForNext(t *testing.T) {
-	// What is given up lingers, so that this may take longer than a lease.
+	// Topics that are given up linger, so this may take longer than a lease.
 	p := startPrefetchTest(t, true, strings.ReplaceAll(shopRules, "0s", "1h"))
 	first := p.request("first", "listener", "shop", "mall")
 	for _, what := range []string{"route shop-route", "cluster shop-one", "endpoint shop-one", "endpoint mall-one"} {
 		p.shop.awaitAsked(t, what)
 	}
-	// Others with the same names, one of them in a group with the first, cost nothing more.
+	// Other clients with the same names, one of them in a group with the first, cause no further prefetches.
 	for i := range 5 {
 		p.request(fmt.Sprint("later", i), "listener", "shop", "mall")
 	}
@@ -226,7 +226,7 @@ func TestTheRelayAsksForWhatAClientWillAskForNext(t *testing.T) {
 			t.Errorf("asked %d times for %s, want once", n, what)
 		}
 	}
-	// Of an authority that no client uses nothing is prefetched: that would take a stream.
+	// The relay prefetches nothing from an authority that no client uses: that would need a stream.
 	p.other.mu.Lock()
 	defer p.other.mu.Unlock()
 	if p.other.streams > 0 {
@@ -325,7 +325,8 @@ func TestWhatAWildcardHasIsNotPrefetchedByName(t *testing.T) {
 	p.shop.awaitAsked(t, "cluster shop-one")
 }
 
-// Where rules send the types of old-style names to several authorities, what a Listener refers to is elsewhere.
+// If rules send the types of old-style names to several authorities, a Listener's references lead to another
+// authority.
 func TestReferencesMeanWhatTheyMeanToTheClient(t *testing.T) {
 	p := startPrefetchTest(t, true, `
 old_style_names:
@@ -344,13 +345,13 @@ cache: {linger: 0s}
 	}
 }
 
-// adopter is the lowest of several sources.
+// adopter is the innermost of several sources.
 type adopter struct{ adopted int }
 
 // Adopt implements cache.Adopter.
 func (a *adopter) Adopt(cache.Key) { a.adopted++ }
 
-// Whatever stands between the cache and the streams to control planes, these get to know of the first client.
+// Whatever is between the cache and the streams to control planes, the streams learn of the first client.
 func TestEachSourcePassesOnThatAClientHasCome(t *testing.T) {
 	k := cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: clusterTypeURL, Name: "x"}
 	type onlyStreams struct {

@@ -14,10 +14,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// How long changes take to reach clients, as metrics.
+// Metrics of how long changes take to reach clients.
 
-// propagationBuckets are the bounds of the histogram's buckets, in seconds: from what a change takes on one
-// machine to the hours of a rollout. A quantile is exact to a quarter of a bucket or so.
+// propagationBuckets are the bounds of the histogram's buckets, in seconds. They range from changes within one
+// machine to rollouts that take hours. A quantile is exact to about a quarter of a bucket.
 var propagationBuckets = []float64{
 	0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7,
 	1, 1.5, 2, 3, 5, 7, 10, 20, 30, 60, 300, 900, 3600, 14400,
@@ -32,7 +32,7 @@ type propagationMetrics struct {
 	missed map[measured]*int64
 }
 
-// measured is what has a series of its own. For missed, client is propagation.Last.
+// measured identifies a series. For missed, client is propagation.Last.
 type measured struct {
 	propagation.Kind
 	stage  propagation.Stage
@@ -47,7 +47,7 @@ func newPropagationMetrics(m *admin.Metrics) (*propagationMetrics, error) {
 	return &propagationMetrics{durations: h, labels: map[measured]otelmetric.MeasurementOption{}, missed: map[measured]*int64{}}, nil
 }
 
-// labelsOf are those that all metrics of propagation have.
+// labelsOf returns the labels that all metrics of propagation have.
 func (of measured) labelsOf() []attribute.KeyValue {
 	return []attribute.KeyValue{
 		authorityLabel(of.Authority), typeLabel(of.Type),
@@ -63,7 +63,7 @@ func (p *propagationMetrics) Reached(of propagation.Kind, at propagation.Stage, 
 	if labels == nil {
 		labels = otelmetric.WithAttributeSet(attribute.NewSet(append(key.labelsOf(), attribute.String("client", client.String()))...))
 		p.labels[key] = labels
-		p.missedOf(of, at) // a counter that begins with 0 shows its first step
+		p.missedOf(of, at) // if the counter begins with 0, queries see its first increase
 	}
 	p.mu.Unlock()
 	p.durations.Record(context.Background(), after.Seconds(), labels)
@@ -76,7 +76,7 @@ func (p *propagationMetrics) Missed(of propagation.Kind, at propagation.Stage, c
 	*p.missedOf(of, at) += clients
 }
 
-// missedOf is called with mu held.
+// missedOf returns a counter. The caller holds mu.
 func (p *propagationMetrics) missedOf(of propagation.Kind, at propagation.Stage) *int64 {
 	key := measured{of, at, propagation.Last}
 	n := p.missed[key]
@@ -96,7 +96,7 @@ func (p *propagationMetrics) notReached() (samples []admin.Sample) {
 	return samples
 }
 
-// beginMetrics makes the metrics, and what measures changes.
+// beginMetrics makes the metrics, and begins to measure changes.
 func (r *Relay) beginMetrics(t *telemetry.Telemetry) (err error) {
 	r.exports = len(t.Metrics) > 0
 	if r.metrics, err = admin.NewMetrics(t.Metrics...); err != nil {
@@ -112,5 +112,5 @@ func (r *Relay) beginMetrics(t *telemetry.Telemetry) (err error) {
 	return nil
 }
 
-// measures returns whether changes are measured: if somebody can see that.
+// measures reports whether changes are measured: only if someone can see the results.
 func (r *Relay) measures() bool { return r.exports || r.theOperator() != nil }

@@ -14,8 +14,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// A change that is rolled out is measured when it is accepted, from the receipt of its response on: for the clients
-// that did not have it until then. Those that got it before are not measured, and it is no other change.
+// A change that is rolled out is measured when it is accepted, from the receipt of its response, for the clients that
+// did not have it until then. Clients that got it earlier are not measured, and it does not count as a second change.
 func TestPropagationOfARolloutIsThatOfItsLastStep(t *testing.T) {
 	for _, form := range []string{"delta", "sotw"} {
 		for _, names := range [][]string{{"*"}, clustersOfPlane} {

@@ -21,7 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// How long changes take to reach clients: what the metrics say against what clients see.
+// How long changes take to reach clients: the metrics compared with what clients see.
 
 // countingPlane is a delta control plane whose clusters have the number of the last change as their timeout.
 type countingPlane struct {
@@ -90,7 +90,7 @@ type watchingClient struct {
 	received, acked map[int]time.Time
 }
 
-// note notes that a response brings the client to a change, and to all before.
+// note notes that a response has brought the client to a change, and to all earlier ones.
 func (c *watchingClient) note(of map[int]time.Time, change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,13 +101,13 @@ func (c *watchingClient) note(of map[int]time.Time, change int) {
 	}
 }
 
-// answer is what a response is to a client: what it has, and the request that acknowledges it.
+// answer is a response as a client sees it: its content, and the request that acknowledges it.
 type answer[R any] struct {
 	change int
 	ack    R
 }
 
-// converse sends the first request, receives at once whatever comes, and works on one response after the other.
+// converse sends the first request, receives all responses at once, and works on one after another.
 func converse[R any](c *watchingClient, first R, send func(R) error, receive func() ([]*anypb.Any, R, error)) error {
 	if err := send(first); err != nil {
 		return err
@@ -136,7 +136,7 @@ func converse[R any](c *watchingClient, first R, send func(R) error, receive fun
 	}
 }
 
-// run asks for the clusters, and watches until ctx ends.
+// run requests the clusters, and watches until ctx ends.
 func (c *watchingClient) run(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, form string, names []string) error {
 	if form == "delta" {
 		stream, err := ads.DeltaAggregatedResources(ctx)
@@ -164,8 +164,8 @@ func (c *watchingClient) run(ctx context.Context, ads discoveryv3.AggregatedDisc
 	})
 }
 
-// measuredTimes returns the sums and the counts of the propagation histogram, by stage and client, in seconds. rolledOut
-// says of which changes.
+// measuredTimes returns the sums and the counts of the propagation histogram, by stage and client, in seconds.
+// rolledOut selects the changes.
 func measuredTimes(t *testing.T, r *Relay, rolledOut bool) (sums, counts map[string]float64) {
 	t.Helper()
 	w := askAdmin(r, "/metrics")
@@ -193,9 +193,9 @@ func measuredTimes(t *testing.T, r *Relay, rolledOut bool) (sums, counts map[str
 	return sums, counts
 }
 
-// Clients work for a while before they acknowledge a response, so that most lag: they are sent the next change
-// late, or only the one after that. What they note is what is measured, to the microsecond, as time is
-// that of a test.
+// Clients work for a while before they acknowledge a response, so most of them lag: the relay sends them the next
+// change late, or only the one after that. The measurements equal the clients' notes to the microsecond, because the
+// test has its own clock.
 func TestPropagationIsMeasuredAsClientsSeeIt(t *testing.T) {
 	for _, form := range []string{"delta", "sotw"} {
 		for _, names := range [][]string{{"*"}, {"one"}, clustersOfPlane} {

@@ -1,7 +1,6 @@
 package relay
 
-// docs/protocol.md says which transcript holds which rule. It can only be relied
-// on if it is complete.
+// docs/protocol.md names the transcript of each rule. That is useful only if it is complete.
 
 import (
 	"os"
@@ -14,7 +13,7 @@ import (
 
 const protocolPage = "docs/protocol.md"
 
-// transcripts are the folders of all that the page is to list.
+// transcripts are the folders that the page must list completely.
 var transcripts = []string{
 	"downstream/testdata/*/*.txt",
 	"upstream/session/testdata/*.txt",
@@ -54,7 +53,7 @@ func TestProtocolPageListsEachTranscript(t *testing.T) {
 	}
 }
 
-// A rule that a Go test holds is named with the test.
+// If a Go test checks a rule, the page names the test.
 func TestProtocolPageNamesTestsThatExist(t *testing.T) {
 	root := ".."
 	page, err := os.ReadFile(filepath.Join(root, protocolPage))

@@ -17,40 +17,40 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// When the relay is ready: its listeners accept, and each authority has something to serve, or a
-// control plane to ask. What was ready once stays so: the loss of a control plane is no reason
-// to take clients away from a relay that holds what they need.
+// Readiness: the relay is ready when its listeners accept connections and each authority has something to serve, or a
+// control plane that can be reached. It stays ready after that: losing a control plane is no reason to take clients
+// away from a relay that holds what they need.
 
-// readiness is what the relay waits for at its start. It is made by newReadiness.
+// readiness is what the relay waits for at its start. newReadiness makes it.
 type readiness struct {
 	timeout time.Duration
 	began   time.Time
 
 	mu          sync.Mutex
 	authorities []*authorityReadiness
-	changed     chan struct{} // closed when there are others
-	over        bool          // the time has passed
-	// done is closed once nothing is missing, or the time has passed.
+	changed     chan struct{} // closed when the authorities change
+	over        bool          // the timeout has passed
+	// done is closed once nothing is missing, or the timeout has passed.
 	done chan struct{}
 }
 
-// authorityReadiness is that of one authority. readiness.mu guards it.
+// authorityReadiness is the readiness of one authority. readiness.mu guards it.
 type authorityReadiness struct {
 	name    string
 	ready   bool
 	missing string // why it is not ready
 }
 
-// newReadiness returns the readiness of the authorities that are not patterns: what a pattern
-// covers is not known before somebody asks.
+// newReadiness returns the readiness of the authorities that are not patterns: which authorities a pattern covers is
+// unknown until a client requests one.
 func newReadiness(cfg *configs.Config) *readiness {
 	r := &readiness{timeout: cfg.Admin.ReadyTimeout, began: time.Now(), changed: make(chan struct{}), done: make(chan struct{})}
 	r.configure(cfg)
 	return r
 }
 
-// configure notes which authorities are configured: nobody waits for those that are not, and until the relay is
-// ready, it waits for those that are new.
+// configure notes which authorities are configured. The relay stops waiting for the others. Until it is ready, it
+// also waits for the new ones.
 func (r *readiness) configure(cfg *configs.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,14 +71,14 @@ func (r *readiness) configure(cfg *configs.Config) {
 	r.check()
 }
 
-// all returns the authorities that are waited for, and what is closed when there are others.
+// all returns the authorities that the relay waits for, and a channel that is closed when they change.
 func (r *readiness) all() (authorities []*authorityReadiness, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.authorities, r.changed
 }
 
-// isDone reports whether nothing is waited for.
+// isDone reports whether the relay waits for nothing any more.
 func (r *readiness) isDone() bool {
 	select {
 	case <-r.done:
@@ -88,7 +88,7 @@ func (r *readiness) isDone() bool {
 	}
 }
 
-// of returns that of an authority, nil of a pattern. The caller holds mu.
+// of returns the readiness of an authority, nil for a pattern. The caller holds mu.
 func (r *readiness) of(name string) *authorityReadiness {
 	i := slices.IndexFunc(r.authorities, func(a *authorityReadiness) bool { return a.name == name })
 	if i < 0 {
@@ -124,7 +124,7 @@ func (r *readiness) lacks(authority, why string) {
 	}
 }
 
-// end notes that the time has passed.
+// end notes that the timeout has passed.
 func (r *readiness) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *readiness) end() {
 	r.check()
 }
 
-// check closes done if it is time. The caller holds mu.
+// check closes done if nothing is missing, or the timeout has passed. The caller holds mu.
 func (r *readiness) check() {
 	if !r.over && slices.ContainsFunc(r.authorities, func(a *authorityReadiness) bool { return !a.ready }) {
 		return
@@ -142,8 +142,8 @@ func (r *readiness) check() {
 	}
 }
 
-// missing returns why an authority is not ready, "" if it is; overdue says that nobody waits for it
-// any more.
+// missing returns why an authority is not ready, "" if it is. overdue says that the relay does not wait for it any
+// more.
 func (r *readiness) missing(authority string) (why string, overdue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +165,7 @@ func (r *readiness) missingAll() (missing []string) {
 	return missing
 }
 
-// checkReady adds the reasons of /readyz.
+// checkReady adds the checks of listeners and authorities to /readyz.
 func (r *Relay) checkReady() {
 	r.admin.CheckReady("certificates", func() (string, error) { return "", r.credentials.CheckListeners() })
 	r.admin.CheckReadyEach("authority", func(yield func(name, note string, err error)) {
@@ -190,7 +190,7 @@ func (r *Relay) checkReady() {
 	})
 }
 
-// setHealth sets the answer of gRPC health for the relay and each of its services.
+// setHealth sets the status in gRPC health of the relay and of each of its services.
 func (r *Relay) setHealth(is healthpb.HealthCheckResponse_ServingStatus) {
 	r.health.SetServingStatus("", is)
 	for _, v2 := range []bool{false, true} {
@@ -203,14 +203,14 @@ func (r *Relay) setHealth(is healthpb.HealthCheckResponse_ServingStatus) {
 	}
 }
 
-// awaitReady says to everybody that the relay is ready, once it is.
+// awaitReady reports that the relay is ready to gRPC health and systemd, once it is.
 func (r *Relay) awaitReady(ctx context.Context) {
 	select {
 	case <-r.readiness.done:
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
-		return // it ends, and says so
+		return // the relay shuts down, and reports that
 	}
 	r.setHealth(healthpb.HealthCheckResponse_SERVING)
 	if missing := r.readiness.missingAll(); len(missing) > 0 {
@@ -229,23 +229,24 @@ func (r *Relay) notify(states ...string) {
 }
 
 const (
-	// readySoon is after what time what is not ready is tried again at first, and readyEvery the
-	// longest such time. Servers that were tried in that time are not tried for another authority.
+	// readySoon is the first delay before the relay tries an authority again, and readyEvery the longest. A server
+	// that was tried within shareFor is not tried for another authority.
 	readySoon  = 2 * time.Millisecond
 	readyEvery = 5 * time.Second
 	shareFor   = 250 * time.Millisecond
-	// storedAfter is how long control planes have before the relay looks what it has stored of
-	// their authorities: that reads records of other authorities, too.
+	// storedAfter is how long the relay waits for control planes before it looks up in the store what it has of their
+	// authorities, which also reads records of other authorities.
 	storedAfter = time.Second
-	// headStart is how long control planes have before the relay accepts clients. Those that can be
-	// reached are by then, so that the first probe of an orchestrator finds the relay ready.
+	// headStart is how long the relay waits for control planes before it accepts clients. By then it has reached
+	// those that can be reached, so an orchestrator's first probe finds the relay ready.
 	headStart = 100 * time.Millisecond
-	// startsWithin is how long systemd lets a relay take to start, and more.
+	// startsWithin is less than the time that systemd gives a relay to start. If the readiness timeout is longer, the
+	// relay asks systemd for more time.
 	startsWithin = time.Minute
 )
 
-// getReady tries all authorities until they are ready, or ctx ends. Nobody waits for them after the
-// timeout, but the operator sees what is missing.
+// getReady tries all authorities until they are ready, or ctx ends. After the timeout the relay does not wait for
+// them, but the operator sees what is missing.
 func (r *Relay) getReady(ctx context.Context) {
 	over := time.AfterFunc(r.readiness.timeout, r.readiness.end)
 	defer over.Stop()
@@ -302,8 +303,8 @@ func (r *Relay) getAuthorityReady(ctx context.Context, name string) {
 	}
 }
 
-// reach returns nil once one of an origin's servers takes a connection. It tries them in the
-// order of their priority.
+// reach returns nil once one of an origin's servers accepts a connection. It tries them in the order of their
+// priority.
 func (r *Relay) reach(ctx context.Context, o *origin) error {
 	var failures []string
 	for _, server := range o.servers {
@@ -317,14 +318,14 @@ func (r *Relay) reach(ctx context.Context, o *origin) error {
 	return errors.New("no server takes a connection: " + strings.Join(failures, "; "))
 }
 
-// reached are the servers that were tried. Authorities whose connections differ in details share the
-// result: their servers are not connected to before somebody asks.
+// reached has the results of connecting to servers. Authorities share them if their connections differ only in
+// details: the relay does not connect to their servers before a client needs them.
 type reached struct {
 	mu sync.Mutex
 	at map[target]*attempts
 }
 
-// target is where a connection goes to, and what it shows and trusts there.
+// target is the destination of a connection, with its credentials.
 type target struct {
 	address, tokenFile string
 	rest               bool
@@ -340,8 +341,8 @@ func targetOf(s *configs.Server) target {
 	return to
 }
 
-// firstTo returns the connection of the first server in the configuration with a target: whichever
-// authority comes first, it is always the same one that is used.
+// firstTo returns the connection of the first server in the configuration that has a target. So the same connection
+// is used, whichever authority asks first.
 func (r *Relay) firstTo(to target, other connection) connection {
 	now := r.now()
 	for i := range now.cfg.Authorities {
@@ -353,19 +354,19 @@ func (r *Relay) firstTo(to target, other connection) connection {
 			}
 		}
 	}
-	return other // a reload has taken it away
+	return other // a reload has removed it
 }
 
-// attempts are those to connect to one target. reached.mu guards them.
+// attempts are the attempts to connect to one target. reached.mu guards them.
 type attempts struct {
-	running chan struct{} // closed at the end of the attempt that goes on; nil if there is none
+	running chan struct{} // closed at the end of the running attempt; nil if there is none
 	reached bool
 	failure error
 	failed  time.Time
 }
 
-// reach connects to a target, unless somebody does or has done so a moment ago: then it returns what has
-// come of that.
+// reach connects to a target. If another caller is connecting, or failed to a moment ago, it returns that result
+// instead.
 func (r *reached) reach(ctx context.Context, to target, conn connection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -401,7 +402,7 @@ func (r *reached) reach(ctx context.Context, to target, conn connection) error {
 	return of.failure
 }
 
-// attempt connects once.
+// attempt tries once to connect.
 func attempt(ctx context.Context, conn connection) error {
 	within, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
@@ -412,7 +413,7 @@ func attempt(ctx context.Context, conn connection) error {
 	return err
 }
 
-// findStored notes the authorities of which something is stored.
+// findStored notes the authorities that have something in the store.
 func (r *Relay) findStored(ctx context.Context) {
 	select {
 	case <-time.After(storedAfter):

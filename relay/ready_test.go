@@ -42,7 +42,7 @@ func (l *refusing) Accept() (net.Conn, error) {
 	}
 }
 
-// startRefusing returns a recordingPlane that takes no connection yet.
+// startRefusing returns a recordingPlane that accepts no connections yet.
 func startRefusing(t *testing.T) *refusing {
 	t.Helper()
 	socket, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -84,8 +84,8 @@ func healthOf(t *testing.T, address string) (all []healthpb.HealthCheckResponse_
 	return all
 }
 
-// A relay is not ready before a server of each authority takes a connection, or its directory was
-// read. Authorities under a pattern are not known beforehand. Once ready, it stays so.
+// A relay is not ready before a server of each authority accepts a connection, or its directory was read. Authorities
+// under a pattern are not known in advance. Once ready, it stays ready.
 func TestTheRelayIsReadyOnceEachAuthorityIs(t *testing.T) {
 	t.Parallel()
 	first, second := startRefusing(t), startRefusing(t)
@@ -144,10 +144,10 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-// An attempt that hangs does not hold up that the time passes.
+// An attempt that hangs does not delay the timeout.
 func TestTheTimeoutPassesThoughAnAttemptHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Connections are made, and nobody answers on them.
+		// Connections are made, but get no answer.
 		s := startInMemory(t, fmt.Sprintf(readyHead, "300ms")+"  - {name: a, servers: [{address: \"hangs:18000\"}]}\n", func(string) dialer {
 			return func(context.Context, string) (net.Conn, error) {
 				conn, hangs := net.Pipe()
@@ -178,7 +178,7 @@ func TestTheTimeoutPassesThoughAnAttemptHangs(t *testing.T) {
 	})
 }
 
-// After ready_timeout the relay is ready with what there is, and says what is missing as long as it is.
+// After ready_timeout the relay is ready with what it has, and reports what is missing as long as that is so.
 func TestTheRelayIsReadyAfterTheTimeout(t *testing.T) {
 	t.Parallel()
 	plane := startRefusing(t)
@@ -194,7 +194,7 @@ func TestTheRelayIsReadyAfterTheTimeout(t *testing.T) {
 	})
 }
 
-// What is stored of an authority can be served without its control plane.
+// Stored resources of an authority can be served without its control plane.
 func TestTheRelayIsReadyWithWhatIsStored(t *testing.T) {
 	t.Parallel()
 	plane := startRefusing(t)

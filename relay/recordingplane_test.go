@@ -1,6 +1,6 @@
 package relay
 
-// A control plane that notes who asks it, and a relay that asks it over TCP.
+// A control plane that records its requests, and a relay that uses it over TCP.
 
 import (
 	"context"
@@ -27,8 +27,7 @@ import (
 
 const clusterTypeURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-// recordingPlane gives every name that it is asked for as a cluster, and one named "all" for
-// a wildcard.
+// recordingPlane has a cluster of every requested name, and one named "all" for a wildcard.
 type recordingPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -133,7 +132,7 @@ func runRelay(t *testing.T, config string, log *slog.Logger) (*Relay, string) {
 	return r, r.Addresses()[0]
 }
 
-// askAdmin returns what the admin listener answers.
+// askAdmin returns the response of the admin listener.
 func askAdmin(r *Relay, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r.admin.HTTP(slog.New(slog.DiscardHandler), nil).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
@@ -177,7 +176,7 @@ func (c *deltaClient) ask(t *testing.T, node *corev3.Node, names ...string) {
 	}
 }
 
-// receive takes responses until so many names were given or refused.
+// receive receives responses until n names were given or refused.
 func (c *deltaClient) receive(t *testing.T, n int) (given []string, refused map[string]string) {
 	t.Helper()
 	refused = map[string]string{}

@@ -17,7 +17,7 @@ func refused(why downstream.Refusal, code codes.Code, err error) *downstream.Ref
 	return &downstream.RefusedError{Refusal: why, Client: &cache.Error{Code: code, Message: loglines.Clip(err.Error())}}
 }
 
-// refusalOf returns the reason for which an xdstp name is refused.
+// refusalOf returns the reason why an xdstp name is refused.
 func refusalOf(err error) downstream.Refusal {
 	var unknown *authority.UnknownAuthorityError
 	var missing *authority.MissingParameterError
@@ -31,8 +31,8 @@ func refusalOf(err error) downstream.Refusal {
 	}
 }
 
-// oldStyleRefused returns the error for old-style names. Clients do not see the expressions
-// of the configuration.
+// oldStyleRefused returns the error for old-style names. It does not show clients the expressions of the
+// configuration.
 func oldStyleRefused(err error) *downstream.RefusedError {
 	var hidden *authority.PartitionError
 	if !errors.As(err, &hidden) {

@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/inbox"
 )
 
-// refusingSource is the source of a scope whose authority is not configured any more. Its topics get an
-// error, and keep what they have: that nobody is asked for a resource does not mean that it is gone.
+// refusingSource is the source of a scope whose authority is not configured any more. Its topics get an error and
+// keep what they have: that the relay has no source for a resource does not mean that the resource is gone.
 type refusingSource struct {
 	why   *cache.Error
 	sink  sink
@@ -65,7 +65,7 @@ func (s *refusingSource) Stop(cache.Key) {}
 // Drain implements source.
 func (*refusingSource) Drain() {}
 
-// Mute implements source. That there is no authority is not replaced by that.
+// Mute implements source. The error that the authority is not configured still reaches the topics.
 func (*refusingSource) Mute() {}
 
 // Close implements source.

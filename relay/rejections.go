@@ -6,20 +6,20 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Rejections of clients, passed on to control planes that are relays. To such a relay, this one is a
-// client, and only it knows what is behind. A control plane proper is not told: what one client rejects
+// Rejections of clients that the relay passes on to control planes that are relays. To such a relay, this one is a
+// client, and only this relay knows the clients behind it. Other control planes get no NACK: what one client rejects
 // may be right for others.
 
-// rejections passes them on in a goroutine of its own, as clients' streams must not wait for those to
-// control planes.
+// rejections passes them on in a goroutine of its own, because clients' streams must not wait for streams to control
+// planes.
 type rejections struct {
 	pass func(scope cache.Scope, typeURL, words string)
 	wake chan struct{}
 	stop chan struct{}
 	done chan struct{}
 
-	mu sync.Mutex // comes last
-	// waiting has the newest words for each type of a scope.
+	mu sync.Mutex // the last in the order of locks
+	// waiting has the newest words of clients for each type of a scope.
 	waiting map[rejected]string
 }
 

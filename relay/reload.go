@@ -15,30 +15,30 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// A reload has two parts. The first one, which may fail, opens and reads all that the new configuration
-// has and the old one has not: sockets, certificates, connections, the store. Nothing that runs
-// notices. The second one, which cannot fail, replaces the generation. One reload is made at a time.
+// A reload has two parts. The first one, which may fail, opens and reads everything that is new in the configuration:
+// sockets, certificates, connections, the store. It does not affect anything that runs. The second one, which cannot
+// fail, replaces the generation. Reloads run one at a time.
 
-// planned is a configuration that can be put in place.
+// planned is a configuration that is ready to be committed.
 type planned struct {
 	generation *generation
 	listeners  []*listenerPlan
 	operator   *operator
 }
 
-// reloads is what is known of reloads.
+// reloads has the results of reloads.
 type reloads struct {
 	mu       sync.Mutex
 	loaded   time.Time // the last success, or the start
 	failures uint64
-	problem  string // of the last one; empty if it succeeded
+	problem  string // of the last reload; empty if it succeeded
 }
 
 // ErrShuttingDown is the error of a reload while the relay shuts down.
 var ErrShuttingDown = errors.New("the relay is shutting down")
 
-// Reload puts a configuration in place of the present one. If it returns an error, nothing has changed;
-// the error has all that is wrong. Clients' streams stay, but for those of listeners that are gone.
+// Reload replaces the running configuration. If it returns an error, nothing has changed, and the error has all
+// mistakes. Clients' streams stay open, except those of listeners that are gone.
 func (r *Relay) Reload(ctx context.Context, cfg *configs.Config) error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -46,7 +46,7 @@ func (r *Relay) Reload(ctx context.Context, cfg *configs.Config) error {
 	return r.reload(ctx, cfg, "Reload")
 }
 
-// notifyReload notifies systemd that a reload begins. The result notifies it of the end.
+// notifyReload notifies systemd that a reload begins. The function that it returns notifies systemd of the end.
 func (r *Relay) notifyReload() (end func()) {
 	if !r.readiness.isDone() || r.ended {
 		return func() {} // systemd waits for the first READY, or for the end
@@ -55,7 +55,7 @@ func (r *Relay) notifyReload() (end func()) {
 	return func() { r.notify(process.NotifyReady) }
 }
 
-// reload is Reload. The caller holds reloading. by is who wants the reload, for the log.
+// reload is Reload. The caller holds reloading. by is the requester of the reload, for the log.
 func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) error {
 	if r.ended {
 		return ErrShuttingDown
@@ -74,7 +74,7 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 	return nil
 }
 
-// noteFailure notes that a configuration could not be loaded: the present one goes on.
+// noteFailure notes that a configuration could not be loaded. The running one stays.
 func (r *Relay) noteFailure(err error, by string) {
 	r.reloads.mu.Lock()
 	again := r.reloads.problem == err.Error()
@@ -82,7 +82,7 @@ func (r *Relay) noteFailure(err error, by string) {
 	r.reloads.problem = err.Error()
 	r.reloads.mu.Unlock()
 	if again && by == ByWatch {
-		return // it tries again and again
+		return // Follow retries often
 	}
 	log := r.log.With("by", by, "config", r.Hash())
 	var each configs.Errors
@@ -95,10 +95,10 @@ func (r *Relay) noteFailure(err error, by string) {
 	}
 }
 
-// Hash returns the hash of the configuration that runs.
+// Hash returns the hash of the running configuration.
 func (r *Relay) Hash() string { return r.now().cfg.Hash() }
 
-// plan makes ready what a configuration needs.
+// plan opens and reads what a configuration needs.
 func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err error) {
 	var errs configs.Errors
 	add := func(err error) {
@@ -116,7 +116,7 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	if r.files == nil {
 		add(cfg.CheckFiles())
 	}
-	if len(errs) > 0 { // what cannot be read cannot be used
+	if len(errs) > 0 { // files that could not be read are errors
 		return nil, errs.OrNil()
 	}
 	p := &planned{}
@@ -145,8 +145,8 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	return nil, configs.InOrder(errs)
 }
 
-// planStore returns the store of a configuration, for one more use: the present one, or another. key is that which
-// the store is to have.
+// planStore returns the store of a configuration, in use once more: the present store, or another one. key is the key
+// that the store is to have.
 func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedStore, key *store.Key, _ error) {
 	if cfg.Store.Path != "" && cfg.Store.KeyFile != "" {
 		var err error
@@ -157,7 +157,7 @@ func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedSto
 	if before != nil && before.store != nil && before.store.path == cfg.Store.Path {
 		return before.store.use(), key, nil
 	}
-	// One that was taken away is open until all sources that use it have ended.
+	// A store that an earlier reload removed stays open until all sources that use it have ended.
 	if was := r.stores[cfg.Store.Path]; was != nil && was.useAgain() {
 		return was, key, nil
 	}
@@ -169,7 +169,7 @@ func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedSto
 	return s, key, nil
 }
 
-// rekey has an open store use another key, if the configuration has another one: also in the same file.
+// rekey changes the key of an open store if the configuration has another key, also if it is in the same file.
 func (r *Relay) rekey(cfg *configs.Config, opened *sharedStore, key *store.Key) error {
 	if opened == nil || opened.HasKey(key) {
 		return nil
@@ -182,7 +182,7 @@ func (r *Relay) rekey(cfg *configs.Config, opened *sharedStore, key *store.Key) 
 	return nil
 }
 
-// noteStore notes the store that a path has, for a reload that puts it back. The caller holds reloading, or makes
+// noteStore notes the store at a path, for a reload that configures it again. The caller holds reloading, or makes
 // the relay.
 func (r *Relay) noteStore(s *sharedStore) {
 	maps.DeleteFunc(r.stores, func(_ string, of *sharedStore) bool { return of.uses.Load() == 0 })
@@ -191,7 +191,7 @@ func (r *Relay) noteStore(s *sharedStore) {
 	}
 }
 
-// undo closes what was made ready.
+// undo closes everything that plan opened.
 func (r *Relay) undo(p *planned) {
 	undoListeners(p.listeners)
 	r.undoOperator(p.operator)
@@ -203,7 +203,7 @@ func (r *Relay) undo(p *planned) {
 	}
 }
 
-// commit puts a plan in place.
+// commit replaces the generation by the planned one.
 func (r *Relay) commit(p *planned) {
 	g := p.generation
 	cfg := g.cfg
@@ -227,7 +227,7 @@ func (r *Relay) commit(p *planned) {
 	}
 }
 
-// configure has all that goes on use the settings of a generation.
+// configure applies the settings of a generation to everything that outlives generations.
 func (r *Relay) configure(g *generation) {
 	cfg := g.cfg
 	r.cache.Configure(cacheOptions(cfg))
@@ -241,8 +241,7 @@ func (r *Relay) configure(g *generation) {
 	r.rollouts.Configure()
 }
 
-// derivedPrint is equal for configurations by which the same is derived from the same topics, but for
-// views.
+// derivedPrint is equal for configurations that derive the same from the same topics, apart from views.
 func derivedPrint(g *generation) string {
 	type part struct {
 		Name     string

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// relabelledPlane is a labelledPlane in memory, which is another one for streams that come later.
+// relabelledPlane is a labelledPlane in memory that changes its label for later streams.
 type relabelledPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*memoryServer
@@ -28,9 +28,9 @@ func (p *relabelledPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 	return p.now.Load().DeltaAggregatedResources(stream)
 }
 
-// A control plane does not say when its answer to a wildcard is complete. So what is not in it is removed later, and of a
-// control plane of which nothing is known, much later. What is known stays when a reload gives its authority other settings,
-// and is not taken for what is known of another server.
+// A control plane does not say when its answer to a wildcard is complete. So the relay removes missing members later,
+// and much later if it knows nothing of the control plane. It keeps what it knows when a reload changes the
+// authority's settings, and does not apply it to another server.
 func TestWhatIsKnownOfAControlPlaneStaysOverAReload(t *testing.T) {
 	const config = `
 listeners: [{address: "127.0.0.1:18000"}]
@@ -83,8 +83,8 @@ old_style_names: [{authority: a}]
 	}
 }
 
-// reload gives a relay in memory another configuration with the same listener. dial is how it comes to servers to which it
-// had no connection.
+// reload gives a relay in memory another configuration with the same listener. dial is the dialer for servers to
+// which it had no connection.
 func (s *servedRelay) reload(t *testing.T, config string, dial dialer) {
 	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(config))

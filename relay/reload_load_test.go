@@ -108,8 +108,8 @@ type loadClient struct {
 	denied  map[string]bool // what it was denied since it was last given it, and so may have dropped
 }
 
-// expects returns what the client has by a configuration. Of what is not in it, keeps says that the client
-// may keep it: it was denied or refused, which takes nothing away.
+// expects returns what the client has by a configuration. keeps reports whether the client may keep a name that is
+// not in it: it was denied or refused, which takes nothing away.
 func (w *loadWorld) expects(c *loadConfig, l *loadClient) (has map[string]string, keeps func(name string) bool) {
 	has = map[string]string{}
 	ruled := "a"
@@ -187,8 +187,8 @@ func (w *loadWorld) fail(l *loadClient, format string, args ...any) {
 		fmt.Sprintf(format, args...), l.node.GetId(), l.cluster, l.sotw, l.names, l.second, has, errs, removed, ended, strings.Join(w.steps, "\n---\n"))
 }
 
-// reload loads configurations one after the other, and checks what clients have after the last. The first
-// ones may be loaded before clients have noticed the ones before.
+// reload loads configurations one after another, and checks what clients have after the last. The first ones may be
+// loaded before clients have noticed earlier ones.
 func (w *loadWorld) reload(to []*loadConfig) {
 	passed := append([]*loadConfig{w.now}, to...)
 	for _, c := range to {
@@ -239,7 +239,7 @@ func (w *loadWorld) check(l *loadClient, now *loadConfig, passed []*loadConfig, 
 	}
 	_, _, removed, ended := l.state()
 	if ended != nil && len(has) == 0 && status.Code(ended) == codes.PermissionDenied {
-		w.open(l, l.conn) // it may have nothing, and was told
+		w.open(l, l.conn) // it may have nothing, and was sent that
 		return
 	}
 	if ended != nil {
@@ -253,8 +253,8 @@ func (w *loadWorld) check(l *loadClient, now *loadConfig, passed []*loadConfig, 
 		}
 	}
 	for i, name := range removed[l.seen:] {
-		// That the client has a name again by the newest configuration does not say that it was given it since it
-		// was denied it: it may have kept what it had, with the same label, and the relay be about to look.
+		// If the client has a name again by the newest configuration, it need not have received it after it was
+		// denied it: it may have kept its version, with the same label, while the relay has not checked again yet.
 		always := !l.denied[name] && !l.isExcused(l.seen+i) && !slices.ContainsFunc(passed, func(c *loadConfig) bool {
 			has, keeps := w.expects(c, l)
 			_, there := has[name]
@@ -286,8 +286,8 @@ func (w *loadWorld) compareWithFresh() {
 	}
 }
 
-// What each client has after a reload is what a fresh relay with that configuration would give it. No
-// stream ends but those whose listener is gone, and nothing is removed that is there.
+// After a reload, each client has what a fresh relay with that configuration would give it. Only streams whose
+// listener is gone end, and no existing resource is removed.
 func TestReloadsUnderLoad(t *testing.T) {
 	seed := *loadSeed
 	if seed == 0 {
@@ -300,7 +300,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 	w.planes[1].besides = []string{"m3"}
 	if *loadReloads > 6 {
-		// Clients hear only after seconds of a member that another server does not have.
+		// Clients learn only after seconds of a member that another server does not have.
 		w.planes[2].members = []string{"m1", "m2", "m4"}
 	}
 	w.now = w.draw()

@@ -8,7 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// moveConfig has clients of cluster c1 be served from one authority, and all others from a.
+// moveConfig serves clients of cluster c1 from one authority, and all others from a.
 const moveConfig = `
 listeners: [{address: "%s"}]
 authorities:
@@ -19,8 +19,8 @@ old_style_names:
 - {authority: a}
 `
 
-// A client moves to topics that others watch, of an authority that gets other servers at the same time. What these
-// topics have is of the old servers, and is nothing to the client.
+// A client moves to topics that others watch, of an authority that gets other servers at the same time. The relay
+// does not give it the topics' content, which is from the old servers.
 func TestAClientMovesToAnAuthorityThatGetsOtherServers(t *testing.T) {
 	t.Parallel()
 	few, many := startLabelledPlane(t, "few", "m1", "m2"), startLabelledPlane(t, "many", "m1", "m2", "m4")
@@ -72,8 +72,8 @@ func TestAClientMovesToAnAuthorityThatGetsOtherServers(t *testing.T) {
 }
 
 // A name that a client was denied is allowed again, and means a topic without an answer. The client may have dropped
-// it, so that the relay does not wait for it: a state of the rest comes without it, which takes it from a client that
-// has kept it in spite of the error. So what such a client holds does not say that it has the newest configuration.
+// the name, so the relay does not wait for the topic: a state without it takes it from a client that has kept it in
+// spite of the error. So a client with that state need not have the newest configuration.
 func TestAStateDoesNotWaitForANameThatWasDenied(t *testing.T) {
 	t.Parallel()
 	const config = `
@@ -106,8 +106,8 @@ rights:
 	kept.awaitHas(t, "after the answer", map[string]string{"m2": "now", x: "next"})
 }
 
-// A client is denied a name, and before it has been sent that, the name's authority is gone. What the client keeps of it
-// does not hold up what it may have.
+// A client is denied a name, and before it has received the error, the name's authority is gone. The relay does not
+// delay what the client may have because of that name.
 func TestAStateDoesNotWaitForANameThatWasDeniedAndIsGone(t *testing.T) {
 	t.Parallel()
 	const config = `
@@ -128,7 +128,7 @@ old_style_names: [{authority: a, partition: '"%s"'}]
 	r.relay, _ = runRelay(t, fmt.Sprintf(config, r.listen, now.address, b+denied(`name == "m2"`), "one"), slog.New(slog.DiscardHandler))
 	h := hold(t, connectTo(t, r.listen), true, &corev3.Node{Id: "n"}, "m2", namedOfB)
 	h.awaitHas(t, "before", map[string]string{namedOfB: "now"})
-	// The client may have what has no answer, and not what it has: no state can be sent.
+	// The topic that the client may have is without an answer, and it may not have the other: no state can be sent.
 	r.mustReload(config, r.listen, silent.address, b+denied(`authority == "b" && name.startsWith("xdstp:")`), "two")
 	await(t, "the name is requested", func() bool { return silent.opened() > 0 })
 	r.mustReload(config, r.listen, next.address, "", "one")

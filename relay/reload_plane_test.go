@@ -24,8 +24,7 @@ import (
 	"github.com/xds-relay/xds-relay/testplane"
 )
 
-// labelledPlane has clusters that say which plane they are from. What it is asked for by an xdstp name
-// it has, whatever that is.
+// labelledPlane has clusters that name the plane. It has every xdstp name that is requested.
 type labelledPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	label   string
@@ -214,8 +213,8 @@ func (h *holder) noteError(e *discoveryv3.ResourceError) (name string) {
 	return name
 }
 
-// isExcused reports whether the client had been denied what was removed, and had not been given it since. Who is denied
-// something may drop it, so that to the relay the client has nothing of it from then on. at is the place in removed.
+// isExcused reports whether the client had been denied what was removed, and had not received it since. A client that
+// is denied a resource may drop it, so for the relay it does not have it any more. at is the index in removed.
 func (h *holder) isExcused(at int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +287,7 @@ func (h *holder) state() (has, errs map[string]string, removed []string, ended e
 	return maps.Clone(h.has), maps.Clone(h.errors), slices.Clone(h.removed), h.ended
 }
 
-// await waits until the client is as wanted.
+// await waits until the client is in the wanted state.
 func (h *holder) await(t *testing.T, what string, wanted func() bool) {
 	t.Helper()
 	if !h.reaches(t.Context(), wanted) {

@@ -81,7 +81,7 @@ func (r *rolloutTest) with(label string) (n int) {
 	return n
 }
 
-// awaitFirst waits until one client has a version of the cluster, and has taken it, and the other one has not.
+// awaitFirst waits until one client has a version of the cluster and has acknowledged it, and the other one has not.
 func (r *rolloutTest) awaitFirst(label string) {
 	r.Helper()
 	await(r.T, "a first client has "+label+", and has taken it", func() bool {
@@ -98,8 +98,8 @@ func (r *rolloutTest) awaitAll(when, label string) {
 	r.mustBeOpen(when)
 }
 
-// Two clients, of which the first has a change: a reload freezes the rollout, and another one has it go on
-// with a shorter soak.
+// Two clients, of which the first has a change: a reload freezes the rollout, and another one continues it with a
+// shorter soak.
 func TestAReloadChangesTheRolloutThatGoesOn(t *testing.T) {
 	r := startRollout(t, "soak: 1h")
 	r.write("second")
@@ -112,7 +112,7 @@ func TestAReloadChangesTheRolloutThatGoesOn(t *testing.T) {
 	r.awaitAll("thawed, with a shorter soak", "second")
 }
 
-// A client that was there before gets a change first.
+// One of the clients that were connected before gets a change first.
 func TestAReloadAddsARollout(t *testing.T) {
 	r := startRollout(t, "")
 	r.load("soak: 1h")

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// Settings of the open store hold at once, also for a client that waits for what is stored.
+// New settings of the open store apply at once, also to a client that waits for stored resources.
 func TestStoreSettingsAreReloaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,8 +51,8 @@ store: {path: %q, %s}
 	}
 }
 
-// The open store gets another key, also if that is in the same file, or none. Streams stay, and what was accepted is there
-// for a relay that starts with that key. A configuration that cannot be loaded leaves the key as it is.
+// The open store gets another key, also one in the same file, or none. Streams stay open, and a relay that starts
+// with the new key has what was accepted. A configuration that cannot be loaded leaves the key unchanged.
 func TestAStoreGetsAnotherKey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ func TestAStoreGetsAnotherKey(t *testing.T) {
 	h.awaitHas(t, "from the store, with the newest key", map[string]string{xdstpX: "first"})
 }
 
-// A store that is taken away and put back at once is the same, though sources still use it.
+// A store that is removed and added again at once is the same one, because sources still use it.
 func TestAStoreIsTakenAwayAndPutBack(t *testing.T) {
 	t.Parallel()
 	r := startReload(t)

@@ -20,8 +20,8 @@ import (
 
 const xdstpX = "xdstp://a/envoy.config.cluster.v3.Cluster/x"
 
-// reloadTest is a relay with a control plane, and a client of each form that has a wildcard, and one
-// that has a name of authority a.
+// reloadTest is a relay with a control plane, and a client of each form that has a wildcard, and one that has a name
+// of authority a.
 type reloadTest struct {
 	*testing.T
 	relay      *Relay
@@ -52,9 +52,9 @@ func startReload(t *testing.T) *reloadTest {
 	return r
 }
 
-// freeAddress returns an address on which nobody listens. A socket is bound to it until the test ends, so that
-// the kernel gives its port to nobody who asks for any: a relay that is told the address can listen there, once and
-// again.
+// freeAddress returns an address on which no one listens. A socket is bound to it until the test ends, so that the
+// kernel does not give the port to others that ask for any port: a relay with that address can listen there
+// repeatedly.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -62,7 +62,8 @@ func freeAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Close(socket) })
-	// As the sockets of net have it, too: then another may be bound to the address while this one does not listen.
+	// The sockets of package net also have it: then another one may be bound to the address while this one does not
+	// listen.
 	if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestListenersComeAndGo(t *testing.T) {
 	}
 }
 
-// The socket and the streams stay, and new connections have the new settings.
+// The socket and the streams stay open, and new connections use the new settings.
 func TestAListenerGetsTLS(t *testing.T) {
 	r := startReload(t)
 	dir, ca := t.TempDir(), certtest.NewCA(t, "ca")
@@ -186,7 +187,7 @@ func TestAListenerGetsTLS(t *testing.T) {
 	await(t, "credentials that nobody uses are not read any more", func() bool { return len(r.relay.credentials.Statuses()) == 0 })
 }
 
-// Limits on streams hold for the next stream, on connections that are open, too.
+// Limits on streams apply to the next stream, also on open connections.
 func TestALimitHoldsForTheNextStream(t *testing.T) {
 	r := startReload(t)
 	conn := connectTo(t, r.listen)
@@ -197,7 +198,7 @@ func TestALimitHoldsForTheNextStream(t *testing.T) {
 	r.mustBeOpen("a limit that changed")
 }
 
-// All errors come at once, each with its place, and nothing changes.
+// All errors are returned at once, each with its place, and nothing changes.
 func TestAConfigurationThatCannotBeLoaded(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

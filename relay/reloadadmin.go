@@ -1,6 +1,6 @@
 package relay
 
-// Reloads on the admin listener, and from the file.
+// Reloads, by the admin listener and from the file.
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 // ErrBuiltIn is the error of a reload if the relay runs without a configuration file.
 var ErrBuiltIn = errors.New("the relay was started without a configuration file, so there is nothing to load")
 
-// Load reads the configuration file again and puts it in place of the present configuration: see
-// Reload. by is who wants that, for the log.
+// Load reads the configuration file and replaces the running configuration: see Reload. by is the requester, for the
+// log.
 func (r *Relay) Load(ctx context.Context, by string) error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -26,7 +26,7 @@ func (r *Relay) Load(ctx context.Context, by string) error {
 		return ErrBuiltIn
 	}
 	defer r.notifyReload()()
-	// With the lock held, so that of several reloads the last one has the newest file.
+	// Hold the lock while reading, so that of several reloads the last one has the newest file.
 	cfg, err := r.load()
 	if err != nil {
 		r.noteFailure(err, by)
@@ -35,14 +35,14 @@ func (r *Relay) Load(ctx context.Context, by string) error {
 	return r.reload(ctx, cfg, by)
 }
 
-// ConfigStatus is which configuration runs, as /config shows it.
+// ConfigStatus identifies the running configuration, as /config shows it.
 type ConfigStatus struct {
-	// Hash identifies what the configuration says: the same for all relays that have it.
+	// Hash identifies the content: it is the same for all relays with this configuration.
 	Hash string `json:"hash"`
 	// Loaded is when it was loaded.
 	Loaded time.Time `json:"loaded"`
-	// Failures counts the reloads that failed since the start. Problem says what is wrong with the newest
-	// configuration, if that was not loaded.
+	// Failures counts the failed reloads since the start. Problem says what is wrong with the newest configuration if
+	// that could not be loaded.
 	Failures uint64 `json:"failures"`
 	Problem  string `json:"problem,omitempty"`
 }
@@ -60,10 +60,10 @@ func (r *Relay) observeReloads() {
 	r.admin.Upload("/check", maxDocument, r.checkDocument)
 }
 
-// reloadNow answers an operator who wants a reload, and writes an audit line.
+// reloadNow answers an operator's request for a reload, and writes an audit line.
 func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 	before := r.Hash()
-	// Not with the request's context: a reload that has begun is done.
+	// Do not use the request's context: a reload that has begun must be finished.
 	err := r.Load(context.WithoutCancel(req.Context()), "POST /reload")
 	now := r.configStatus()
 	outcome := "reloaded"
@@ -83,7 +83,7 @@ func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// reloadInstruments are the metrics of reloads.
+// reloadInstruments returns the metrics of reloads.
 func (r *Relay) reloadInstruments() []instrument {
 	return []instrument{
 		{r.metrics.Gauge, "xds_relay.config.info", "The configuration that runs, by its hash. The value is 1.", func() []admin.Sample {
@@ -98,6 +98,6 @@ func (r *Relay) reloadInstruments() []instrument {
 			}
 			return []admin.Sample{{Value: 1}}
 		}},
-		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration went on.", one(func() uint64 { return r.configStatus().Failures })},
+		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration stayed in use.", one(func() uint64 { return r.configStatus().Failures })},
 	}
 }

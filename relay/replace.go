@@ -8,24 +8,24 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Sources while the configuration changes. A scope whose authority has other servers now, or is gone,
-// gets another source over the same topics. Nothing is removed from the cache for that: clients keep
-// what they have until the new source says otherwise, and its first answers are guarded like those of
-// another server.
+// How sources are replaced when the configuration changes. A scope whose authority has other servers now, or is gone,
+// gets another source for the same topics. That removes nothing from the cache: clients keep what they have until the
+// new source sends something else, and its first answers are guarded like those of another server.
 
-// outdating are the topics of a cache.
+// outdating is the cache, which marks topics as outdated.
 type outdating interface {
 	Outdate(cache.Scope)
 	Renew(cache.Scope)
 }
 
-// renewAfter is how long clients that move to a topic keep what they have until the new source has answered for it.
-// Control planes answer in that time. After it the clients are sent what the topic has from the source before.
+// renewAfter is how long clients that move to an outdated topic keep what they have while the new source has not
+// answered for it. Control planes answer within that time. After it, the relay sends these clients what the topic has
+// from the previous source.
 const renewAfter = 15 * time.Second
 
-// mute has those sources say nothing more that the newest generation would not open like that: replaceOutdated
-// replaces them. What their topics have is for those who watch them, and not for clients that move there by the
-// newest generation. It waits for updates that are being stored.
+// mute stops the updates of the sources that the newest generation would open differently: replaceOutdated replaces
+// them. It outdates their topics: clients that watch these keep their content, but clients that move there because of
+// the newest generation do not get it. mute waits for updates that are being stored.
 func (f *scopes) mute(print func(cache.Scope) string) {
 	muted := map[cache.Scope]source{}
 	f.mu.Lock()
@@ -44,7 +44,7 @@ func (f *scopes) mute(print func(cache.Scope) string) {
 	}
 }
 
-// renewLater ends after a while that the topics of a scope are outdated. The caller holds mu.
+// renewLater renews the topics of a scope, which are outdated, after renewAfter. The caller holds mu.
 func (f *scopes) renewLater(scope cache.Scope, of *scopeSource) {
 	n := of.muted
 	if n == 0 {
@@ -60,10 +60,10 @@ func (f *scopes) renewLater(scope cache.Scope, of *scopeSource) {
 	})
 }
 
-// start begins a topic. The caller holds scopes.mu.
+// start starts a topic. The caller holds scopes.mu.
 func (of *scopeSource) start(k cache.Key) {
 	switch {
-	case of.source == nil: // the next source is given all topics
+	case of.source == nil: // the next source will start all topics
 	case of.started == nil:
 		of.source.Start(k)
 	default:
@@ -74,8 +74,7 @@ func (of *scopeSource) start(k cache.Key) {
 	}
 }
 
-// feeds reports whether the source was given a topic that has begun. The caller holds scopes.mu. of
-// may be nil.
+// feeds reports whether the source has started a topic. The caller holds scopes.mu. of may be nil.
 func (of *scopeSource) feeds(k cache.Key) bool {
 	if of == nil || of.source == nil {
 		return false
@@ -84,8 +83,8 @@ func (of *scopeSource) feeds(k cache.Key) bool {
 	return of.started == nil || started
 }
 
-// replaceOutdated replaces the sources that the newest generation would not open like that. print
-// returns that of a scope's source. It does not wait. each is cache.Cache.EachTopic.
+// replaceOutdated replaces the sources that the newest generation would open differently. print returns the print of
+// the source that it would open for a scope. It does not wait. each is cache.Cache.EachTopic.
 func (f *scopes) replaceOutdated(print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +107,7 @@ func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, print func(cac
 	})
 }
 
-// replaceInTurn is replace, once it is the scope's turn. The turn ends with the first answer to the new source.
+// replaceInTurn calls replace once it is the scope's turn. The turn ends with the first answer to the new source.
 func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
 	end := f.turns.take(f.planeOf(scope), f.ended)
 	if end == nil {
@@ -127,8 +126,8 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, print func(ca
 	return false
 }
 
-// replace closes a source, opens another one, and gives it all topics of the scope. It returns whether
-// that one is outdated by now. While there is none, nothing comes to the cache; so the two never mix.
+// replace closes a source, opens another one, and starts all topics of the scope on it. It returns true if that
+// source is already outdated. Between the two sources no update reaches the cache, so their updates never mix.
 func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
 	f.mu.Lock()
 	old := of.source
@@ -142,7 +141,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	muted := of.muted > 0
 	f.mu.Unlock()
 	if muted {
-		f.topics.Outdate(scope) // also what was accepted when the source was closed
+		f.topics.Outdate(scope) // also updates that were accepted while the source closed
 	}
 	f.mu.Lock()
 	if f.closed {
@@ -178,10 +177,10 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	return false
 }
 
-// outdated is the print of a source that has to be replaced, though its authority has not changed.
+// outdated is the print of a source that must be replaced although its authority has not changed.
 const outdated = "outdated"
 
-// renewNode replaces the sources of a partition, which has another Node now.
+// renewNode replaces the sources of a partition whose Node has changed.
 func (f *scopes) renewNode(partition cache.Scope, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

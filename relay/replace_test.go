@@ -22,7 +22,7 @@ type noTopics struct{}
 func (noTopics) Outdate(cache.Scope) {}
 func (noTopics) Renew(cache.Scope)   {}
 
-// A source that replaces another one while that takes leave is closed in its turn: nobody wants anything of it.
+// If the last topic leaves while a source is being replaced, the new source is closed, too.
 func TestASourceThatReplacesOneWithoutTopicsIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, opened := newRecordedScopes()
@@ -64,8 +64,8 @@ type answeringSource struct {
 func (s *answeringSource) Answered() <-chan struct{} { return s.answered }
 func (s *answeringSource) Drain()                    {}
 
-// A reload that gives thousands of scopes new sources does not open all their streams at once: the control plane has a
-// hundred at a time to answer, or four hundred a second if it is slow. Another control plane's scopes do not wait.
+// A reload that gives thousands of scopes new sources does not open all their streams at once: the control plane has
+// a hundred at a time to answer, or four hundred a second if it is slow. Scopes of another control plane do not wait.
 func TestScopesGetNewSourcesInTurn(t *testing.T) {
 	const scopes = 5000
 	for _, plane := range []struct {
@@ -146,7 +146,7 @@ func TestScopesGetNewSourcesInTurn(t *testing.T) {
 	}
 }
 
-// Scopes that wait for their turn do not hold up the end of the relay.
+// Scopes that wait for their turn do not delay the relay's shutdown.
 func TestScopesThatWaitForTheirTurnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newScopes()
@@ -173,7 +173,7 @@ func TestScopesThatWaitForTheirTurnEnd(t *testing.T) {
 	})
 }
 
-// burstPlane counts the streams that wait for its first answer, which takes it a while.
+// burstPlane counts the streams that wait for its first answer, which takes a while.
 type burstPlane struct {
 	*labelledPlane
 	mu            sync.Mutex
@@ -204,8 +204,8 @@ func (s *burstStream) Send(r *discoveryv3.DeltaDiscoveryResponse) error {
 	return s.AggregatedDiscoveryService_DeltaAggregatedResourcesServer.Send(r)
 }
 
-// With control planes and clients: each of 300 clients has a partition of its own, and gets what the other control plane
-// has. That one has at most a hundred streams to answer at once.
+// With control planes and clients: each of 300 clients has its own partition, and gets the resources of the other
+// control plane, which never has more than a hundred streams to answer at once.
 func TestPartitionsGetNewServersInTurn(t *testing.T) {
 	t.Parallel()
 	const clients = 300

@@ -17,7 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Rights decides what clients may have: by the rules of `rights`, and of their listener.
+// Rights decides what clients may have, by the rules of `rights` and the settings of their listener.
 type Rights struct {
 	cfg    *configs.Config
 	router *authority.Router
@@ -36,10 +36,10 @@ type ClientRights struct {
 	// noSecrets: the client may not have resources of type Secret, whatever the rules say.
 	noSecrets bool
 	class     *rights.Class // nil without rules
-	at        rightsPlace   // of the last name
+	at        rightsPlace   // for the last name
 }
 
-// rightsPlace is the rights on the names of an authority and a type.
+// rightsPlace is the part of the rights for the names of an authority and a type.
 type rightsPlace struct {
 	authority, typeURL string // as in the name's key
 	canonical          string // the authority as rules see it
@@ -47,8 +47,8 @@ type rightsPlace struct {
 	rights             *rights.Place // nil without rules
 }
 
-// Of returns the rights of a client, nil if it may have everything. secretsForAnyone says that
-// its listener gives Secrets to clients that have proven nothing.
+// Of returns the rights of a client, nil if it may have everything. secretsForAnyone says that its listener gives
+// Secrets to clients that have proven nothing.
 func (r *Rights) Of(id *identity.Identity, secretsForAnyone bool) *ClientRights {
 	if id == nil {
 		id = identity.Anonymous(nil)
@@ -71,20 +71,20 @@ func (c *ClientRights) Class() uint64 {
 	return c.class.ID
 }
 
-// asked is what a client requests, as rights see it.
-type asked struct {
+// requestedName is a name that a client requests, as rights see it.
+type requestedName struct {
 	cache.Key
-	// plain: there is nothing in it but its name, which is canonical.
+	// plain: it consists of one canonical name, without directives.
 	plain bool
 	view  bool
-	of    *oldStyleScope // of an old-style name
-	// unspelled: it is an xdstp name that is malformed, and so has no canonical spelling.
+	of    *oldStyleScope // set for an old-style name
+	// unspelled: it is a malformed xdstp name, which has no canonical spelling.
 	unspelled bool
 }
 
-// words yields each authority and name in a client's words: of a name with directives its own, its
-// entry's, and those of its alternatives.
-func (k asked) words(yield func(authority, name string) bool) {
+// parts iterates over the names that the requested name consists of, each with its authority: the name without
+// directives, its entry, and those of its alternatives.
+func (k requestedName) parts(yield func(authority, name string) bool) {
 	if k.plain || !urn.IsXdstp(k.Name) || k.unspelled {
 		yield(k.Scope.Authority, k.Name)
 		return
@@ -101,34 +101,33 @@ func (k asked) words(yield func(authority, name string) bool) {
 	}
 }
 
-// may returns why the client may not have what it requests, nil if it may. Every authority and name
-// in its words counts.
-func (c *ClientRights) may(k asked) (why error) {
+// may returns why the client may not have the name, nil if it may. It must have the right to each part.
+func (c *ClientRights) may(k requestedName) (why error) {
 	if k.plain {
 		return c.mayHave(k.Scope.Authority, k.TypeURL, k.Name, false)
 	}
 	decided := false
-	k.words(func(authority, name string) bool {
+	k.parts(func(authority, name string) bool {
 		why, decided = c.mayHave(authority, k.TypeURL, name, k.unspelled), true
 		return why == nil
 	})
-	if !decided { // not reached: the key was parsed before
+	if !decided { // not reached: the name was parsed before
 		return c.mayHave(k.Scope.Authority, k.TypeURL, k.Name, true)
 	}
 	return why
 }
 
-// besideView returns why a client may not have what it requests: it is what a view matches, in
-// another spelling, and the rules that allow the view cannot tell that.
-func (c *ClientRights) besideView(k asked, views authority.ViewMatcher) (why error) {
+// bypassesView returns why a client may not have the name: it is another spelling of a name that a view matches, and
+// rules that allow the view cannot recognize it.
+func (c *ClientRights) bypassesView(k requestedName, views authority.ViewMatcher) (why error) {
 	if c.class == nil || k.view || k.unspelled || len(c.cfg.Views) == 0 {
 		return nil
 	}
-	k.words(func(_, name string) bool {
+	k.parts(func(_, name string) bool {
 		list, _, _ := strings.Cut(name, "#") // the list of an entry
 		if i, is := c.router.Shadows(k.TypeURL, list, views); is {
 			why = refused(downstream.RefusedRight, codes.PermissionDenied, fmt.Errorf(
-				"this is another spelling of what views[%d] is for, without the view (request it as the view's match has it)", i))
+				"this is another spelling of a name that views[%d] matches, and would bypass the view (request the name as the view's match spells it)", i))
 		}
 		return why == nil
 	})
@@ -157,7 +156,7 @@ func (c *ClientRights) mayHave(of, typeURL, name string, unspelled bool) error {
 
 var errSecret = fmt.Errorf("the listener gives Secrets only to clients that have proven who they are, or that are on the relay's machine")
 
-// denial returns why a decision denies: the place of the rule, and not its content.
+// denial returns why a decision denies a name. It names the rule, but not the rule's content.
 func (r *Rights) denial(d rights.Decision) error {
 	switch {
 	case d.Rule < 0:
@@ -168,8 +167,8 @@ func (r *Rights) denial(d rights.Decision) error {
 	return fmt.Errorf("%s does not allow it", r.cfg.Rights[d.Rule].Place())
 }
 
-// placeOf returns the rights on the names of an authority and a type. Mostly they are those of the
-// name before.
+// placeOf returns the rights for the names of an authority and a type, which are mostly the same as for the name
+// before.
 func (c *ClientRights) placeOf(of, typeURL string) *rightsPlace {
 	if c.at.canonical != "" && c.at.authority == of && c.at.typeURL == typeURL {
 		return &c.at
@@ -182,8 +181,7 @@ func (c *ClientRights) placeOf(of, typeURL string) *rightsPlace {
 	return &c.at
 }
 
-// withAuthority returns a canonical name with the authority as rules see it; false if that makes it
-// too long.
+// withAuthority returns a canonical name with its authority as rules see it, or false if that makes it too long.
 func withAuthority(name, spelled, canonical string) (string, bool) {
 	if spelled == canonical || !urn.IsXdstp(name) {
 		return name, true
@@ -198,7 +196,7 @@ func withAuthority(name, spelled, canonical string) (string, bool) {
 	return key.Name, err == nil
 }
 
-// escapedAuthority escapes what ends an authority in a name.
+// escapedAuthority escapes the characters that would end an authority in a name.
 func escapedAuthority(authority string) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F", "?", "%3F", "#", "%23").Replace(authority)
 }
@@ -213,14 +211,13 @@ func (c *ClientRights) MayHaveAll(names []string, of cache.Key) bool {
 	return true
 }
 
-// MayHaveOwn implements downstream.Rights: the client requests an alias, and own is the name of the
-// resource itself.
+// MayHaveOwn implements downstream.Rights: the client requests an alias, and own is the resource's own name.
 func (c *ClientRights) MayHaveOwn(k cache.Key, own string) error {
 	of, name, unspelled := c.ownName(k, own)
 	return c.mayHave(of, k.TypeURL, name, unspelled)
 }
 
-// ownName returns the authority and the canonical spelling of a resource's own name, of which k is an alias.
+// ownName returns the authority and canonical spelling of the own name of a resource that has the alias k.
 func (r *Rights) ownName(k cache.Key, own string) (of, name string, unspelled bool) {
 	if !urn.IsXdstp(own) {
 		return k.Scope.Authority, own, false

@@ -25,9 +25,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A stream with 1,000 names begins, and has all of them: by turns from a relay without rights, and
-// from one with 50 rules of which the last decides. "x" is how many times as long it takes with
-// rules, by the medians. Clients come back with one identity, or each has another one, which rules read.
+// A stream with 1,000 names starts and receives all of them, alternately from a relay without rights and from one
+// with 50 rules, of which the last decides. "x" is the ratio of the medians, with rules to without. All clients have
+// one identity, or each has another one, which rules read.
 func BenchmarkStreamStartUnderRights(b *testing.B) {
 	const names, rules = 1000, 50
 	const nobody, anybody = `identity.subject == "nobody"`, `has(identity.subject)`
@@ -74,7 +74,8 @@ func BenchmarkStreamStartUnderRights(b *testing.B) {
 	}
 }
 
-// benchStarts returns what starts a stream with names, from a relay of its own. keys are of the authority, after others.
+// benchStarts returns a function that starts a stream with names, from a separate relay. keys are of the authority,
+// after others.
 func benchStarts(b *testing.B, names []string, keys, rights string, everNew bool) (start func()) {
 	b.Helper()
 	files := fstest.MapFS{}

@@ -1,7 +1,7 @@
 package relay
 
-// What the operator's pages and commands show of clients that may not have everything. They show all but secrets,
-// and they show no client as having what it may not have.
+// The operator's pages and commands about clients that may not have everything. They show everything but secrets, and
+// never show a client with a resource that it may not have.
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// rightsOperator asks the admin listener, as the page and the commands do.
+// rightsOperator uses the admin listener as the page and the commands do.
 type rightsOperator struct {
 	ctx    context.Context
 	relay  *Relay
 	oracle *rightsOracle
 }
 
-// get returns what a path shows, and the status.
+// get returns the document at a path, and the status.
 func (o *rightsOperator) get(path string, q url.Values) (string, int) {
 	if len(q) > 0 {
 		path += "?" + q.Encode()
@@ -37,8 +37,8 @@ func (o *rightsOperator) get(path string, q url.Values) (string, int) {
 	return w.Body.String(), w.Code
 }
 
-// read decodes the document at a path, which has to exist, and returns what is wrong with it. No document of these
-// has the content of a resource.
+// read decodes the document at a path, which must exist, and returns what is wrong with it. No such document has the
+// content of a resource.
 func (o *rightsOperator) read(path string, q url.Values, into any) string {
 	text, code := o.get(path, q)
 	if code != http.StatusOK {
@@ -89,7 +89,7 @@ func (o *rightsOperator) sees(clients []*rightsClient) string {
 	return o.seesNoSecrets(streams)
 }
 
-// countsStates says what is wrong with the metric of the relay's own resources: it counts what CSDS shows.
+// countsStates returns what is wrong with the metric of the relay's own resources: it must count what CSDS shows.
 func (o *rightsOperator) countsStates() string {
 	is, want := map[string]int64{}, map[string]int64{}
 	for _, s := range o.relay.requestedResources() {
@@ -142,15 +142,15 @@ func (o *rightsOperator) explains(c *rightsClient, stream uint64, r *request) st
 	return ""
 }
 
-// asksFor says whether a request is one of the client's.
+// asksFor reports whether a request is one of the client's.
 func (c *rightsClient) asksFor(r *request) bool {
 	return slices.ContainsFunc(c.asks, func(ask []int) bool {
 		return slices.ContainsFunc(ask, func(i int) bool { return &rightsRequests[i] == r })
 	})
 }
 
-// asksForElsewhere says whether another one of the client's requests gives the same. What an alias is of has the same
-// content as the alias: that it was sent does not say that the client has it under both names.
+// asksForElsewhere reports whether another one of the client's requests has the same result. The content of an alias
+// and its resource is the same, so its receipt does not show that the client has it under both names.
 func (c *rightsClient) asksForElsewhere(r *request) bool {
 	return slices.ContainsFunc(c.asks, func(ask []int) bool {
 		return slices.ContainsFunc(ask, func(i int) bool {
@@ -160,7 +160,7 @@ func (c *rightsClient) asksForElsewhere(r *request) bool {
 	})
 }
 
-// has says whether the client was sent a resource.
+// has reports whether the client received a resource.
 func (c *rightsClient) has(marker string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,8 +191,8 @@ func (o *rightsOperator) differ(open []*rightsClient, streams []*downstream.Insp
 	return ""
 }
 
-// mayHold says whether a client may have what it is shown as having, by the name, wildcard or glob of it; not known
-// if that is not one of the requests.
+// mayHold reports whether a client may have what the page shows it to have, under its name, wildcard or glob. known
+// is false if that is not one of the requests.
 func (o *rightsOperator) mayHold(c *rightsClient, h *HeldResource) (may, known bool) {
 	for i := range rightsRequests {
 		r := &rightsRequests[i]
@@ -204,7 +204,7 @@ func (o *rightsOperator) mayHold(c *rightsClient, h *HeldResource) (may, known b
 	return false, false
 }
 
-// seesNoSecrets says which page or document shows a secret.
+// seesNoSecrets returns the page or document that shows a secret.
 func (o *rightsOperator) seesNoSecrets(streams []*downstream.Inspected) string {
 	paths := []string{
 		"/clients", "/authorities", "/api/clients?search=n", "/api/status", "/ui/", "/ui/clients", "/api/lint?authority=a", "/api/lint?authority=b",

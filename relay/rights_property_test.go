@@ -38,7 +38,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// rightsClient is one client: who it is, how it speaks, and what it asks for, request by request.
+// rightsClient is one client: its identity, its protocol, and its requests, in order.
 type rightsClient struct {
 	who  int
 	form string // delta, sotw; delta-type, sotw-type: on the service of the type; fetch, rest
@@ -71,9 +71,9 @@ var (
 	}
 )
 
-// TestNobodyGetsWhatTheRulesDeny: for any rules, clients and requests, no client receives a byte of a
-// resource that the rules deny it, and everything that they allow arrives. What they deny, an
-// evaluation of the whole expressions says, for the names that a person sees in the request.
+// TestNobodyGetsWhatTheRulesDeny: for any rules, clients and requests, no client receives a byte of a resource that
+// the rules deny it, and everything that they allow arrives. The oracle evaluates the whole expressions for the names
+// that a person sees in the request.
 func TestNobodyGetsWhatTheRulesDeny(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var rules [][2]string
@@ -101,8 +101,9 @@ func TestNobodyGetsWhatTheRulesDeny(t *testing.T) {
 	})
 }
 
-// A client is sent a cluster, and then asks for an alias of it and for the wildcard, which it may not have: no further
-// state can be sent. It has the cluster under the one name, and the operator sees that it does not have it under the other.
+// A client receives a cluster, and then requests an alias of it and the wildcard, which it may not have: the relay
+// can send no further state. The client has the cluster under the one name, and the operator sees that it does not
+// have it under the other.
 func TestAClientHasAResourceUnderOneOfTwoNames(t *testing.T) {
 	at := func(name string) int {
 		return slices.IndexFunc(rightsRequests, func(r request) bool { return r.word == "cluster2" && r.name == name })
@@ -153,7 +154,7 @@ func drawRightsClient(rt *rapid.T) *rightsClient {
 	return c
 }
 
-// rightsOracle decides as a person would.
+// rightsOracle decides like a person would.
 type rightsOracle struct {
 	rules [][2]string
 	env   *cel.Env
@@ -196,7 +197,7 @@ func (o *rightsOracle) allows(id *identity.Identity, word string, of nameOf) boo
 	return false
 }
 
-// may says whether a client may have what it asks for in its own words, and what there is.
+// may reports whether a client may have its request by its own words, and by the resources' own names.
 func (o *rightsOracle) may(c *rightsClient, r *request) (asked, own bool) {
 	all := func(names []nameOf) bool {
 		return !slices.ContainsFunc(names, func(of nameOf) bool { return !o.allows(rightsIdentities[c.who], r.word, of) })
@@ -257,7 +258,7 @@ func playRights(t *testing.T, rules [][2]string, clients []*rightsClient, looks 
 	return (&rightsOperator{ctx: ctx, relay: serving.relay, oracle: oracle}).sees(clients)
 }
 
-// looks says what is wrong with what somebody sees in CSDS, of clients and of the relay itself.
+// looks returns what is wrong with what a client sees in CSDS, of clients and of the relay itself.
 func (c *rightsClient) looks(ctx context.Context, serving *servedRelay, o *rightsOracle) string {
 	conn, err := c.connect(serving)
 	if err != nil {
@@ -292,7 +293,7 @@ func (c *rightsClient) looks(ctx context.Context, serving *servedRelay, o *right
 	return ""
 }
 
-// marks yields what it has received.
+// marks iterates over the markers that the client has received.
 func (c *rightsClient) marks(yield func(string) bool) {
 	for rest := c.received.Bytes(); ; {
 		at := bytes.Index(rest, []byte("mark."))
@@ -313,7 +314,7 @@ func (c *rightsClient) connect(serving *servedRelay) (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return serving.lis.DialContext(ctx) }))
 }
 
-// Marshal implements encoding.CodecV2, which hears every byte.
+// Marshal implements encoding.CodecV2, which sees every byte.
 func (c *rightsClient) Marshal(m any) (mem.BufferSlice, error) {
 	data, err := proto.Marshal(m.(proto.Message))
 	return mem.BufferSlice{mem.SliceBuffer(data)}, err
@@ -348,7 +349,7 @@ func (c *rightsClient) run(ctx context.Context, serving *servedRelay, rest http.
 	c.ended = err
 }
 
-// service is that of the type of the client's first request.
+// service returns the service of the type of the client's first request.
 func (c *rightsClient) service() *xdstype.Service {
 	url := rightsTypes[rightsRequests[c.asks[0][0]].word]
 	if s := xdstype.Of(url).Service(url); s != nil && s.V2 == c.v2 {
@@ -405,7 +406,7 @@ func (c *rightsClient) speakDelta(stream grpc.ClientStream, node *corev3.Node) e
 	}
 }
 
-// speakSotW asks for more names with each request, as SotW has it.
+// speakSotW requests more names with each request, as SotW requires.
 func (c *rightsClient) speakSotW(stream grpc.ClientStream, node *corev3.Node) error {
 	wants := map[string][]string{}
 	last := map[string]*discoveryv3.DiscoveryResponse{}
@@ -455,13 +456,13 @@ func (c *rightsClient) post(ctx context.Context, rest http.Handler) {
 	c.received.Write(w.Body.Bytes())
 }
 
-// check says what is wrong with what the client has received.
+// check returns what is wrong with what the client has received.
 func (c *rightsClient) check(o *rightsOracle) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	may := map[string]bool{} // markers
 	blocked := map[string]bool{}
-	// What the client may request, and may not have by its own name (of an alias), is neither: its
+	// If the client may request a name, but may not have the resource's own name (of an alias), neither is true: its
 	// stream ends once the relay knows the resource, unless it never looks.
 	nothing, something := true, false
 	for _, ask := range c.asks {
@@ -506,7 +507,7 @@ func (c *rightsClient) asked() (names []string) {
 	return names
 }
 
-// checkEnd holds how the client's stream or request ended to what it may have.
+// checkEnd compares the end of the client's stream or request with what the client may have.
 func (c *rightsClient) checkEnd(nothing, something bool) string {
 	denied := status.Code(c.ended) == codes.PermissionDenied || c.status == http.StatusForbidden
 	switch {

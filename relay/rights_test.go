@@ -223,7 +223,7 @@ func TestANameThatCannotBeParsedIsDeniedByRulesThatReadNames(t *testing.T) {
 		if _, err := urn.ParseURL(name); err == nil {
 			t.Fatalf("%s can be parsed", name)
 		}
-		k := asked{Key: cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: typeURL, Name: name}}
+		k := requestedName{Key: cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: typeURL, Name: name}}
 		if err := names.rights.may(k); err == nil {
 			t.Errorf("%s: allowed", name)
 		}

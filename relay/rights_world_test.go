@@ -1,6 +1,6 @@
 package relay
 
-// What the control planes of rights_property_test.go have, and what clients ask for.
+// The resources of the control planes of rights_property_test.go, and the requests of clients.
 
 import (
 	"slices"
@@ -41,7 +41,7 @@ var rightsTypes = map[string]string{
 	"cluster2": xdstype.ClusterV2, "secret2": xdstype.SecretV2,
 }
 
-// marker is in the content of one resource, and nowhere else.
+// marker returns a text that is in the content of one resource only.
 func marker(word, name string) string {
 	return "mark." + strings.NewReplacer("/", "-", ":", "-", "#", "-", "=", "-").Replace(word+"."+name) + ".kram"
 }
@@ -110,7 +110,7 @@ func locatorOf(name string) *xdscorev3.ResourceLocator {
 	return locator
 }
 
-// rightsPlane is a control plane that has, of each type, the same for everybody, for ever.
+// rightsPlane is a control plane that has, of each type, the same resources for all clients, without changes.
 type rightsPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*memoryServer
@@ -171,7 +171,7 @@ func (p *rightsPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDisc
 // rightsAliases are the resources that have these names as aliases.
 var rightsAliases = map[string]string{"al0": "o1", "al1": "o2", "al": "n1"}
 
-// answerTo is what the control planes have under a name.
+// answerTo returns the resources that the control planes have under a name.
 func answerTo(typeURL, name string) []*discoveryv3.Resource {
 	word := ""
 	for w, of := range rightsTypes {
@@ -217,20 +217,20 @@ func answerTo(typeURL, name string) []*discoveryv3.Resource {
 	return nil
 }
 
-// request is something that clients ask for.
+// request is a request of clients.
 type request struct {
 	word, name string
-	// words are the authorities and names in it; own is the one of which its name is an alias.
+	// words are the authorities and names in it; own is the resource of which its name is an alias.
 	words []nameOf
 	own   []nameOf
 	gives []string // markers
-	// notJSON: it has no form in JSON that has all of it: the API has no messages for lists, or wrong ones.
+	// notJSON: no JSON form has all of it: the API has no messages for lists, or wrong ones.
 	notJSON bool
 }
 
 type nameOf struct{ authority, name string }
 
-// rightsRequests are all that clients ask for.
+// rightsRequests are all requests of clients.
 var rightsRequests = func() (all []request) {
 	escape := strings.NewReplacer("%", "%25", "#", "%23", ",", "%2C").Replace
 	old := func(word, name string, gives ...string) {

@@ -17,9 +17,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ExplainRights describes, one step per line, whether a client may have what it requests, and which
-// rule says so. The error says why it may not. Who requests an alias needs the right to the
-// resource's own name too, which only the control plane knows.
+// ExplainRights describes, one step per line, whether a client may have a name, and which rule decides that. The
+// error is the reason why it may not. A client that requests an alias also needs the right to the resource's own
+// name, which only the control plane knows.
 func ExplainRights(cfg *configs.Config, router *authority.Router, client configs.Client, typeURL, name string) (string, error) {
 	names := &clientNames{router: router, client: client, views: router.ViewMatcher(client), through: chain.Chain{}}
 	k, err := names.meaning(typeURL, name)
@@ -32,16 +32,16 @@ func ExplainRights(cfg *configs.Config, router *authority.Router, client configs
 		return e.steps.String(), denied
 	}
 	e.class = e.rules.Class(client.Identity)
-	k.words(func(of, name string) bool {
-		err := e.word(k, of, name)
+	k.parts(func(of, name string) bool {
+		err := e.part(k, of, name)
 		denied = errors.Join(denied, err)
 		return err == nil
 	})
 	return e.steps.String(), denied
 }
 
-// explainRightsToOwn describes, one step per line, whether a client may have the resource of which it requests an
-// alias. The error says why it may not.
+// explainRightsToOwn describes, one step per line, whether a client may have a resource by its own name, of which it
+// requests an alias. The error is the reason why it may not.
 func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client configs.Client, k cache.Key, own string) (string, error) {
 	e := rightsExplainer{Rights: NewRights(cfg, router), client: client}
 	if e.rules == nil {
@@ -50,7 +50,7 @@ func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client co
 	e.class = e.rules.Class(client.Identity)
 	of, name, unspelled := e.ownName(k, own)
 	k.Name = name
-	err := e.word(asked{Key: k, unspelled: unspelled}, of, name)
+	err := e.part(requestedName{Key: k, unspelled: unspelled}, of, name)
 	return e.steps.String(), err
 }
 
@@ -65,8 +65,8 @@ func (e *rightsExplainer) say(format string, args ...any) {
 	fmt.Fprintf(&e.steps, format+"\n", args...)
 }
 
-// listeners describes which listeners give the client a Secret. The error is that none does.
-func (e *rightsExplainer) listeners(k asked) error {
+// listeners describes which listeners give the client a Secret. It returns an error if none does.
+func (e *rightsExplainer) listeners(k requestedName) error {
 	if xdstype.OfResources(k.TypeURL) != xdstype.SecretV3 || e.client.Identity.Authenticated() {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (e *rightsExplainer) listeners(k asked) error {
 	return errSecret
 }
 
-// word describes the decision on an authority and name in the client's words.
-func (e *rightsExplainer) word(k asked, of, name string) error {
+// part describes the decision on a part of the requested name.
+func (e *rightsExplainer) part(k requestedName, of, name string) error {
 	at := rightsPlace{canonical: e.router.Canonical(of)}
 	resources := xdstype.OfResources(k.TypeURL)
 	at.rights = e.class.At(at.canonical, resources)
@@ -126,7 +126,7 @@ func (e *rightsExplainer) word(k asked, of, name string) error {
 	return e.denial(d)
 }
 
-// DescribeRights describes each rule of rights, one per line, and what nobody may have.
+// DescribeRights describes each rule of rights, one per line, and what no client may have.
 func DescribeRights(cfg *configs.Config) string {
 	var b strings.Builder
 	always := false

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A stream with 100 names begins, and has all of them: by turns from a relay without a rollout, and from one with a rollout
-// that rolls nothing out. "x" is how many times as long it takes with the rollout, by the medians.
+// A stream with 100 names starts and receives all of them, alternately from a relay without a rollout, and from one
+// with an idle rollout. "x" is the ratio of the medians, with the rollout to without.
 func BenchmarkStreamStartWithARollout(b *testing.B) {
 	var names []string
 	for i := range 100 {

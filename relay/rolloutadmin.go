@@ -1,7 +1,7 @@
 package relay
 
-// The rollouts on the admin listener: their status as JSON, a page with buttons, and what the
-// buttons and `xds-relay rollout` do.
+// The rollouts on the admin listener: their status as JSON, a page with buttons, and the actions of the buttons and
+// of `xds-relay rollout`.
 
 import (
 	"encoding/json"
@@ -31,8 +31,7 @@ type RolloutStatus struct {
 	Partition string `json:"partition"`
 	Phase     string `json:"phase"` // idle, rolling, stopped or held
 	Frozen    bool   `json:"frozen"`
-	// Step is 0 for the first clients, and Steps how many steps follow. Ends is when the soak of
-	// the step ends.
+	// Step is 0 for the first clients, and Steps is how many steps follow. Ends is when the soak of the step ends.
 	Step       int                `json:"step"`
 	Steps      int                `json:"steps"`
 	Ends       *time.Time         `json:"ends,omitempty"`
@@ -40,15 +39,15 @@ type RolloutStatus struct {
 	Rejections []RolloutRejection `json:"rejections,omitempty"`
 	Deaths     []string           `json:"deaths,omitempty"`
 	Reason     string             `json:"reason,omitempty"`
-	// PassedOver are the identities and addresses whose rejections do not count where others accept.
+	// PassedOver are the identities and addresses whose rejections do not count because others accept the change.
 	PassedOver []string `json:"passed_over,omitempty"`
-	// Changes are the first of those that are not accepted, and Total is how many there are.
+	// Changes are the first of the changes that are not accepted yet, and Total counts all of them.
 	Changes []RolloutChange `json:"changes"`
 	Total   int             `json:"total"`
 }
 
-// CohortStatus is how many clients a cohort has, and how many of them were sent the new state,
-// have acknowledged it, and have sent a NACK.
+// CohortStatus counts the clients of a cohort, and those of them that were sent the new state, have acknowledged it,
+// and have sent a NACK.
 type CohortStatus struct {
 	Name    string `json:"name"`
 	Clients int    `json:"clients"`
@@ -57,10 +56,10 @@ type CohortStatus struct {
 	NACKed  int    `json:"nacked"`
 }
 
-// Unanswered is how many clients were sent the new state, and have not answered.
+// Unanswered counts the clients that were sent the new state, and have not answered.
 func (c CohortStatus) Unanswered() int { return max(c.Shown-c.Taken-c.NACKed, 0) }
 
-// Sums are those of all cohorts.
+// Sums returns the sums over all cohorts.
 func (s RolloutStatus) Sums() (all CohortStatus) {
 	for _, c := range s.Cohorts {
 		all.Clients += c.Clients
@@ -71,23 +70,24 @@ func (s RolloutStatus) Sums() (all CohortStatus) {
 	return all
 }
 
-// RolloutRejection is a client that rejected a change, in its own words.
+// RolloutRejection is a client that rejected a change, with its own words.
 type RolloutRejection struct {
 	Client string `json:"client"`
 	Words  string `json:"words"`
 }
 
-// RolloutChange is a resource that is not accepted.
+// RolloutChange is a resource whose newest version is not accepted yet.
 type RolloutChange struct {
 	Type  string `json:"type"`
 	Name  string `json:"name"`
 	What  string `json:"what"`            // added, changed or removed
 	Waits string `json:"waits,omitempty"` // why a person has to approve it
-	// NACKedBy is a client that has rejected it, in words that name it.
+	// NACKedBy is a client that has rejected the change, in words that name the resource.
 	NACKedBy string `json:"nacked_by,omitempty"`
 }
 
-// waitsBecause returns why a change waits for a person, "" if it does not. All changes of a rollout wait while it is frozen.
+// waitsBecause returns why a change waits for a person, "" if it does not. While a rollout is frozen, all its changes
+// wait.
 func (s *RolloutStatus) waitsBecause(c *RolloutChange) string {
 	switch {
 	case c.Waits != "":
@@ -98,15 +98,15 @@ func (s *RolloutStatus) waitsBecause(c *RolloutChange) string {
 	return ""
 }
 
-// ChangeState is what has become of a change: waits, nacked, taken_back or rolling.
+// ChangeState is the state of a change: waits, nacked, taken_back or rolling.
 type ChangeState struct {
 	RolloutChange
 	State string
-	// Because says why it waits.
+	// Because is why it waits.
 	Because string
 }
 
-// ChangeStates returns Changes with what has become of each.
+// ChangeStates returns Changes, each with its state.
 func (s RolloutStatus) ChangeStates() (all []ChangeState) {
 	for _, c := range s.Changes {
 		is := ChangeState{c, "rolling", s.waitsBecause(&c)}
@@ -158,16 +158,16 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 	return v
 }
 
-// words returns the words of a client or a person as they may be shown.
+// words returns the words of a client or a person, clipped and without secrets.
 func words(text string) string { return secrets.Words(loglines.Clip(text)) }
 
-// RolloutAction is the answer to a POST: what was done, and to how many rollouts.
+// RolloutAction is the response to a POST: what was done, and to how many rollouts.
 type RolloutAction struct {
 	Action   string `json:"action"`
 	Rollouts int    `json:"rollouts"`
 }
 
-// rolloutActions are what an operator can do with rollouts.
+// rolloutActions are the actions of an operator on rollouts.
 var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason string) int{
 	"approve": func(c *gate.Controller, w gate.Which, _ string) int { return c.Approve(w) },
 	"reject":  func(c *gate.Controller, w gate.Which, reason string) int { return c.Reject(w, reason) },
@@ -176,8 +176,8 @@ var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason st
 	"trust":   func(c *gate.Controller, w gate.Which, _ string) int { return c.Trust(w) },
 }
 
-// observeRollouts adds the rollouts to the admin listener. They are there without a rollout, too,
-// and say so.
+// observeRollouts adds the rollouts to the admin listener. The pages are there even if no rollout is configured, and
+// say so.
 func (r *Relay) observeRollouts() {
 	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
 		writeJSON(w, r.rolloutViews(which))
@@ -200,8 +200,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = e.Encode(v) // the operator's connection has gone
 }
 
-// selectRollouts answers requests about rollouts that cannot exist, and passes the others on with
-// the rollouts that they select: by authority and partition, of which each can be left out.
+// selectRollouts rejects requests for rollouts that cannot exist, and passes the others on with the rollouts that
+// they select: by authority and partition, which are both optional.
 func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gate.Which)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.Form // of a POST
@@ -217,7 +217,7 @@ func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gat
 	})
 }
 
-// canRollOut returns why an authority has no rollouts. Without one, it returns why none has.
+// canRollOut returns why an authority has no rollouts. If authority is empty, it returns why no authority has one.
 func (r *Relay) canRollOut(values url.Values, authority string) error {
 	switch {
 	case len(r.now().rollouts) == 0:
@@ -230,8 +230,7 @@ func (r *Relay) canRollOut(values url.Values, authority string) error {
 	return nil
 }
 
-// actOnRollouts does what an operator wants, and writes an audit line: who, what, and to how many
-// rollouts.
+// actOnRollouts performs an operator's action, and writes an audit line: by whom, what, and on how many rollouts.
 func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which gate.Which) {
 	action := req.PathValue("action")
 	act := rolloutActions[action]
@@ -257,8 +256,8 @@ func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which ga
 	writeJSON(w, RolloutAction{action, n})
 }
 
-// operatorOf returns who makes a request: by the certificate, the user at the other end of a unix
-// socket, or else that the request came over loopback.
+// operatorOf returns who sent a request: the identity in the certificate, the user at the other end of a unix socket,
+// or that the request came over loopback.
 func operatorOf(req *http.Request) string {
 	p := &grpcpeer.Peer{}
 	if conn := admin.SocketOf(req); conn != nil {

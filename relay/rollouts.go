@@ -17,9 +17,9 @@ import (
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
-// The rollouts that are configured for authorities.
+// The rollouts of the configured authorities.
 
-// newRollouts returns the rollouts of the newest generation.
+// newRollouts returns the controller of rollouts, which follows the newest generation.
 func newRollouts(newest func() *generation, c *cache.Cache, log *slog.Logger) *gate.Controller {
 	return gate.NewController(c, func(scope cache.Scope) *gate.Options {
 		of := newest()
@@ -35,7 +35,7 @@ func newRollouts(newest func() *generation, c *cache.Cache, log *slog.Logger) *g
 	}, log)
 }
 
-// rolloutInstruments are the metrics of the rollouts, if there are any.
+// rolloutInstruments returns the metrics of the rollouts, if there are any.
 func (r *Relay) rolloutInstruments() []instrument {
 	samples := func(of func(gate.Stats) int64) func() []admin.Sample {
 		return func() (all []admin.Sample) {
@@ -66,8 +66,8 @@ func rolloutOf(router *authority.Router, scope cache.Scope) *configs.Rollout {
 	return nil
 }
 
-// salt is that of the order in which clients are chosen: the same clients are first each time, as long as
-// the relay runs, and nobody knows an id with which a client comes first.
+// salt determines the order in which clients are chosen. The same clients are first each time as long as the relay
+// runs, and no one can choose an id that comes first.
 var salt = rand.Uint64()
 
 func gateOptions(r *configs.Rollout) *gate.Options {
@@ -83,7 +83,7 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 	}
 }
 
-// gated returns what a source of an authority writes to: below, or the gates before it.
+// gated returns the sink of a source of an authority: below, or the gates before it.
 func (s *origins) gated(o *origin, below gate.Sink) gate.Sink {
 	if o.rollout == nil {
 		return below
@@ -96,7 +96,7 @@ type rollouts struct {
 	*gate.Controller
 	newest func() *generation
 	log    *slog.Logger
-	lines  loglines.Shared // about cohorts that cannot be evaluated
+	lines  loglines.Shared // limits log lines about cohorts that cannot be evaluated
 }
 
 // RollsOut implements downstream.RolledOutScopes.

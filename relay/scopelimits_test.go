@@ -22,8 +22,8 @@ func underPattern(authority string) string {
 	return "xdstp://" + authority + ".example.com/envoy.config.cluster.v3.Cluster/x"
 }
 
-// One client makes up authorities under a pattern: it has as many streams upstream as its
-// limit, which go when it goes, and others are served as if it were not there.
+// One client makes up authorities under a pattern. It has as many streams upstream as its limit allows, which end
+// when it leaves. Other clients are not affected.
 func TestAClientThatMakesUpAuthoritiesHasFewStreamsUpstream(t *testing.T) {
 	const made, scopes, idle = 20_000, 100, 10
 	plane := newRecordingPlane()
@@ -54,14 +54,14 @@ cache: {idle_scopes: %d}
 		}
 	}
 
-	// While it is there, who was there is served, and who is new.
+	// While it is connected, both earlier and new clients are served.
 	canary.ask(t, nil, "xdstp://canary.example.com/envoy.config.cluster.v3.Cluster/y")
 	canary.receive(t, 1)
 	late := openDelta(t, connectTo(t, address))
 	late.ask(t, &corev3.Node{Id: "late"}, underPattern("late"))
 	late.receive(t, 1)
 
-	// What was refused is given once others have ended.
+	// Refused names are given once others have ended.
 	ended := given[0]
 	if err := attacker.Send(unsubscribe(ended)); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ cache: {idle_scopes: %d}
 	canary.receive(t, 1)
 }
 
-// Made-up Nodes come on many streams of one connection.
+// One connection has many streams with made-up Nodes.
 func TestAConnectionThatMakesUpNodesHasFewPartitions(t *testing.T) {
 	const scopes = 20
 	plane := newRecordingPlane()
@@ -100,7 +100,7 @@ cache: {idle_scopes: 5}
 	conn := connectTo(t, address)
 	var clients []*deltaClient
 	for i := range scopes {
-		// Several streams of one node are one partition.
+		// Several streams with one Node are one partition.
 		for range 2 {
 			c := openDelta(t, conn)
 			c.ask(t, &corev3.Node{Id: fmt.Sprint("made-up-", i)}, "x")
@@ -124,7 +124,7 @@ cache: {idle_scopes: 5}
 		t.Errorf("the limit was exceeded %d times, want 2", n)
 	}
 
-	// One of two streams of a node makes no room, and both of them do.
+	// The end of one of two streams of a Node makes no room; the end of both does.
 	clients[0].end()
 	clients[1].end()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -142,7 +142,7 @@ cache: {idle_scopes: 5}
 	plane.await(t, "the streams of nodes that have gone are closed", func() bool { return plane.open <= 5+2 })
 }
 
-// A client over a limit of a listener for REST is told so by HTTP.
+// A REST listener reports an exceeded limit to the client by HTTP.
 func TestScopesAreLimitedOverREST(t *testing.T) {
 	plane := newRecordingPlane()
 	_, address := runRelay(t, fmt.Sprintf(`
@@ -157,8 +157,8 @@ authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}
 	}
 }
 
-// What a client that says it is a relay makes up is kept while the client uses it, and not
-// what it was refused.
+// The relay notes a client that is a relay only for the scopes that the client uses, and not for those that it was
+// refused.
 func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
 	n := &clientNames{through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains}
@@ -175,8 +175,7 @@ func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 	}
 }
 
-// Scopes without clients keep no client from being served when the control plane has no
-// streams left.
+// If the control plane has no streams left, scopes without clients do not keep a client from being served.
 func TestIdleScopesMakeRoomForClientsWhenStreamsAreUsedUp(t *testing.T) {
 	const most, fresh = 99, 20 // of 100 connections with a stream each
 	plane := newRecordingPlane()
@@ -210,7 +209,7 @@ cache: {linger: 1h}
 	}
 	awaitNoClients(t, r) // until then, their scopes are not idle
 	open(fresh, "new")
-	// A stream that has ended for the connection may not have ended for the plane.
+	// A stream that has ended for the connection may still be open for the plane.
 	plane.await(t, "no more streams are open upstream than there can be", func() bool { return plane.open <= 100 })
 }
 

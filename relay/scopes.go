@@ -13,50 +13,49 @@ import (
 // opens for the first topic and closes after the last. So each scope (authority, partition
 // and dynamic parameters) has one stream upstream, however many clients and topics it has.
 type scopes struct {
-	// open opens a scope's source, and returns the print of it. It must not block.
+	// open opens a scope's source, and returns its print. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
-	// planeOf returns what control plane a scope's source is for by the newest generation: nil if it is for none.
+	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
 	// derived is the source of the derived topics.
 	derived cache.Source
-	// rollouts is the source of what is rolled out.
+	// rollouts is the source of topics in rollouts.
 	rollouts *gate.Controller
 
-	// topics are those of the cache.
+	// topics are the topics of the cache.
 	topics outdating
 	// nodes are the Nodes for old-style names.
 	nodes *partitionNodes
-	// turns are those of the sources that are replaced.
+	// turns are the turns of sources that are being replaced.
 	turns turns
 	ended chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	sources map[cache.Scope]*scopeSource
 	room    cache.Room // of sources
-	// variants is how many of them have dynamic parameters.
+	// variants is how many of the sources have dynamic parameters.
 	variants int
 	closed   bool
-	// closing counts the sources that are being closed, or replaced.
+	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
 }
 
 type scopeSource struct {
-	// source is nil while it is replaced: see replace. print tells it from others.
+	// source is nil while it is being replaced: see replace. print is its fingerprint.
 	source source
 	print  string
 	node   *partitionNode // nil for xdstp names
 	topics int
 	idle   int // counts how often the last topic stopped
-	// muted counts the reloads for which it was replaced.
+	// muted counts the reloads that replaced the source.
 	muted int
-	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new one
-	// was given so far.
+	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new source has started
+	// so far.
 	replacing bool
 	started   map[cache.Key]struct{}
 }
 
-// newScopes returns scopes without open and derived, which the caller sets before the
-// first topic is watched.
+// newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	return &scopes{
 		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}),
@@ -80,7 +79,7 @@ func (f *scopes) Start(k cache.Key) {
 		return
 	}
 	if f.closed {
-		return // a stream looks up its names anew while the relay ends
+		return // a stream looks up its names again while the relay shuts down
 	}
 	of := f.sources[k.Scope]
 	if of == nil {
@@ -127,7 +126,7 @@ func (f *scopes) Resume(k cache.Key) {
 	}
 }
 
-// Adopt implements cache.Adopter. Only what an authority sends is prefetched.
+// Adopt implements cache.Adopter. Only leaf topics are prefetched.
 func (f *scopes) Adopt(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,9 +171,9 @@ func (f *scopes) Stop(k cache.Key) {
 func (f *scopes) retireLater(scope cache.Scope, of *scopeSource) {
 	idle, is := of.idle, of.source
 	if of.replacing || f.closed {
-		return // who replaces it looks after that
+		return // replace does it afterwards
 	}
-	// Not here: retire waits for a goroutine that may wait for a lock of the cache.
+	// Use another goroutine: retire waits for a goroutine that may wait for a lock of the cache.
 	f.closing.Go(func() { f.retire(scope, of, is, idle) })
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/client"
 )
 
-// recordedScopeSource is a source that says what becomes of it.
+// recordedScopeSource is a source that records its end.
 type recordedScopeSource struct {
 	node    *corev3.Node
 	leaving chan struct{} // Drain has been called
@@ -83,8 +83,8 @@ func TestAScopeHasOneSourceHoweverManyTopics(t *testing.T) {
 	}
 }
 
-// The control plane is to hear that nothing is wanted any more before the source is
-// closed; and what is wanted again by then goes on with the same source.
+// Before the source is closed, the control plane must learn that the relay needs nothing any more. If a client
+// requests something before that, the same source continues.
 func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
 	f, opened := newRecordedScopes()
 	k := cache.Key{Scope: scopeA, Name: "x"}

@@ -14,11 +14,10 @@ import (
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// The source of a scope: streams to the servers of its authority, of which there is one or
-// several by priority, or the authority's directory.
+// The source of a scope: streams to the servers of its authority, one or several by priority.
 
-// connectWithin bounds the time in which one of several servers must open a stream. Clients'
-// streams end a little later, so clients notice within 5 s.
+// connectWithin bounds the time in which one of several servers must open a stream. Clients' streams end a little
+// later, so clients notice within 5 s.
 const connectWithin = 4 * time.Second
 
 // openServer opens the streams of a scope to one server.
@@ -43,8 +42,8 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	return upstream.NewStreams(scope, of.servers[i].conn, node, o, sink, s.log)
 }
 
-// openGuarded opens the source of a scope from its authority's servers. What these say goes through
-// the guard; and then, if there is a store, through a keeper.
+// openGuarded opens the source of a scope from its authority's servers. Their updates go through the guard, and, if
+// there is a store, then through a keeper.
 func (s *origins) openGuarded(scope cache.Scope, o *origin, node *corev3.Node) *guardedSource {
 	links := &guard.Links{}
 	settings := s.guards.settings()

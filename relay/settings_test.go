@@ -15,9 +15,9 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// What the configuration says of gRPC's connections is what the other side is told.
+// The relay sends peers the HTTP/2 settings of its configuration.
 
-// preface is what an HTTP/2 connection begins with.
+// preface is the beginning of an HTTP/2 connection.
 type preface struct {
 	stream, connection, streams uint32
 }

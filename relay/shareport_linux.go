@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharePort says whether a socket lets others of the same user have its port that say the same. It is best effort:
-// without it the other socket cannot be opened.
+// sharePort sets whether a socket may share its port with other sockets of the same user that also set it. It is best
+// effort: if it fails, the other socket cannot be opened.
 func sharePort(c syscall.RawConn, shared bool) {
 	on := 0
 	if shared {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// quietPlane is a control plane that does not work, in the way that state says:
+// quietPlane is a control plane that fails in the way that state says:
 //
 //	unreachable  nobody listens
 //	refusing     each stream ends at once

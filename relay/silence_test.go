@@ -31,10 +31,9 @@ import (
 	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
-// TestNoClientLosesAnythingBySilence plays the silence matrix: a relay that has just been
-// started, before a control plane that does not work, and every kind of client that
-// comes to it. The transcripts in testdata/silence have one file for each way not to
-// work. The directive is
+// TestNoClientLosesAnythingBySilence plays the silence matrix: a relay that has just been started, with a control
+// plane that does not work, and every kind of client that connects. The transcripts in testdata/silence have one file
+// for each way not to work. The directive is
 //
 //	clients SERVICE upstream=delta|sotw [when_unreachable=auto|end]
 //	  Over that service (ads-delta, ads-sotw, single-delta, single-sotw, rest, fetch) one
@@ -43,8 +42,7 @@ import (
 //	  comes with the versions of all that it requests. What polls does so three times.
 //	  when_unreachable is that of the listener; without it, wait.
 //
-// Whatever the transcripts say, no client may be sent that something that it may hold
-// is gone, or be given an empty state.
+// In every transcript, no client may be sent that a resource that it may hold is gone, or receive an empty state.
 func TestNoClientLosesAnythingBySilence(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	datadriven.Walk(t, filepath.Join("testdata", "silence"), func(t *testing.T, path string) {
@@ -76,7 +74,7 @@ type quietSubject struct {
 	kind  string
 	typ   string   // of the resources
 	names []string // none: the wildcard of the old form
-	// members are what a client of it may hold.
+	// members are the resources that a client of it may hold.
 	members []string
 	set     bool // a wildcard or a glob is in it
 	view    bool
@@ -101,8 +99,8 @@ var quietSubjects = []quietSubject{
 	{kind: "view, half of it alive", typ: "endpoint.v3.ClusterLoadAssignment", members: []string{quietEndpoints + "a", liveEndpoints + "b"}, set: true, view: true, alive: true},
 }
 
-// halfAlive is one stream's names of which one can be served. It is known before it comes that the
-// other cannot, if that can be known.
+// halfAlive are the names of one stream of which only one can be served. The relay knows in advance that the other
+// cannot, if that can be known.
 var halfAlive = quietSubject{
 	kind: "names of two authorities, one alive", typ: "endpoint.v3.ClusterLoadAssignment",
 	names: []string{quietEndpoints + "a", liveEndpoints + "b"}, members: []string{quietEndpoints + "a", liveEndpoints + "b"}, alive: true,
@@ -149,7 +147,7 @@ type quietCell struct {
 	ended   error          // why the stream ended, if it did
 }
 
-// served says that the client can request it over that service.
+// served reports whether the client can request it over that service.
 func (c *quietCell) served() bool { return c.kind != "list" || strings.HasPrefix(c.service, "ads-") }
 
 func (c *quietCell) play(t *testing.T, state, form string) string {
@@ -236,7 +234,7 @@ func (c *quietCell) request() *discoveryv3.DiscoveryRequest {
 	return req
 }
 
-// stream asks over a stream, and takes what comes in a minute.
+// stream requests over a stream, and records the responses of a minute.
 func (c *quietCell) stream(conn *grpc.ClientConn) {
 	kind, form, _ := strings.Cut(c.service, "-")
 	service := "ADS"
@@ -302,7 +300,7 @@ func (c *quietCell) receive(ctx context.Context, s grpc.ClientStream, delta bool
 	return false
 }
 
-// poll asks three times.
+// poll requests three times.
 func (c *quietCell) poll(ask func(*discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, string)) {
 	req := c.request()
 	for range quietTime / quietPoll {
@@ -317,8 +315,8 @@ func (c *quietCell) poll(ask func(*discoveryv3.DiscoveryRequest) (*discoveryv3.D
 	}
 }
 
-// noteResponse is note for a response on a stream. What two authorities give comes in one
-// response or in two, as it happens: it is shown as one.
+// noteResponse is note for a response on a stream. The resources of two authorities may arrive in one response or in
+// two, so they are shown as one.
 func (c *quietCell) noteResponse(resources, removed []string, errors []*discoveryv3.ResourceError) {
 	now := quietResponse{resources, removed, errors}
 	if last := len(c.got) - 1; last >= 0 && c.kind == halfAlive.kind && c.last != nil {
@@ -340,7 +338,7 @@ type quietResponse struct {
 	errors             []*discoveryv3.ResourceError
 }
 
-// note notes what has come, and by when: in steps of 5 seconds, as much of it is jittered.
+// note records a response and its time, in steps of 5 seconds, because much of it is jittered.
 func (c *quietCell) note(what string) {
 	const step = 5 * time.Second
 	after := (time.Since(c.started) + step - 1).Truncate(step)
@@ -377,8 +375,8 @@ func innerNames(m *discoveryv3.DiscoveryResponse) (names []string) {
 	return names
 }
 
-// judgeDelta holds what is so whatever the transcript says. No control plane has said
-// that anything is gone, or that there is nothing.
+// judgeDelta checks what must hold in every transcript: no control plane has sent that a resource is gone, or that
+// there are none.
 func (c *quietCell) judgeDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	for _, name := range m.GetRemovedResources() {
 		if c.resumed && slices.Contains(c.members, name) {
@@ -390,8 +388,8 @@ func (c *quietCell) judgeDelta(m *discoveryv3.DeltaDiscoveryResponse) {
 	}
 }
 
-// judgeEnd holds which streams end: those on which nothing can be served because no control
-// plane can be reached, as far as the listener says. gRFC A71: nothing is sent on them.
+// judgeEnd checks which streams end: those on which nothing can be served because no control plane can be reached, as
+// the listener's configuration says. gRFC A71: nothing is sent on them.
 func (c *quietCell) judgeEnd(state string) {
 	lost := state == "unreachable" || state == "refusing"
 	ends := !c.alive && lost && (c.when == downstream.EndAll || c.when == downstream.EndNames && !c.set)

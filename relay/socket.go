@@ -11,20 +11,19 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// socket is an open socket. Several servers have it one after the other, each for a turn: so a listener
-// whose settings change stays open, and its connections stay with the server that has accepted them.
+// socket is an open socket. One server after another has it for a turn. So a listener whose settings change stays
+// open, and its connections stay with the server that accepted them.
 type socket struct {
 	net.Listener
 	configured string        // its address in the configuration
 	address    string        // the same, with the port that was opened
-	accepting  chan struct{} // has one in it while a turn accepts
-	// left has a connection that came just when a turn had ended: it is for the next one. Guarded by
-	// accepting.
+	accepting  chan struct{} // has one value while a turn accepts
+	// left is a connection that arrived just as a turn ended. The next turn returns it. Guarded by accepting.
 	left net.Conn
 }
 
-// turn is the time in which one server accepts the connections of a socket. Its Close ends the turn, and
-// not the socket.
+// turn is the time in which one server accepts the connections of a socket. Its Close ends the turn, and does not
+// close the socket.
 type turn struct {
 	*socket
 	ended chan struct{}
@@ -48,16 +47,16 @@ func openControlled(ctx context.Context, address string, mode configs.FileMode, 
 // Close closes the socket. It may be called twice.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
-	s.accepting <- struct{}{} // Accept has returned, or will
+	s.accepting <- struct{}{} // wait until Accept has returned
 	defer func() { <-s.accepting }()
 	if s.left != nil {
-		_ = s.left.Close() // nothing was sent
+		_ = s.left.Close() // no data was sent on it
 		s.left = nil
 	}
 	return err
 }
 
-// turn returns the next turn. The one before has to be closed.
+// turn returns the next turn. The previous one has to be closed.
 func (s *socket) turn() *turn { return &turn{socket: s, ended: make(chan struct{})} }
 
 // deadliner is a socket that can stop accepting.
@@ -65,7 +64,7 @@ type deadliner interface{ SetDeadline(time.Time) error }
 
 // Accept implements net.Listener.
 func (t *turn) Accept() (net.Conn, error) {
-	// The next turn may accept before this one has noticed that it has ended: that lasts until a client comes.
+	// The next turn may start to accept before this turn notices its end, which lasts until a client connects.
 	select {
 	case t.accepting <- struct{}{}:
 		defer func() { <-t.accepting }()
@@ -88,9 +87,9 @@ func (t *turn) Accept() (net.Conn, error) {
 		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded):
 			return conn, err
 		}
-		// The deadline is that of the turn before, or of this one.
+		// The deadline is that of the previous turn, or of this one.
 		if d, ok := t.Listener.(deadliner); ok {
-			_ = d.SetDeadline(time.Time{}) // it fails of a socket that is closed
+			_ = d.SetDeadline(time.Time{}) // it fails if the socket is closed
 		}
 	}
 }

@@ -21,13 +21,13 @@ type source interface {
 	// Drain waits, for a bounded time, until the control plane knows that the relay
 	// has unsubscribed from everything.
 	Drain()
-	// Mute has nothing more of the source come to the cache. It waits for an update that is being stored.
+	// Mute stops the source's updates of the cache. It waits for an update that is being stored.
 	Mute()
 	// Close ends the source, and waits until it no longer calls the cache.
 	Close()
 }
 
-// valve is between a source and the cache. Once it is closed, nothing more comes through.
+// valve is between a source and the cache. Once it is closed, it drops all updates.
 type valve struct {
 	to     gate.Sink
 	mu     sync.RWMutex // held for reading while an update is stored
@@ -43,7 +43,7 @@ func (v *valve) Apply(u cache.Update) {
 	}
 }
 
-// close closes it, and waits for an update that is being stored.
+// close closes the valve, and waits for an update that is being stored.
 func (v *valve) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,7 +58,7 @@ type directorySource struct {
 	once  sync.Once
 }
 
-// end ends the reading of the directory, and waits for it.
+// end ends the reading of the directory, and waits until it has ended.
 func (s *directorySource) end() {
 	s.once.Do(func() {
 		s.Source.Close()
@@ -66,7 +66,7 @@ func (s *directorySource) end() {
 	})
 }
 
-// directoryScope is a scope's part of a directory, which outlives it.
+// directoryScope is a scope's part of a directory, which outlives the scope.
 type directoryScope struct {
 	*directorySource
 	origin  *origin
@@ -85,8 +85,8 @@ func (*directoryScope) Drain() {}
 // Mute implements source. All scopes of a directory are replaced together.
 func (s *directoryScope) Mute() { s.valve.close() }
 
-// Close implements source. A directory that another one replaces has nothing more to say, also to the
-// topics that go on.
+// Close implements source. After another directory has replaced this one, its updates are dropped, also for topics
+// that continue.
 func (s *directoryScope) Close() {
 	if !s.origins.isNewest(s.origin) {
 		s.directorySource.end()
@@ -94,8 +94,7 @@ func (s *directoryScope) Close() {
 	s.origins.leave(s.origin)
 }
 
-// keptSource is a source from servers whose scope has a keeper: it begins topics before the servers
-// are asked for them.
+// keptSource is a source from servers whose scope has a keeper. The keeper starts a topic before the servers do.
 type keptSource struct {
 	serverSource
 	keeper *store.Keeper

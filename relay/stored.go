@@ -15,10 +15,9 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// What the relay stores of what it has accepted.
+// The store of accepted resources.
 
-// sharedStore is an open store. It is closed when no generation and no origin uses it. A nil one is
-// none.
+// sharedStore is an open store. It is closed when no generation and no origin uses it. A nil sharedStore is no store.
 type sharedStore struct {
 	*store.Store
 	path    string
@@ -29,12 +28,12 @@ type sharedStore struct {
 	closed  chan struct{}
 }
 
-// keeps are the options of keepers before the store.
+// keeps returns the options of keepers that write to the store.
 func (s *sharedStore) keeps() store.KeeperOptions {
 	return store.KeeperOptions{Started: s.started, Wait: func() time.Duration { return time.Duration(s.wait.Load()) }}
 }
 
-// use returns the store, for one more use.
+// use returns the store, and counts one more use.
 func (s *sharedStore) use() *sharedStore {
 	if s != nil {
 		s.uses.Add(1)
@@ -42,7 +41,7 @@ func (s *sharedStore) use() *sharedStore {
 	return s
 }
 
-// useAgain is use of a store that may be closed by now: then it returns false, once the file is free.
+// useAgain is like use, for a store that may be closed by now. Then it returns false, after the file is free.
 func (s *sharedStore) useAgain() bool {
 	for n := s.uses.Load(); n > 0; n = s.uses.Load() {
 		if s.uses.CompareAndSwap(n, n+1) {
@@ -64,7 +63,7 @@ func (s *sharedStore) leave() {
 	}
 }
 
-// print tells the store from others.
+// print returns a text that identifies the store.
 func (s *sharedStore) print() string {
 	if s == nil {
 		return ""
@@ -72,7 +71,7 @@ func (s *sharedStore) print() string {
 	return fmt.Sprintf("%p", s)
 }
 
-// openStore opens the configured store, in use once; nil if there is none.
+// openStore opens the configured store with one use; it returns nil if none is configured.
 func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStore, error) {
 	if cfg.Path == "" {
 		return nil, nil
@@ -93,7 +92,7 @@ func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStor
 	return shared.use(), nil
 }
 
-// configureStore has the settings of a generation's store hold, also for topics that wait.
+// configureStore applies the settings of a generation's store, also to topics that wait.
 func (s *origins) configureStore(g *generation) {
 	if g.store == nil {
 		return
@@ -128,7 +127,7 @@ func (s *origins) stale() map[cache.Scope]int {
 	return stale
 }
 
-// storeInstruments are the metrics of the store, if there is one.
+// storeInstruments returns the metrics of the store, if there is one.
 func (r *Relay) storeInstruments() []instrument {
 	stats := func(of func(store.Stats) uint64) func() []admin.Sample {
 		return func() []admin.Sample {

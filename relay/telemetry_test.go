@@ -31,7 +31,7 @@ type collector struct {
 	services []string // that have sent something
 }
 
-// listen has the collector serve, and makes it that of the environment.
+// listen starts the collector, and sets the environment to it.
 func (c *collector) listen(t *testing.T) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func (c metricsOf) Export(_ context.Context, r *collectormetrics.ExportMetricsSe
 	return &collectormetrics.ExportMetricsServiceResponse{}, nil
 }
 
-// named returns the spans of a name.
+// named returns the spans with a name.
 func (c *collector) named(name string) (spans []*tracev1.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +108,8 @@ func eventsOf(s *tracev1.Span) (names []string) {
 	return names
 }
 
-// runTraced runs a relay with the telemetry of the environment, whose control plane makes some changes of which
-// one client takes each, and returns once everything is sent.
+// runTraced runs a relay with the telemetry of the environment. Its control plane makes some changes, and one client
+// acknowledges each. It returns once everything is sent.
 func runTraced(t *testing.T, changes int) {
 	t.Helper()
 	sends, err := telemetry.FromEnvironment(t.Context(), slog.New(slog.DiscardHandler))

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// What the keys of `tls` say is in the configurations of handshakes.
+// The keys of `tls` determine the configurations of handshakes.
 func TestHandshakesAreAsTheConfigurationSays(t *testing.T) {
 	dir, ca := t.TempDir(), certtest.NewCA(t, "ca")
 	pair := ca.Issue(t, certtest.Loopback)

@@ -14,9 +14,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// openSocket opens the socket of an address, which is host:port or unix:PATH, and returns its
-// address in the same form. mode is the permissions of a unix socket. control, if not nil, is
-// net.ListenConfig.Control of another one.
+// openSocket opens the socket of an address, which is host:port or unix:PATH, and returns its address in the same
+// form. mode is the permissions of a unix socket. control, if not nil, is net.ListenConfig.Control of a TCP socket.
 func openSocket(ctx context.Context, address string, mode configs.FileMode, control controlFunc) (_ net.Listener, opened string, _ error) {
 	if path, unix := configs.UnixPath(address); unix {
 		socket, err := openUnixSocket(ctx, path, mode)
@@ -42,15 +41,14 @@ func openUnixSocket(ctx context.Context, path string, mode configs.FileMode) (ne
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, permissions); err != nil { // umask may have taken some away
+	if err := os.Chmod(path, permissions); err != nil { // umask may have removed some
 		_ = socket.Close()
 		return nil, err
 	}
 	return socket, nil
 }
 
-// removeStale removes the socket of a relay that did not end by itself. Nobody accepts its
-// connections.
+// removeStale removes the socket of a relay that did not shut down. No process accepts its connections.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,11 +15,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What the relay has of what it has requested from control planes and directories: its topics that are
-// not derived from others.
+// The leaf topics of the cache: what the relay has requested from control planes and directories.
 
-// Upstream yields it, scope by scope. Acked is what the relay has accepted, Nacked what it cannot store, with the
-// last good resource if there is one. No lock is held while it yields. names, if not nil, says for which topics.
+// Upstream iterates over the leaf topics, scope by scope. Acked is what the relay has accepted, Nacked what it cannot
+// store, with the last good resource if there is one. No lock is held while the loop's body runs. names, if not nil,
+// selects topics.
 func (r *Relay) Upstream(names func(cache.Key) bool) iter.Seq[downstream.Held] {
 	return func(yield func(downstream.Held) bool) {
 		scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
@@ -80,7 +80,7 @@ func (r *Relay) requestedName(k cache.Key, st cache.State) downstream.Held {
 	return h
 }
 
-// failedState is the state of something of which there is only an error.
+// failedState returns the state of a topic that has only an error.
 func failedState(err *cache.Error) session.HeldState {
 	switch {
 	case err == nil:
@@ -95,14 +95,14 @@ func failedState(err *cache.Error) session.HeldState {
 	return session.Failed
 }
 
-// noteInvalid has the error of what the relay has rejected be its NACK.
+// noteInvalid shows the error of a response that the relay has rejected as its NACK.
 func noteInvalid(h *downstream.Held) {
 	if h.State == session.Nacked && h.Err != nil {
 		h.NACK, h.Err = &downstream.LastNACK{Reason: h.Err.Error()}, nil
 	}
 }
 
-// membersAtOnce is how many members are read of a set at a time.
+// membersAtOnce is how many members of a set are read at a time.
 const membersAtOnce = 256
 
 func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.Held) bool) bool {
@@ -157,7 +157,7 @@ func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.H
 	}
 }
 
-// requestedResources counts what Upstream yields, by authority, type and state. It does not look at each resource.
+// requestedResources counts what Upstream returns, by authority, type and state. It does not look at each resource.
 func (r *Relay) requestedResources() []admin.Sample {
 	type kind struct {
 		authority, resourceType string

@@ -35,7 +35,7 @@ rights:
   - allow: name != "never"
 `
 
-// A rule that allows a view by its name allows the view only, however a client spells the name.
+// A rule that allows a view by its name allows only the view, however a client spells the name.
 func TestAViewThatIsAllowedDoesNotAllowItsCollectionInAnotherSpelling(t *testing.T) {
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	for _, tt := range []struct {

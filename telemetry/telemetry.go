@@ -1,5 +1,5 @@
-// Package telemetry sends metrics and traces to an OpenTelemetry collector, as the environment says: the
-// variables OTEL_* of the OpenTelemetry specification. Nothing is started that they do not ask for.
+// Package telemetry sends metrics and traces to an OpenTelemetry collector. The OTEL_* environment variables of the
+// OpenTelemetry specification configure it. It starts nothing that they do not enable.
 package telemetry
 
 import (
@@ -27,9 +27,9 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Telemetry is where metrics and traces go.
+// Telemetry has the exporters of metrics and traces.
 type Telemetry struct {
-	// Metrics are for the meter provider; none if metrics are not sent.
+	// Metrics are the options of the meter provider; none if metrics are not sent.
 	Metrics []sdkmetric.Option
 	// Tracer is nil if traces are not sent.
 	Tracer trace.Tracer
@@ -37,7 +37,7 @@ type Telemetry struct {
 	traces *sdktrace.TracerProvider
 }
 
-// FromEnvironment returns what the environment asks for. Errors name the variable.
+// FromEnvironment returns the telemetry that the environment configures. Errors name the variable.
 func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) {
 	t := &Telemetry{}
 	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
@@ -53,7 +53,7 @@ func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) 
 	}
 	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "xds-relay"), attribute.String("service.version", version())),
-		resource.WithFromEnv()) // the last one counts
+		resource.WithFromEnv()) // the last one takes precedence
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -83,10 +83,10 @@ func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) 
 	return t, nil
 }
 
-// closing is how long Close may take.
+// closing bounds the duration of Close.
 const closing = 2 * time.Second
 
-// Close sends what is left of the traces, if that does not take long.
+// Close sends the remaining traces, for a bounded time.
 func (t *Telemetry) Close() {
 	if t.traces == nil {
 		return
@@ -98,7 +98,7 @@ func (t *Telemetry) Close() {
 	}
 }
 
-// version is that of the binary.
+// version returns the version of the binary.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version
@@ -106,8 +106,8 @@ func version() string {
 	return ""
 }
 
-// exported reports whether a signal (METRICS or TRACES) is to be sent: if OTEL_*_EXPORTER says so, or if that is
-// not set and there is an endpoint. others are exporters that need nothing of this package.
+// exported reports whether a signal (METRICS or TRACES) is to be sent: as OTEL_*_EXPORTER says, or if that is not
+// set, whether an endpoint is configured. others are exporters that other packages implement.
 func exported(signal string, others ...string) (bool, error) {
 	name := "OTEL_" + signal + "_EXPORTER"
 	exporters := os.Getenv(name)
@@ -148,10 +148,10 @@ func newExporter[E any](signal string, of map[string]func() (E, error)) (e E, er
 	return e, nil
 }
 
-// lines bounds what is logged about a collector that cannot be reached.
+// lines bounds the log lines about a collector that cannot be reached.
 var lines loglines.Shared
 
-// logErrors logs the errors of the exporters, which nobody else gets.
+// logErrors logs the errors of the exporters, which no one else handles.
 func logErrors(log *slog.Logger) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if log, ok := lines.Next(log); ok {

@@ -1,5 +1,5 @@
-// Package watch reports when files may have changed: the operating system's notice of a change,
-// once the files are quiet again, and from time to time without a notice.
+// Package watch reports when files may have changed: after a notification of the operating system, once the files
+// have been quiet for a moment, and also periodically.
 package watch
 
 import (
@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// Quiet is how long nothing must have changed before files are read, so that
-	// those who write several, or one in pieces, are not read in the middle.
+	// Quiet is how long nothing must change before files are read, so that they are not read while another process is
+	// writing one or several of them.
 	Quiet = 100 * time.Millisecond
-	// Patience is how long a folder that is never quiet is waited for.
+	// Patience is how long to wait for a folder that is never quiet.
 	Patience = time.Second
-	// Rescan is after what time files are read in any case: network file systems
-	// and symlinks to elsewhere give no notice of changes.
+	// Rescan is the interval at which files are read in any case: network file systems and symlinks to other folders
+	// do not notify of changes.
 	Rescan = 30 * time.Second
 )
 
-// UntilChanged waits until it is time to read again, and returns false if that
-// will not be. Changes are those of a [Watcher].
+// UntilChanged waits until it is time to read again. It returns false if ctx ends first. changes is
+// [Watcher.Changes].
 func UntilChanged(ctx context.Context, changes <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -50,16 +50,15 @@ func UntilChanged(ctx context.Context, changes <-chan struct{}) bool {
 	}
 }
 
-// Watcher hears from the operating system that something in one of its folders has
-// changed. It also watches the folder above each, in which the folder itself
-// may come and go.
+// Watcher receives notifications from the operating system when something in one of its folders changes. It also
+// watches the folder above each, where the folder itself may be created and removed.
 //
-// Who reads the files does so in a loop: Arm, read, UntilChanged. Then no change falls in
-// between. Add and Arm may be called concurrently.
+// Callers read the files in a loop: Arm, read, UntilChanged. So they miss no change. Add and Arm may be called
+// concurrently.
 type Watcher struct {
 	log     *slog.Logger
-	notify  *fsnotify.Watcher // nil if there can be none
-	changes chan struct{}     // holds one
+	notify  *fsnotify.Watcher // nil if the system does not provide one
+	changes chan struct{}     // with room for one value
 
 	mu      sync.Mutex         // not held while the operating system is called
 	folders map[string]*folder // by absolute path
@@ -69,7 +68,7 @@ type Watcher struct {
 
 // folder is the state of a folder that is watched.
 type folder struct {
-	deaf bool // it could not be watched, as was said in the log
+	failed bool // it cannot be watched, and the log says so
 }
 
 // New makes a Watcher of folders. Call Run next.
@@ -86,7 +85,7 @@ func New(log *slog.Logger, folders ...string) *Watcher {
 	return w
 }
 
-// Changes holds a value after something has changed.
+// Changes receives a value after something has changed.
 func (w *Watcher) Changes() <-chan struct{} { return w.changes }
 
 // Add begins to watch a folder, which need not exist.
@@ -110,7 +109,7 @@ func (w *Watcher) Add(path string) {
 	}
 }
 
-// Arm begins to watch anew: what is called like a folder may be another one now.
+// Arm begins to watch again: another folder may have taken a folder's name.
 func (w *Watcher) Arm() {
 	w.arming.Lock()
 	defer w.arming.Unlock()
@@ -127,17 +126,17 @@ func (w *Watcher) arm(path string, f *folder) {
 	if w.notify == nil {
 		return
 	}
-	_ = w.notify.Add(filepath.Dir(path)) // where it fails, the rescan is left
+	_ = w.notify.Add(filepath.Dir(path)) // if it fails, the rescan notices changes
 	_ = w.notify.Remove(path)            // fails if it was not watched
 	err := w.notify.Add(path)
-	silent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fsnotify.ErrClosed) // not worth a line, or said elsewhere
-	if err != nil && !f.deaf && !silent {
+	silent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fsnotify.ErrClosed) // not worth a log line, or logged elsewhere
+	if err != nil && !f.failed && !silent {
 		w.log.Warn("cannot watch folder, reading it from time to time", "folder", path, "every", Rescan, "error", err)
 	}
-	f.deaf = err != nil && !silent
+	f.failed = err != nil && !silent
 }
 
-// Run passes on what the operating system says until ctx ends.
+// Run passes the operating system's notifications on until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
 	if w.notify == nil {
 		return
@@ -158,8 +157,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// concerns reports whether path is one of the folders, or in one. What else is in the folder
-// above is of no interest.
+// concerns reports whether path is one of the folders, or is in one. Other files in the folder above are ignored.
 func (w *Watcher) concerns(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -54,7 +54,7 @@ func TestNothingIsReadAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Of the folders above only the folders themselves are of interest.
+// In the folders above, only the folders themselves matter.
 func TestWatcherHearsOfItsFoldersOnly(t *testing.T) {
 	above := t.TempDir()
 	w := New(slog.New(slog.DiscardHandler), filepath.Join(above, "first"), filepath.Join(above, "first", "inner"))

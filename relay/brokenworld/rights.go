@@ -44,8 +44,8 @@ resources:
               private_key: {inline_string: "` + Marker + `-of-a-cluster"}
 `
 
-// StartWithRights runs a relay with rights, and two clients: Trusted and Denied, which ask for the same. Their secrets
-// have the same name, and another content.
+// StartWithRights runs a relay with rights, and two clients, Trusted and Denied, which request the same. Their
+// secrets have the same name and different contents.
 func StartWithRights(t testing.TB) *World {
 	t.Helper()
 	w := &World{folder: t.TempDir()}

@@ -1,6 +1,6 @@
-// Package brokenworld runs a relay in which things are wrong, for the tests of the operator's page: a route that
-// names a cluster that does not exist, a client that rejects what it is sent, an authority of which no server can be
-// reached, and a rollout that waits.
+// Package brokenworld runs a relay with problems, for the tests of the operator's page: a route that names a cluster
+// that does not exist, a client that rejects resources, an authority without a reachable server, and a rollout that
+// waits.
 package brokenworld
 
 import (
@@ -39,14 +39,14 @@ type World struct {
 	Relay  *relay.Relay
 	folder string
 	conn   *grpc.ClientConn
-	// rejectsEU says that the client of EU rejects what it is sent.
+	// rejectsEU says that the client of EU rejects what the relay sends.
 	rejectsEU atomic.Bool
 }
 
-// RejectEU has the client of EU reject what it is sent from now on, with WordsEU.
+// RejectEU makes the client of EU reject, from now on, what the relay sends, with WordsEU.
 func (w *World) RejectEU() { w.rejectsEU.Store(true) }
 
-// What there is in the world, and what is wrong in it.
+// The authorities, clients and problems of the world.
 const (
 	// Shop has a route that names a cluster that does not exist. EU has a rollout that waits. No server of Down
 	// can be reached.
@@ -58,15 +58,15 @@ const (
 	Rejecting = "envoy-web-2"
 	// MissingCluster does not exist.
 	MissingCluster = "payments"
-	// Words are those of the client that rejects what it is sent.
+	// Words are those of the client that rejects.
 	Words = "cluster cart: unknown load balancing policy RING"
-	// WordsEU are those of the client of EU, if it rejects.
+	// WordsEU are those of the client of EU when it rejects.
 	WordsEU = "cluster checkout: cannot be used"
 	// Marker is in a private key. It never shows.
 	Marker = "c0ffee-private-key-marker"
 )
 
-// Start runs the relay, and waits until all is wrong that is to be.
+// Start runs the relay, and waits until all problems exist.
 func Start(t testing.TB) *World {
 	t.Helper()
 	w := &World{folder: t.TempDir()}
@@ -119,7 +119,7 @@ func (w *World) Change(t testing.TB) {
 	w.Write(t, Shop, strings.Replace(shop, "port_value: 8443", "port_value: 9443", 1))
 }
 
-// ChangeClusters changes the clusters cart and front of Shop, at once. n makes it another change.
+// ChangeClusters changes the clusters cart and front of Shop at the same time. Each n makes a different change.
 func (w *World) ChangeClusters(t testing.TB, n int) {
 	t.Helper()
 	w.Write(t, Shop, strings.ReplaceAll(shop, "connect_timeout: 1s", fmt.Sprintf("connect_timeout: %ds", n)))
@@ -182,7 +182,7 @@ func (w *World) run(t testing.TB, config string) {
 	w.Dial(t)
 }
 
-// Dial opens a connection, on which the clients are that connect from now on.
+// Dial opens a connection for the clients that connect from now on.
 func (w *World) Dial(t testing.TB) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.Clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -244,7 +244,7 @@ func (c *Client) Subscribe(t testing.TB, typeURL string, names ...string) {
 	c.node = nil
 }
 
-// follow answers what the client is sent.
+// follow answers the responses that the client receives.
 func (c *Client) follow() {
 	for {
 		m, err := c.stream.Recv()
@@ -271,7 +271,7 @@ func (c *Client) follow() {
 	}
 }
 
-// Await waits until the client was sent a resource.
+// Await waits until the client has received a resource.
 func (c *Client) Await(t testing.TB, name string) {
 	t.Helper()
 	timeout := time.After(time.Minute)

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
-// Things that are wrong are seen in a real browser, on a desk and on a phone, in light and dark.
+// Problems are visible in a real browser, on a desktop and on a phone, in light and dark mode.
 func TestInABrowserThePageShowsWhatIsWrong(t *testing.T) {
 	needBrowser(t)
 	w, b := startBroken(t)
@@ -53,7 +53,7 @@ func TestInABrowserThePageShowsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// narrow checks that a page is not wider than the window: what is too wide scrolls by itself.
+// narrow checks that a page is not wider than the window: wide elements scroll by themselves.
 func (c *chromium) narrow(path string) {
 	c.t.Helper()
 	var wide []string

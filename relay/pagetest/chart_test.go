@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/relay"
 )
 
-// anHour returns a page's content with an hour of changes, as a fleet of some thousand clients has them.
+// anHour returns a page's content with an hour of changes, as a fleet of some thousand clients would cause.
 func anHour() *relay.PropagationStatus {
 	until := time.Now().Truncate(30 * time.Second).Add(30 * time.Second)
 	s := &relay.PropagationStatus{Until: until, Step: 30, Steps: 120}
@@ -37,7 +37,7 @@ func anHour() *relay.PropagationStatus {
 	return s
 }
 
-// The charts draw what the table has, follow it, and fit a phone.
+// The charts show the table's numbers, follow its changes, and fit on a phone.
 func TestInABrowserChartsDrawTheirTable(t *testing.T) {
 	needBrowser(t)
 	s := anHour()
@@ -60,7 +60,7 @@ func TestInABrowserChartsDrawTheirTable(t *testing.T) {
 	if picture := c.screenshot("page-propagation"); colours(picture) < 8 {
 		t.Error("the page looks empty")
 	}
-	// Where the cursor is, the legend has the numbers of the table.
+	// The legend shows the table's numbers at the cursor.
 	var want, got []string
 	read := func(into *[]string, expression string) {
 		t.Helper()

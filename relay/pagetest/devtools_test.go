@@ -19,8 +19,9 @@ import (
 	"time"
 )
 
-// A real browser, Chromium, which the tests operate as a person does: with a mouse and a keyboard. It is driven over
-// the DevTools protocol, with JSON over two pipes. That needs no port, and of the protocol only the few methods below.
+// A real browser, Chromium, which the tests operate like a person: with a mouse and a keyboard. They control it over
+// the DevTools protocol, with JSON over two pipes. That needs no port, and only the few methods of the protocol
+// below.
 
 var (
 	withBrowser = flag.Bool("browser", false, "test the page in Chromium, too, which has to be there (make page)")
@@ -51,7 +52,7 @@ type answer struct {
 	} `json:"error"`
 }
 
-// needBrowser skips tests for which there is no browser.
+// needBrowser skips a test if there is no browser.
 func needBrowser(t *testing.T) {
 	t.Helper()
 	if !*withBrowser {
@@ -128,7 +129,7 @@ func (c *chromium) call(method string, params values, result any) {
 	}
 }
 
-// try is call for what may fail.
+// try is like call, for calls that may fail.
 func (c *chromium) try(method string, params values, result any) error {
 	if params == nil {
 		params = values{}
@@ -164,10 +165,10 @@ func (c *chromium) try(method string, params values, result any) error {
 	}
 }
 
-// patience is how long something may take that is a matter of a moment.
+// patience is how long a step may take that normally takes a moment.
 const patience = time.Minute
 
-// read reads what the browser sends. What a page violates of its policy, and errors of its scripts, fail the test.
+// read reads the browser's messages. Violations of a page's policy, and errors of its scripts, fail the test.
 func (c *chromium) read(from io.Reader) {
 	var rest []byte
 	buffer := make([]byte, 64<<10)
@@ -288,7 +289,7 @@ func (c *chromium) await(what, expression string) {
 		if err == nil {
 			return
 		}
-		// The page has gone: another one comes.
+		// The page has gone: another one is being loaded.
 		if time.Now().After(deadline) {
 			var text string
 			_ = c.evaluate(`location.href + "\n" + document.body.innerText`, &text)
@@ -349,8 +350,8 @@ func (c *chromium) press(key string) {
 	}
 }
 
-// tabTo presses the tabulator until a link, button or summary with a text has the focus, or the input with an id. The
-// focus has to be visible all the way.
+// tabTo presses the tab key until a link, button or summary with a text has the focus, or the input with an id. The
+// focus has to be visible at every step.
 func (c *chromium) tabTo(text string) {
 	c.t.Helper()
 	var way []string
@@ -375,7 +376,7 @@ func (c *chromium) tabTo(text string) {
 	c.t.Fatalf("the tabulator does not lead to %q, but to %q", text, way)
 }
 
-// screenshot returns a picture of the window, which is kept if it has a name.
+// screenshot returns a picture of the window. It also writes the picture to a file if it has a name.
 func (c *chromium) screenshot(name string) image.Image {
 	c.t.Helper()
 	var shot struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Clients and control planes choose names. None of them becomes markup, script or a link to somewhere else, and a
-// name of a megabyte makes no page of a megabyte.
+// Clients and control planes choose names. No name may become markup, a script or a link to another site, and a name
+// of a megabyte must not make a page of a megabyte.
 func TestHostileNamesAreOnlyText(t *testing.T) {
 	w, b := startBroken(t)
 	const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>{{.}}`

@@ -14,8 +14,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A change of the endpoints touches the clusters, the route and the listener that lead to them, and the clients that
-// subscribe to one of them.
+// A change of endpoints touches the clusters, the route and the listener that refer to them, and the clients that
+// subscribe to one of these.
 func TestAResourceSaysWhatAChangeWouldTouch(t *testing.T) {
 	_, b := startBroken(t)
 	for _, c := range []struct {
@@ -44,7 +44,8 @@ func TestAResourceSaysWhatAChangeWouldTouch(t *testing.T) {
 	}
 }
 
-// What clients have only with a wildcard, and nothing leads to, is of no use, also if only that leads to it.
+// Resources that clients have only through a wildcard, and to which nothing refers, are unused. So are resources to
+// which only those refer.
 func TestResourcesThatNothingLeadsToAreListed(t *testing.T) {
 	w, b := startBroken(t)
 	w.WriteFile(t, brokenworld.Shop, "old.yaml", `
@@ -81,7 +82,7 @@ resources:
 	if got := append(first, rest...); !slices.Equal(got, want) || end != "" {
 		t.Errorf("the pages have %q and %q", first, rest)
 	}
-	// A client that requests one by its name has a use for it, and for what that leads to.
+	// If a client requests one by its name, that resource is used, and so are the resources that it refers to.
 	c := w.Connect(t, &corev3.Node{Id: "asks"}, nil)
 	c.Subscribe(t, xdstype.ClusterV3, "old-all")
 	c.Await(t, "old-all")

@@ -27,8 +27,7 @@ func (b *browser) listen(page string) *http.Response {
 	return answer
 }
 
-// A page that is open is sent anew when it has changed. There are few such pages at a time, and room again when one
-// is closed.
+// An open page is sent again when it has changed. The number of open pages is limited, and closing one makes room.
 func TestAnOpenPageIsKeptUpToDate(t *testing.T) {
 	w, b := startBroken(t)
 	events := b.listen("/ui/clients?search=newcomer")

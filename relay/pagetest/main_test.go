@@ -63,7 +63,7 @@ func (b *browser) post(path string, form url.Values) (*http.Response, string) {
 	return answer, string(text)
 }
 
-// page returns a page, which has to be one.
+// page returns a page, which must be valid.
 func (b *browser) page(path string) (*html.Node, string) {
 	b.t.Helper()
 	answer, text := b.get(path, "text/html")
@@ -89,7 +89,7 @@ func (b *browser) document(path string, into any) {
 	}
 }
 
-// await waits until something is so.
+// await waits until is returns no error.
 func await(t *testing.T, what string, is func() error) {
 	t.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -153,7 +153,7 @@ func link(root *html.Node, text string) (to string) {
 	return to
 }
 
-// startBroken runs the broken world, and waits until the overview says so.
+// startBroken runs the broken world, and waits until the overview shows its problems.
 func startBroken(t *testing.T) (*brokenworld.World, *browser) {
 	t.Helper()
 	w := brokenworld.Start(t)
@@ -170,7 +170,7 @@ func startBroken(t *testing.T) (*brokenworld.World, *browser) {
 	return w, b
 }
 
-// wrong is what the overview says of the broken world.
+// wrong are the problems of the broken world on the overview.
 var wrong = []string{
 	fmt.Sprintf("authority %q: no server can be reached", brokenworld.Down),
 	fmt.Sprintf("client %q rejects what it was sent of type cluster: %s", brokenworld.Rejecting, brokenworld.Words),

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
-// What an operator does, in a real browser: with a mouse, and once with the keyboard alone.
+// The actions of an operator, in a real browser: with a mouse, and once with only the keyboard.
 
 // phase waits until the rollout of EU is in a phase, and has some changes.
 func (b *browser) phase(t *testing.T, phase string, frozen bool, changes int) {
@@ -23,7 +23,7 @@ func (b *browser) phase(t *testing.T, phase string, frozen bool, changes int) {
 	})
 }
 
-// A search leads to a client, and that to a resource with the difference of its versions.
+// A search leads to a client, and from there to a resource with the difference of its versions.
 func TestInABrowserASearchLeadsToWhatIsWrong(t *testing.T) {
 	needBrowser(t)
 	w, _ := startBroken(t)
@@ -53,7 +53,7 @@ func TestInABrowserASearchLeadsToWhatIsWrong(t *testing.T) {
 	c.awaitText("connection refused")
 }
 
-// downReason returns why the authority cannot be reached, as the overview has it.
+// downReason returns why the authority cannot be reached, as the overview shows it.
 func (c *chromium) downReason() (why string) {
 	c.t.Helper()
 	c.awaitText("no server can be reached")
@@ -63,7 +63,7 @@ func (c *chromium) downReason() (why string) {
 	return why
 }
 
-// A rollout goes on, is held, and ends as the buttons say, each after a confirmation and not before.
+// The buttons continue, hold and end a rollout, each only after a confirmation.
 func TestInABrowserButtonsOperateARollout(t *testing.T) {
 	needBrowser(t)
 	w, b := startBroken(t)
@@ -88,7 +88,7 @@ func TestInABrowserButtonsOperateARollout(t *testing.T) {
 	b.phase(t, "rolling", true, 1)
 	c.awaitText("It is frozen")
 
-	// What was opened and written stays while the page is kept up to date.
+	// Opened elements and entered text stay while the page is updated.
 	c.click("Reject")
 	c.click("reject \"" + brokenworld.EU + "\" \"\" reason")
 	c.write("not on a Friday")
@@ -114,7 +114,7 @@ func (b *browser) newest(text string) error {
 	return nil
 }
 
-// All of it works with the keyboard alone, and the focus is always to be seen.
+// Everything works with only the keyboard, and the focus is always visible.
 func TestInABrowserTheKeyboardIsEnough(t *testing.T) {
 	needBrowser(t)
 	w, b := startBroken(t)

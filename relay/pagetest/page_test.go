@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
-// Each thing that is wrong is a link of the overview, whose page says what is wrong in words.
+// Each problem is a link on the overview, and the linked page describes the problem.
 func TestWhatIsWrongIsFoundFromTheOverview(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/")
@@ -29,8 +29,8 @@ func TestWhatIsWrongIsFoundFromTheOverview(t *testing.T) {
 	}
 }
 
-// Every page that a link leads to is there, asks for nothing elsewhere, lets nobody frame it and runs no script but
-// the relay's own. It can be read without seeing it: landmarks, headings, labels, and heads of tables.
+// Every linked page exists, loads nothing from other sites, cannot be framed, and runs only the relay's own script.
+// It is accessible: it has landmarks, headings, labels, and table headers.
 func TestEveryPageIsThereAndComplete(t *testing.T) {
 	_, b := startBroken(t)
 	queue, seen := []string{"/ui"}, map[string]bool{}
@@ -84,7 +84,7 @@ func keys(m map[string]bool) func(func(string) bool) {
 	}
 }
 
-// checkPage checks the form of a page, and returns where it leads.
+// checkPage checks the form of a page, and returns its links.
 func checkPage(t *testing.T, path string, root *html.Node) (links []string) {
 	t.Helper()
 	count := map[string]int{}
@@ -150,7 +150,7 @@ func checkPage(t *testing.T, path string, root *html.Node) (links []string) {
 	return links
 }
 
-// A resource's page says which clients hold it, and in which state.
+// A resource's page shows which clients hold it, and in which state.
 func TestAResourceSaysWhoHoldsIt(t *testing.T) {
 	_, b := startBroken(t)
 	var s relay.ResourceStatus

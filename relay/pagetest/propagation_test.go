@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
-// The page of propagation says how long a change took to reach clients, in a table that charts are drawn from.
+// The page of propagation shows how long a change took to reach clients, in a table from which the charts are drawn.
 func TestThePageSaysHowLongChangesTook(t *testing.T) {
 	w, b := startBroken(t)
 	w.Change(t)

@@ -30,8 +30,8 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// How long pages take with many clients, and what open pages cost. It prints figures, and checks only that pages are
-// there.
+// How long pages take with many clients, and what open pages cost. The test prints figures, and checks only that the
+// pages exist.
 func TestScaleOfThePage(t *testing.T) {
 	if *scale == 0 {
 		t.Skip("it takes a minute: make page-scale runs it")
@@ -68,7 +68,7 @@ func TestScaleOfThePage(t *testing.T) {
 		slices.Sort(took)
 		t.Logf("%s: %v (median of 7), %d KB allocated", path, took[3].Round(10*time.Microsecond), bytes>>10)
 	}
-	// Changes, with and without open pages, in turns.
+	// Changes, alternately with and without open pages.
 	const rounds, changes, pages = 3, 8, 8
 	port := 10000
 	change := func() time.Duration {

@@ -22,7 +22,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What pages say of things that are wrong, in words that an operator who is called at night does not misread.
+// The pages describe problems in words that an operator who is called at night does not misread.
 
 // withID returns the element with an id.
 func withID(t *testing.T, root *html.Node, id string) (found *html.Node) {
@@ -48,7 +48,7 @@ func texts(root *html.Node, tag, class string) (all []string) {
 	return all
 }
 
-// wants checks that a text has all of what it should have.
+// wants checks that a text contains all of the given texts.
 func wants(t *testing.T, where, text string, all ...string) {
 	t.Helper()
 	for _, want := range all {
@@ -58,7 +58,7 @@ func wants(t *testing.T, where, text string, all ...string) {
 	}
 }
 
-// lacks checks that a text has nothing of what it should not have.
+// lacks checks that a text contains none of the given texts.
 func lacks(t *testing.T, where, text string, all ...string) {
 	t.Helper()
 	for _, not := range all {
@@ -72,7 +72,7 @@ func resourcePath(name string) string {
 	return "/ui/resource?" + url.Values{"authority": {brokenworld.Shop}, "type": {"cluster"}, "name": {name}}.Encode()
 }
 
-// Each button of a rollout says before the click what happens to whom, and whether that can be undone.
+// Each button of a rollout says before the click what happens to which clients, and whether that can be undone.
 func TestTheButtonsOfARolloutSayWhatTheyDo(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/rollout")
@@ -96,7 +96,8 @@ func TestTheButtonsOfARolloutSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// What a person has to let through, what a client has rejected and what is not answered have words of their own.
+// Changes that wait for a person, that a client has rejected, and that clients have not answered are described in
+// different words.
 func TestTheStatesOfARolloutAreToldApart(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/rollout")
@@ -135,8 +136,8 @@ func TestARejectedChangeOfARolloutSaysThatAClientHasNACKedIt(t *testing.T) {
 	lacks(t, "the page of a rollout that was stopped", textOf(withID(t, root, "all")), "waits for the gate")
 }
 
-// The words of a NACK name the resource that is to blame. The others of the response are not shown as rejected for
-// themselves, and all say what the client has instead.
+// The words of a NACK name the resource that is to blame. The page does not show the other resources of the response
+// as rejected for their own fault, and shows for all what the client has instead.
 func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 	for _, by := range []string{"wildcard", "names", "names in common"} {
 		t.Run(by, func(t *testing.T) {
@@ -223,7 +224,7 @@ func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 	}
 }
 
-// A client that was sent nothing before holds nothing of what it rejects.
+// A client that rejects the first version that it received holds no version.
 func TestAClientThatRejectsTheFirstVersionHoldsNone(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page(resourcePath("cart"))
@@ -232,7 +233,7 @@ func TestAClientThatRejectsTheFirstVersionHoldsNone(t *testing.T) {
 
 var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`)
 
-// Beside each age there is the time by the clock, in UTC.
+// Each age also shows the time of day, in UTC.
 func TestTimesAreUTC(t *testing.T) {
 	_, b := startBroken(t)
 	for _, path := range []string{"/ui", "/ui/clients", "/ui/client?client=" + brokenworld.Rejecting, "/ui/authorities", "/ui/authority?name=" + brokenworld.Down, resourcePath("cart")} {
@@ -254,7 +255,7 @@ func TestTimesAreUTC(t *testing.T) {
 	}
 }
 
-// When a failure began is told apart from when it was tried last.
+// The page distinguishes the beginning of a failure from the last attempt.
 func TestAFailureHasABeginningAndALastTry(t *testing.T) {
 	_, b := startBroken(t)
 	await(t, "the relay has tried again", func() error {
@@ -272,8 +273,8 @@ func TestAFailureHasABeginningAndALastTry(t *testing.T) {
 	}
 }
 
-// An error stands under the stream that it is of, and not in a column of something else. The count of resources' errors
-// says that it is one.
+// An error is shown below the stream that it belongs to, not in another column. The count of resource errors is
+// labelled as one.
 func TestAnErrorOfAStreamStandsByItself(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/ui/authority?name=" + brokenworld.Down)
@@ -290,7 +291,7 @@ func TestAnErrorOfAStreamStandsByItself(t *testing.T) {
 	wants(t, "the row under it", strings.Join(texts(streams, "tr", "why"), " "), "connection refused")
 }
 
-// The state of a resource is told apart from that of what it names.
+// The state of a resource is distinguished from the state of the resources that it names.
 func TestTheStateOfARouteIsNotThatOfItsClusters(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/ui/resource?authority=" + brokenworld.Shop + "&type=route&name=web-routes")
@@ -307,7 +308,7 @@ func TestTheStateOfARouteIsNotThatOfItsClusters(t *testing.T) {
 	wants(t, "the client's tree", textOf(withID(t, root, "tree")), "acknowledged ✕ names 1 that does not exist")
 }
 
-// An authority that is down says whom that affects. The list of them has them, and nobody else.
+// An authority that is down shows how many clients that affects. The list of clients has exactly these.
 func TestAnAuthorityThatIsDownSaysWhoIsAffected(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/ui/authority?name=" + brokenworld.Down)
@@ -334,7 +335,7 @@ func TestAnAuthorityThatIsDownSaysWhoIsAffected(t *testing.T) {
 	})
 }
 
-// Who may not have what an authority has is not affected by it.
+// A client that may not have an authority's resources is not affected by its outage.
 func TestWhoMayNotHaveItIsNotAffected(t *testing.T) {
 	w := brokenworld.StartWithRights(t)
 	b := &browser{t, w.Operator}
@@ -356,7 +357,7 @@ func TestWhoMayNotHaveItIsNotAffected(t *testing.T) {
 	}
 }
 
-// What does not exist has one word on all pages.
+// All pages use the same word for a resource that does not exist.
 func TestWhatDoesNotExistHasOneWord(t *testing.T) {
 	_, b := startBroken(t)
 	root, _ := b.page("/ui")
@@ -372,7 +373,7 @@ func TestWhatDoesNotExistHasOneWord(t *testing.T) {
 	}
 }
 
-// The page says of itself that it is live. It does not say so of clients.
+// The page says "live" about itself, and not about clients.
 func TestThePageSaysThatItIsLiveItself(t *testing.T) {
 	_, b := startBroken(t)
 	root, text := b.page("/ui")
@@ -387,7 +388,7 @@ func TestThePageSaysThatItIsLiveItself(t *testing.T) {
 	lacks(t, "the script", script, `say("up to date")`)
 }
 
-// sotw is a client that speaks SotW, and answers by hand.
+// sotw is a client that speaks SotW, and whose answers the test sends.
 type sotw struct {
 	t      *testing.T
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -414,8 +415,8 @@ func (c *sotw) receive() *discoveryv3.DiscoveryResponse {
 	return r
 }
 
-// A SotW client says itself which version it goes on with, where the relay does not know. A wildcard's responses do not have their names in memory,
-// and the words are looked up among what the client holds.
+// A SotW client says which version it keeps, where the relay does not know it. The relay does not keep the names of a
+// wildcard's responses in memory, so it searches the NACK's words for the names that the client holds.
 func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 	for _, names := range [][]string{{"*"}, {"cart", "front"}} {
 		t.Run(strings.Join(names, " "), func(t *testing.T) {
@@ -474,7 +475,7 @@ func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 			}
 			words := fmt.Sprintf("still holds the earlier version %q", accepted["cart"].Version)
 			if names[0] != "*" {
-				words = fmt.Sprintf("still holds the type's earlier version %q, as it says", first.GetVersionInfo())
+				words = fmt.Sprintf("still holds the type's earlier version %q, as the client says", first.GetVersionInfo())
 			}
 			root, _ := b.page(resourcePath("cart"))
 			wants(t, "the page of cart", textOf(withID(t, root, "holders")), words)

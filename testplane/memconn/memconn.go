@@ -1,4 +1,4 @@
-// Package memconn has connections in memory for tests with testing/synctest, as bufconn of grpc-go has them.
+// Package memconn provides connections in memory for tests with testing/synctest, like bufconn of grpc-go.
 //
 // Each pipe of bufconn sets two timers that are due at once. Go 1.26 crashes under the race detector when two
 // goroutines of a bubble run such timers at the same time. A connection of this package has a timer only while a
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Listener accepts what is dialed by its own methods. They may be called concurrently.
+// Listener accepts connections that its own methods dial. They may be called concurrently.
 type Listener struct {
 	size    int
 	dialed  chan net.Conn
@@ -22,7 +22,7 @@ type Listener struct {
 	closed  chan struct{}
 }
 
-// Listen returns a listener whose connections hold up to size bytes in each direction that were not read yet.
+// Listen returns a listener whose connections hold up to size unread bytes in each direction.
 func Listen(size int) *Listener {
 	return &Listener{size: size, dialed: make(chan net.Conn), closed: make(chan struct{})}
 }
@@ -66,7 +66,7 @@ type pipe struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	data    []byte // not read yet
-	// readerGone and writerGone say which end is closed. What was written before can still be read.
+	// readerGone and writerGone say which end is closed. Data that was written before can still be read.
 	readerGone, writerGone bool
 	read, written          deadline
 }
@@ -126,7 +126,7 @@ func (p *pipe) change(f func()) {
 	p.changed.Broadcast()
 }
 
-// deadline is that of one end of a pipe, whose mu guards it.
+// deadline is the deadline of one end of a pipe. The pipe's mu guards it.
 type deadline struct {
 	timer  *time.Timer // nil if none is set
 	passed bool

@@ -31,7 +31,7 @@ func connect(t testing.TB, size int) (client, server net.Conn) {
 	return client, <-accepted
 }
 
-// A connection is what net says that one is.
+// A connection meets the requirements of net.Conn.
 func TestConnIsANetConn(t *testing.T) {
 	nettest.TestConn(t, func() (client, server net.Conn, stop func(), err error) {
 		client, server = connect(t, 1<<12)
@@ -39,7 +39,7 @@ func TestConnIsANetConn(t *testing.T) {
 	})
 }
 
-// A writer waits while the buffer is full, and what was written before the end is read.
+// A writer waits while the buffer is full, and data that was written before the end can be read.
 func TestABufferHoldsSoMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 10
