@@ -16,7 +16,7 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	if len(d.former) > 0 {
 		defer d.removeFormer(r)
 	}
-	// What may not go yet stays: then it is not among some for ever.
+	// What may not be removed yet is left out here; otherwise it could fill each selection of some for ever.
 	stays := func(key string, g removal) bool {
 		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
 	}
@@ -24,8 +24,8 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	}
 }
 
-// sendSomeRemovals is tellGone for some of what is gone, if that is much, and says whether it
-// fitted.
+// sendSomeRemovals is sendRemovals for a part of many removals, and reports whether it fitted. more reports whether
+// there are further removals.
 func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
 	var keys []string
 	keys, *more = some(d.gone, stays)
@@ -33,11 +33,11 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 		const overhead = 64
 		sub, g := d.named.get(key), d.gone[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
-			delete(d.gone, key) // the glob has members by now; or it has ended
+			delete(d.gone, key) // the glob has members by now, or it has ended
 			continue
 		}
 		name := g.ref.name
-		if len(d.aliases[key]) > 0 { // by which the client still has it
+		if len(d.aliases[key]) > 0 { // the client still has it by these
 			delete(d.gone, key)
 			continue
 		}
@@ -58,7 +58,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 		case g.by != nil && g.by.set != nil:
 			r.fromRemoved(g.by.set.Origin())
 		}
-		// To a client that reads it, NOT_FOUND means a removal too.
+		// To a client that reads the error, NOT_FOUND means a removal too.
 		if g.err != nil {
 			constraints := ""
 			if sub != nil {
@@ -78,9 +78,8 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 	return true
 }
 
-// some returns keys of a map, in order: all that do not stay if it is small, and of a large
-// one some. A response takes so many, and the next the next: to put all in order for each
-// would be the work of all for each. It says whether there are more.
+// some returns keys of a map, sorted, without those that stay: all keys of a small map, and some of a large one. Each
+// response takes a part; sorting all keys for each response would cost too much. more reports whether there are others.
 func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
 	const many = 1024
 	for key, v := range m {
@@ -97,8 +96,7 @@ func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, mor
 	return keys, more
 }
 
-// addGone adds a removal to r, in the form in which the client was sent the
-// resource.
+// addGone adds a removal to r, in the form in which the client was sent the resource.
 func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	constraints := g.constraints
 	switch {
@@ -115,7 +113,7 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	delete(d.initial, under.name)
 }
 
-// removeFormer adds to r the removal of former names under which nothing is given any more.
+// removeFormer adds to r the removals of former names under which nothing is given any more.
 func (d *Delta) removeFormer(r *Response) {
 	for _, a := range slices.SortedFunc(maps.Keys(d.former), func(a, b resourceRef) int { return strings.Compare(a.key(), b.key()) }) {
 		const overhead = 16
@@ -130,7 +128,7 @@ func (d *Delta) removeFormer(r *Response) {
 	}
 }
 
-// goneUnder returns the name under which the client has what is gone.
+// goneUnder returns the name under which the client has the removed resource.
 func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
 	name := ""
 	if sub != nil && sub.rare() != nil {
@@ -151,5 +149,5 @@ func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
 	return name
 }
 
-// Removing says that there are removals to send that did not go with what is new.
+// Removing reports that there are removals to send that did not go with what is new.
 func (d *Delta) Removing() bool { return len(d.gone)+len(d.former) > 0 }

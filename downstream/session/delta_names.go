@@ -2,7 +2,7 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// sendName adds to r what is new of a name, and says whether it fitted.
+// sendName adds to r what is new about a name, and reports whether it fitted.
 func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 	if sub.deniedGlob() && !d.errorsAlone {
 		return true
@@ -89,7 +89,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	return d.sendError(r, sub, st.Err)
 }
 
-// noteSentByName notes that a name is sent which may be in a glob that has not been answered yet.
+// noteSentByName records that a name is sent that may be in a glob that has not been answered yet.
 func (d *Delta) noteSentByName(sub *nameSub) {
 	note := func(set *setSub) {
 		if set == nil || !set.fresh {
