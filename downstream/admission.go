@@ -235,7 +235,7 @@ func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedSt
 	case <-admitted:
 	case <-timer.C:
 		if q.leave(line, place, admitted) {
-			return refused(RefusedWait, fmt.Sprintf("too many streams come at once: this one was in line for %v, as admission.wait says", q.Wait), q.backlog())
+			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.backlog())
 		}
 	case <-ctx.Done(): // nobody reads the text
 		if q.leave(line, place, admitted) {
@@ -250,5 +250,5 @@ func (q *admission) full() *refusedStream {
 	if q.Full == nil || !q.Full() {
 		return nil
 	}
-	return refused(RefusedMemory, "the relay has no memory for further streams, as admission.memory says", retryMemory)
+	return refused(RefusedMemory, "the relay has no memory for further streams (admission.memory)", retryMemory)
 }

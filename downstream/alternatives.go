@@ -7,8 +7,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// The relay keeps the result of a name with each alternative separately. For a glob that is all members each time,
-// under their own names; a client need only invent one of the two URLs to cause this. Nobody needs many alternatives
+// The relay keeps the result of a name with each alternative separately. For a glob, that is all members each time,
+// under their own names. A client can cause this by inventing just one of the two URLs. Nobody needs many alternatives
 // for one name, or many globs with an alternative, so the relay refuses further ones. TP1: "Alternatives".
 
 // alternatives counts the subscriptions of a client that have an alternative: by the name, or by the entry of a list.

@@ -120,7 +120,7 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 
 func (st *stream) inOrder() *session.Response {
 	may := st.mayRemove()
-	if st.who.Settles = st.settles(); st.who.Settles {
+	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {
 		may = session.RemoveNone
 	}
 	for _, s := range st.sessions {
@@ -138,7 +138,7 @@ func (st *stream) inOrder() *session.Response {
 			return nil // later types may need it
 		}
 	}
-	if st.who.Settles {
+	if st.sessionClient.Settles {
 		if st.settles() {
 			return nil
 		}

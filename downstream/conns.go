@@ -168,15 +168,15 @@ type openConns struct {
 	mu   sync.Mutex
 	open map[*limitedConn]struct{}
 	room cache.Room // of open
-	// gone is nil until the listener drains. It is closed when the last connection has ended.
-	gone chan struct{}
+	// drained is nil until the listener drains. It is closed when the last connection has ended.
+	drained chan struct{}
 }
 
 // add adds a connection, unless the listener drains.
 func (o *openConns) add(c *limitedConn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone != nil {
+	if o.drained != nil {
 		return false
 	}
 	if o.open == nil {
@@ -193,8 +193,8 @@ func (o *openConns) remove(c *limitedConn) {
 		return
 	}
 	o.open = cache.Without(o.open, &o.room, c)
-	if o.gone != nil && len(o.open) == 0 {
-		close(o.gone)
+	if o.drained != nil && len(o.open) == 0 {
+		close(o.drained)
 	}
 }
 
@@ -203,17 +203,17 @@ func (o *openConns) remove(c *limitedConn) {
 func (o *openConns) drain() (conns []*limitedConn, gone <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone != nil {
-		return nil, o.gone
+	if o.drained != nil {
+		return nil, o.drained
 	}
-	o.gone = make(chan struct{})
+	o.drained = make(chan struct{})
 	for c := range o.open {
 		conns = append(conns, c)
 	}
 	if len(conns) == 0 {
-		close(o.gone)
+		close(o.drained)
 	}
-	return conns, o.gone
+	return conns, o.drained
 }
 
 // all returns the open connections, in no order.

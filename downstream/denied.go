@@ -17,14 +17,14 @@ import (
 // A client has deniedSettle, and up to as much again, to request something that it may have. A client that was sent
 // errors knows already, and if it reconnects, it does so at once: it has longer.
 const (
-	deniedSettle = time.Second
-	deniedTold   = 2 * time.Second
+	deniedSettle      = time.Second
+	deniedAfterErrors = 2 * time.Second
 )
 
 // denial returns why the client may have nothing of what it has subscribed to. It returns nil if the client may have
 // some of it, or has subscribed to nothing. The caller holds mu.
 func (st *stream) denial() (why *cache.Error) {
-	if st.who.Rights == nil || st.closed {
+	if st.sessionClient.Rights == nil || st.closed {
 		return nil
 	}
 	for _, s := range st.sessions {
@@ -41,7 +41,7 @@ func (st *stream) denial() (why *cache.Error) {
 // endIfDenied schedules the end of a stream whose client may have nothing. It is called after each request, and when a
 // resource that the client may not have becomes known. The caller holds mu.
 func (st *stream) endIfDenied() {
-	if st.who.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
+	if st.sessionClient.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
 		return
 	}
 	switch denied := st.denial() != nil; {
@@ -65,7 +65,7 @@ func (st *stream) endDenied() {
 	}
 	if !waits && st.nonces > 0 && !st.deniedSent {
 		waits, st.deniedSent = true, true
-		st.denies.Reset(deniedTold + rand.N(deniedTold))
+		st.denies.Reset(deniedAfterErrors + rand.N(deniedAfterErrors))
 	}
 	st.mu.Unlock()
 	if waits {

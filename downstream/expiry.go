@@ -61,7 +61,7 @@ func (s *Server) expire(ctx context.Context, g *gate, id *identity.Identity, log
 	why := &identity.RefusedError{Reason: id.Ends.Because, Message: id.Ends.Because.Ended()}
 	s.stats.clientsRefused[why.Reason].Add(1)
 	if log, ok := g.line(eventExpired, log); ok {
-		log.Info("stream of a client ends: what proves who it is has expired, or does so soon",
+		log.Info("stream of a client ends: its certificate or token has expired, or expires soon",
 			"identity", id.String(), "refused", why.Reason.String())
 	}
 	if why.Reason == identity.CertificateExpired {

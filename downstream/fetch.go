@@ -118,7 +118,7 @@ func (st *stream) unanswered(poll *session.Poll) (over bool, err error) {
 	if !poll.GaveUp() {
 		return false, nil
 	}
-	if why := poll.Nothing(st.form != formUnary); why != "" {
+	if why := poll.WhyUnanswered(st.form != formUnary); why != "" {
 		return true, status.Error(codes.Unavailable, why)
 	}
 	return true, nil

@@ -21,9 +21,9 @@ const (
 	// controlFrameBurst how many at once.
 	controlFrames     = 500
 	controlFrameBurst = 1000
-	// bytesPerFrame is for how many bytes that it receives a client may send one more frame, so that a response earns
-	// at least two. Clients send window updates, for the stream and for the connection, and pings that measure the
-	// bandwidth, in proportion to what they receive.
+	// bytesPerFrame is how many bytes sent to a client earn it one more frame, so that a response earns at least two.
+	// Clients send window updates, for the stream and for the connection, and pings that measure the bandwidth, in
+	// proportion to what they receive.
 	bytesPerFrame = 32
 	// framesPerStream is how many frames a client earns by opening a stream: one that ends its requests, one that
 	// resets it, and one that opens its window.

@@ -95,7 +95,7 @@ func (st *stream) refuseName(e *excess) {
 	if !st.namesRefused {
 		st.namesRefused = true
 		if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-			log.Warn("client is refused names, for a limit", "limit", e.limit.String(), "max", e.most)
+			log.Warn("client is refused names because of a limit", "limit", e.limit.String(), "max", e.most)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (st *stream) logNotRequested() {
 		return
 	}
 	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
+		log.Warn("client is refused names because of a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
 	}
 	st.notRequestedWhy = nil
 }
@@ -181,7 +181,7 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 	case refused:
 		return s.refuseRequest(g, addressOf(ctx), &excess{
 			limit: limitIdentityRequests, got: int(wait.Milliseconds()), most: most,
-			what: "a request that would have to wait for %d ms, because of the others of this identity",
+			what: "a request that would have to wait for %d ms, because of this identity's other requests",
 		})
 	case wait == 0:
 		return nil

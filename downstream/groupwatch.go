@@ -155,7 +155,7 @@ func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	to := sideOf(onNew)
-	kept := g.sides[to].kept(at, onNew)
+	kept := g.sides[to].cachedNews(at, onNew)
 	now := g.Newest(onNew)
 	if n := kept.Value(); n != nil && n.From == at && n.To == now && g.current(n) {
 		return n

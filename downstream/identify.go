@@ -44,6 +44,6 @@ func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 		sendAway(ctx)
 	}
 	if log, ok := g.line(eventClientRefused, s.options.Log.With("client", addressOf(ctx))); ok {
-		log.Warn("client is refused for who it is", "refused", refused.Reason.String(), "reason", refused.Detail)
+		log.Warn("client is refused because of its identity", "refused", refused.Reason.String(), "reason", refused.Detail)
 	}
 }

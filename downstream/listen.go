@@ -10,8 +10,8 @@ import (
 )
 
 // Listen applies the limits of a listener to the connections that a socket accepts. A connection over the limit is
-// closed at once. A connection whose client opens streams too fast is read more slowly: once gRPC has read a stream,
-// the stream has had its cost, and a client that resets each stream at once stays below every limit on open streams.
+// closed at once. A connection whose client opens streams too fast is read more slowly: a stream costs something as
+// soon as gRPC has read it, and a client that resets each stream at once stays below every limit on open streams.
 func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 	l := s.listen(socket, o)
 	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}

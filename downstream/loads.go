@@ -89,7 +89,7 @@ func (s *Server) registerLoads(r GRPCServer, d *Door) {
 	of := &lrsv3.LoadReportingService_ServiceDesc
 	desc := &grpc.ServiceDesc{ServiceName: of.ServiceName, HandlerType: (*any)(nil)}
 	desc.Streams = append(desc.Streams, streamDesc(of.Streams[0].StreamName, func(_ any, call grpc.ServerStream) error {
-		in, err := s.comeIn(call, d)
+		in, err := s.admitCall(call, d)
 		if err != nil {
 			return err
 		}

@@ -161,8 +161,8 @@ type commonOrigin struct {
 	left   uint32
 }
 
-// kept returns where the news for clients at a position are cached.
-func (s *groupSide) kept(at session.Position, onNew bool) *weak.Pointer[session.News] {
+// cachedNews returns where the news for clients at a position are cached.
+func (s *groupSide) cachedNews(at session.Position, onNew bool) *weak.Pointer[session.News] {
 	switch {
 	case at.Seq == 0:
 		return &s.fresh

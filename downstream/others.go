@@ -89,8 +89,8 @@ type pacedStream struct {
 	stats *stats
 }
 
-// mostSend is how long a client may take to read a response of another service. What such a service has at work for a
-// client is not available to others during that time.
+// mostSend is how long a client may take to read a response of another service. Until then, the client occupies a part
+// of the service that others cannot use.
 const mostSend = 30 * time.Second
 
 var errNotRead = status.Error(codes.DeadlineExceeded, "the client has not read a response for 30s")

@@ -60,9 +60,9 @@ func (st *stream) startPrefetch() {
 	st.joinAudience()
 }
 
-// prefetchAnew has the stream take part according to its listener's and its client's current settings. The caller holds
+// restartPrefetch has the stream take part according to its listener's and its client's current settings. The caller holds
 // mu.
-func (st *stream) prefetchAnew() {
+func (st *stream) restartPrefetch() {
 	switch on := st.gate != nil && st.gate.door.newest.Load().prefetch; {
 	case st.prefetch == nil && on:
 		st.startPrefetch()

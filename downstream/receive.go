@@ -124,7 +124,7 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 	}
 	st.server.stats.requests.Add(1)
 	if st.trials != nil {
-		st.tryAnswered(sess, had, nil)
+		st.trialAnswered(sess, had, nil)
 	}
 	return true, st.answered(sess, had) || st.due(sess, behind)
 }
@@ -259,9 +259,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 			return false, st.invalid(err)
 		}
 		st.resumed = f.resumed(req)
-		admittedBy := st.who.Generation
+		admittedBy := st.sessionClient.Generation
 		st.identify(req.GetNode(), through)
-		if st.who.Generation != admittedBy {
+		if st.sessionClient.Generation != admittedBy {
 			if err := st.notAdmitted(); err != nil {
 				return false, err
 			}
@@ -277,7 +277,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(typeURL, &st.who)
+		sess = f.newSession(typeURL, &st.sessionClient)
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -308,7 +308,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.passOn(sess, rejection)
 	}
 	if st.trials != nil {
-		st.tryAnswered(sess, had, rejection)
+		st.trialAnswered(sess, had, rejection)
 	}
 	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
@@ -338,7 +338,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		// An error means that the stream is over; the next message will report it, too.
 		_ = st.grpc.SetHeader(metadata.Pairs(chain.RelayHeader, "true"))
 	}
-	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
+	st.sessionClient = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
 	st.useNames(st.server.naming.Load(), through)
 	st.startPrefetch()
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {

@@ -70,9 +70,9 @@ func (s *Server) nextStream() *stream {
 // useNames gives the stream the Names of a configuration. The caller holds mu.
 func (st *stream) useNames(n *naming, through chain.Chain) {
 	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
-	st.who.Rights, st.who.Generation = nil, n.generation
+	st.sessionClient.Rights, st.sessionClient.Generation = nil, n.generation
 	if names, ok := st.names.(Restricted); ok {
-		st.who.Rights = names.Rights()
+		st.sessionClient.Rights = names.Rights()
 	}
 	if st.isRestricted() && !n.restricts.Load() {
 		n.restricts.Store(true)
@@ -80,13 +80,15 @@ func (st *stream) useNames(n *naming, through chain.Chain) {
 }
 
 // isRestricted reports that rules decide what the client may have. The caller holds mu.
-func (st *stream) isRestricted() bool { return st.who.Rights != nil && st.who.Rights.Class() != 0 }
+func (st *stream) isRestricted() bool {
+	return st.sessionClient.Rights != nil && st.sessionClient.Rights.Class() != 0
+}
 
 // waitsForTurn reports that the stream may be sent something before it uses the newest configuration: it has many
 // subscriptions, and rights do not restrict them. The caller holds mu.
 func (st *stream) waitsForTurn() bool {
 	n := st.server.naming.Load()
-	if st.who.Generation == n.generation || st.isRestricted() || n.restricts.Load() {
+	if st.sessionClient.Generation == n.generation || st.isRestricted() || n.restricts.Load() {
 		return false
 	}
 	subscribed := 0
@@ -100,33 +102,33 @@ func (st *stream) waitsForTurn() bool {
 // longer admits its client: the stream ends with it. The caller holds mu, and not the topics.
 func (st *stream) reconfigure() error {
 	n := st.server.naming.Load()
-	if st.names == nil || st.closed || st.dismissed || st.who.Generation == n.generation {
+	if st.names == nil || st.closed || st.dismissed || st.sessionClient.Generation == n.generation {
 		return nil
 	}
 	if err := st.notAdmitted(); err != nil {
-		st.who.Generation = n.generation
+		st.sessionClient.Generation = n.generation
 		return err
 	}
 	through, err := st.through()
 	if err != nil { // not reached: it was parsed before
 		return err
 	}
-	old, restricted := st.names, st.who.Rights != nil
+	old, restricted := st.names, st.sessionClient.Rights != nil
 	st.useNames(n, through)
 	if user, ok := st.names.(ScopeUser); ok {
 		for scope := range st.scopes.all() {
 			user.Enter(scope)
 		}
 	}
-	restricted = restricted || st.who.Rights != nil
+	restricted = restricted || st.sessionClient.Rights != nil
 	request := st.topics.Cache().Requests().Begin()
 	for _, s := range st.sessions {
-		s.Reconfigure(st.who.Rights, n.generation, restricted)
+		s.Reconfigure(st.sessionClient.Rights, n.generation, restricted)
 	}
 	st.topics.Cache().Requests().End(request)
 	old.Close()
 	st.joinNewTrials()
-	st.prefetchAnew()
+	st.restartPrefetch()
 	st.scopes.excess = nil // the client has not requested more
 	for _, s := range st.sessions {
 		st.recountNames(s)

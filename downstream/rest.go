@@ -168,7 +168,7 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, tooMuch).Error())
 		return nil, false
 	case err != nil:
-		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request is incomplete: "+err.Error())
 		return nil, false
 	}
 	select {
@@ -184,7 +184,7 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", r.RemoteAddr)); ok {
 			log.Warn("client's request is not valid", "path", r.URL.Path)
 		}
-		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "+protoText(err))
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "+protoText(err))
 		return nil, false
 	}
 	return req, true
@@ -198,7 +198,7 @@ func (h *restHandler) unknownPath(path string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("there is nothing at %q (want one such as %s)", loglines.Clip(path), xdstype.Cluster.V3.Path)
+	return fmt.Sprintf("there is no discovery service at %q (want a path such as %s)", loglines.Clip(path), xdstype.Cluster.V3.Path)
 }
 
 // clientPatience is how long the client waits for the answer, if it states that.

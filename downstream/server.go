@@ -139,9 +139,9 @@ const (
 var unlimited Limits
 
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, came: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
-	st.who.Generation = s.naming.Load().generation
+	st.sessionClient.Generation = s.naming.Load().generation
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++

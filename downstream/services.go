@@ -63,14 +63,14 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 
 func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, call grpc.ServerStream) error {
-		in, err := s.comeIn(call, d)
+		in, err := s.admitCall(call, d)
 		if err != nil {
 			return err
 		}
 		defer in.leave()
 		st := s.open(call, in.identity, f.name, service.TypeURL)
 		defer s.forget(st)
-		st.uses, st.who.Generation = in.uses, in.admittedBy
+		st.uses, st.sessionClient.Generation = in.uses, in.admittedBy
 		in.gate.admit(st)
 		if stop := st.expires(in.gate); stop != nil {
 			defer stop()
@@ -111,9 +111,9 @@ func (in *arrival) end(why error) {
 	finish(in.grpc.Context(), why)
 }
 
-// comeIn admits a stream by the door of its listener, if its client and the limits allow that. Otherwise the error is
+// admitCall admits a stream by the door of its listener, if its client and the limits allow that. Otherwise the error is
 // the status with which the call ends.
-func (s *Server) comeIn(call grpc.ServerStream, d *Door) (_ *arrival, err error) {
+func (s *Server) admitCall(call grpc.ServerStream, d *Door) (_ *arrival, err error) {
 	in := &arrival{server: s, grpc: call, gate: d.newest.Load()}
 	g := in.gate
 	if e := g.enter(); e != nil {

@@ -50,7 +50,7 @@ func nackOf(r *session.Rejection) *LastNACK {
 func (st *stream) describe() ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.came), Stream: st.id, Identity: st.identity}
+	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.began), Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
 		t := s.Describe()
 		c.Types = append(c.Types, TypeStatus{t, st.refusedNames[s.TypeURL()], nackOf(t.Rejection)})

@@ -31,7 +31,7 @@ type stream struct {
 	identity *identity.Identity
 	// uses is what all streams of the identity use; nil without limits on that.
 	uses   *identityUse
-	came   int64   // when the stream began, in nanoseconds since 1970
+	began  int64   // when the stream began, in nanoseconds since 1970
 	limits *Limits // of its listener
 	gate   *gate   // nil without a listener
 	// maxResponse is the size below which responses are cut, in bytes.
@@ -58,15 +58,15 @@ type stream struct {
 	// halfClosed: the client has ended its requests.
 	halfClosed bool
 
-	mu       sync.Mutex // guards all below, and the sessions
-	node     *corev3.Node
-	sameNode uint64 // of a request with the same Node, as in wire.Peeked
-	names    Names  // from the first request on
-	who      session.Client
-	topics   cache.Reader
-	sessions []typeSession // by xdstype.Type.Order; in ownSession if there is one
-	nonces   uint64
-	closed   bool
+	mu            sync.Mutex // guards all below, and the sessions
+	node          *corev3.Node
+	sameNode      uint64 // of a request with the same Node, as in wire.Peeked
+	names         Names  // from the first request on
+	sessionClient session.Client
+	topics        cache.Reader
+	sessions      []typeSession // by xdstype.Type.Order; in ownSession if there is one
+	nonces        uint64
+	closed        bool
 	// dismissed: the stream ends, because its listener no longer admits its client.
 	dismissed bool
 	// deniedSent: the client has had the extra time of a client that was sent an error. See denies.
@@ -164,7 +164,7 @@ type streamTrial struct {
 	// stays: the subscriptions stay on the accepted side.
 	stays bool
 	// types has the types that are rolled out and of which the client was sent something.
-	types map[string]*triedType
+	types map[string]*trialType
 	// open are the responses with something new that the client has not answered. asked is Trial.Asked as of when the
 	// stream began to compose a response. reported: Sent or Untouched was called since the move, and since Asked last
 	// changed. rejected: the client has rejected one of the responses.
@@ -174,8 +174,8 @@ type streamTrial struct {
 	rejected bool
 }
 
-// triedType says whether the client's last answer of a type was an ACK.
-type triedType struct {
+// trialType says whether the client's last answer of a type was an ACK.
+type trialType struct {
 	acked bool
 	// new is the last response with something new. A client that is a relay may reject it after it has acknowledged it.
 	new sentNew

@@ -86,7 +86,7 @@ func (st *stream) noteAnswers(t *streamTrial) {
 		}
 		more = more || s.Adding()
 		if n, _ := s.InFlight(); n > 0 || s.LastAnswer() != session.NoAnswer {
-			t.try(s.TypeURL()).acked = s.LastAnswer() == session.ACKed
+			t.typeState(s.TypeURL()).acked = s.LastAnswer() == session.ACKed
 		}
 	}
 	if !more {
@@ -96,7 +96,7 @@ func (st *stream) noteAnswers(t *streamTrial) {
 
 // settle records that the client has accepted the accepted state, if it has.
 func (st *stream) settle(t *streamTrial) {
-	if t.settled || t.onNew() || !st.tookAll(t) {
+	if t.settled || t.onNew() || !st.ackedAll(t) {
 		return
 	}
 	t.settled = true
@@ -267,7 +267,7 @@ func (st *stream) composed(r *session.Response) {
 				t.Untouched(t.showing)
 			}
 		case t.RollsOut(r.TypeURL):
-			t.try(r.TypeURL)
+			t.typeState(r.TypeURL)
 			if t.onNew() && slices.ContainsFunc(r.News, t.IsNew) {
 				t.composedNew(r)
 			}
@@ -278,14 +278,14 @@ func (st *stream) composed(r *session.Response) {
 	}
 }
 
-// try returns the record of a type of which something is being sent.
-func (t *streamTrial) try(typeURL string) *triedType {
+// typeState returns the record of a type of which something is being sent.
+func (t *streamTrial) typeState(typeURL string) *trialType {
 	of := t.types[typeURL]
 	if of == nil {
 		if t.types == nil {
-			t.types = map[string]*triedType{}
+			t.types = map[string]*trialType{}
 		}
-		of = &triedType{}
+		of = &trialType{}
 		t.types[typeURL] = of
 	}
 	return of
@@ -318,9 +318,9 @@ func (st *stream) hasMore(t *streamTrial) bool {
 	})
 }
 
-// tryAnswered records that a client has answered a response of a session, which had so many in flight before. rejection
+// trialAnswered records that a client has answered a response of a session, which had so many in flight before. rejection
 // is nil for an ACK.
-func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
+func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK) {
 	n, _ := s.InFlight()
 	for _, t := range st.trials.each() {
 		of := t.types[s.TypeURL()]
@@ -343,7 +343,7 @@ func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
 }
 
 // sentAs returns the response with something new that a NACK rejects; ok is false if there is none.
-func (t *streamTrial) sentAs(of *triedType, typeURL string, n *session.NACK) (sent sentNew, ok bool) {
+func (t *streamTrial) sentAs(of *trialType, typeURL string, n *session.NACK) (sent sentNew, ok bool) {
 	if n == nil || !t.onNew() {
 		return sent, false
 	}
@@ -357,8 +357,8 @@ func (t *streamTrial) sentAs(of *triedType, typeURL string, n *session.NACK) (se
 	return t.open[at], true
 }
 
-// tookAll reports whether the client has acknowledged the last response of each type that is rolled out.
-func (st *stream) tookAll(t *streamTrial) bool {
+// ackedAll reports whether the client has acknowledged the last response of each type that is rolled out.
+func (st *stream) ackedAll(t *streamTrial) bool {
 	for _, s := range st.sessions {
 		if !t.RollsOut(s.TypeURL()) {
 			continue

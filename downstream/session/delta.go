@@ -98,7 +98,7 @@ func (d *Delta) subscribeOne(a resourceRef) {
 		return
 	}
 	key := a.key()
-	delete(d.gone, key)
+	delete(d.removals, key)
 	delete(d.refusedGlobs, key)
 	d.endReview(a)
 	_, resumed := d.initial[a.name]
@@ -165,7 +165,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	}
 	key := a.key()
 	if set := d.globs[key]; set != nil {
-		delete(d.gone, key)
+		delete(d.removals, key)
 		delete(d.refusedGlobs, key)
 		held := d.overlapping(set)
 		if d.unsubscribeGlob(a) != nil {
@@ -182,7 +182,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	if !d.unsubscribe(key) {
 		return
 	}
-	delete(d.gone, key)
+	delete(d.removals, key)
 	delete(d.refusedGlobs, key)
 	delete(d.initial, a.name)
 	delete(d.borrowed, sub)
@@ -200,7 +200,7 @@ func (d *Delta) endWildcard() {
 	d.deferred.forget("", ended, false)
 	d.reassign(ended, held)
 	d.reviewBorrowed()
-	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
+	maps.DeleteFunc(d.removals, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
 }
@@ -212,7 +212,7 @@ func (d *Delta) Adding() bool {
 
 // Pending counts what is kept to be sent. It could grow with a client that does not read.
 func (d *Delta) Pending() int {
-	return len(d.pending) + len(d.gone) + d.reviewing + len(d.initial)
+	return len(d.pending) + len(d.removals) + d.reviewing + len(d.initial)
 }
 
 // Unsubscribed counts the names from which the client has unsubscribed and for which it has to get an answer.
@@ -288,7 +288,7 @@ func (d *Delta) Sent(r *Response) {
 
 // Resend has a name's resource sent again, though the client has it.
 func (d *Delta) Resend(name string) {
-	if d.named.shared.holdsNot(name) {
+	if d.named.shared.holdsNothing(name) {
 		return
 	}
 	for sub := range d.subsOf(name) {

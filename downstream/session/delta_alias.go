@@ -28,7 +28,7 @@ func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
 // whether it fitted. own is the resource's key.
 func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
-	name, group := res.Name(), d.askedFor(sub, own, res)
+	name, group := res.Name(), d.requestedNames(sub, own, res)
 	// If the client has the resource from an earlier stream, it need not know which names that resource answers: so it
 	// is sent again.
 	held := sub.sent() == sentResource && sub.Note == d.mark(res) && (sub.sentErr() == 0 || st.Err != nil)
@@ -67,8 +67,8 @@ func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 	return true
 }
 
-// askedFor returns the names by which the client requests a resource, including own if it does.
-func (d *Delta) askedFor(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
+// requestedNames returns the names by which the client requests a resource, including own if it does.
+func (d *Delta) requestedNames(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
 	same := func(s *nameSub) bool {
 		st := s.state()
 		return s == sub || st.Status == cache.Present && d.mark(st.Resource) == d.mark(res)

@@ -28,17 +28,17 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 // there are further removals.
 func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
 	var keys []string
-	keys, *more = some(d.gone, stays)
+	keys, *more = some(d.removals, stays)
 	for _, key := range keys {
 		const overhead = 64
-		sub, g := d.named.get(key), d.gone[key]
+		sub, g := d.named.get(key), d.removals[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
-			delete(d.gone, key) // the glob has members by now, or it has ended
+			delete(d.removals, key) // the glob has members by now, or it has ended
 			continue
 		}
 		name := g.ref.name
 		if len(d.aliases[key]) > 0 { // the client still has it by these
-			delete(d.gone, key)
+			delete(d.removals, key)
 			continue
 		}
 		size := 2*len(name) + overhead
@@ -51,7 +51,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 		if !r.fits(size, d.Limit) {
 			return false
 		}
-		d.addGone(r, sub, &g)
+		d.addRemovalOf(r, sub, &g)
 		switch {
 		case sub != nil:
 			r.fromRemoved(sub.state().Origin)
@@ -66,7 +66,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 			}
 			r.addVariantError(wire.DeltaErrors, name, constraints, g.err)
 		}
-		delete(d.gone, key)
+		delete(d.removals, key)
 		delete(d.initial, name)
 		if sub != nil {
 			sub.setSent(sentAbsent)
@@ -96,8 +96,8 @@ func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, mor
 	return keys, more
 }
 
-// addGone adds a removal to r, in the form in which the client was sent the resource.
-func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
+// addRemovalOf adds a removal to r, in the form in which the client was sent the resource.
+func (d *Delta) addRemovalOf(r *Response, sub *nameSub, g *removal) {
 	constraints := g.constraints
 	switch {
 	case sub != nil && sub.byLocator():
@@ -105,7 +105,7 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	case g.was != nil:
 		constraints = g.was.Constraints()
 	}
-	under := g.ref.of(d.goneUnder(r, sub, g))
+	under := g.ref.of(d.removedUnder(r, sub, g))
 	d.addRemoved(r, under, constraints)
 	if under.name != g.ref.name {
 		put(&r.removed, under.key(), true)
@@ -128,8 +128,8 @@ func (d *Delta) removeFormer(r *Response) {
 	}
 }
 
-// goneUnder returns the name under which the client has the removed resource.
-func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
+// removedUnder returns the name under which the client has the removed resource.
+func (d *Delta) removedUnder(r *Response, sub *nameSub, g *removal) string {
 	name := ""
 	if sub != nil && sub.rare() != nil {
 		name = sub.rare().sentAs
@@ -150,4 +150,4 @@ func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
 }
 
 // Removing reports that there are removals to send that did not go with what is new.
-func (d *Delta) Removing() bool { return len(d.gone)+len(d.former) > 0 }
+func (d *Delta) Removing() bool { return len(d.removals)+len(d.former) > 0 }

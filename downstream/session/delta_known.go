@@ -28,9 +28,9 @@ type Delta struct {
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
 	// "initial_resource_versions".
 	initial map[string]string
-	// gone has the removals to send, by the keys under which the resources are, or would be, subscribed to. A resource
-	// that comes back before its removal was sent leaves gone.
-	gone map[string]removal
+	// removals has the removals to send, by the keys under which the resources are, or would be, subscribed to. A resource
+	// that comes back before its removal was sent leaves the map.
+	removals map[string]removal
 	// reviewing counts the names in setSub.reviews, and unsubscribed those from which the client has unsubscribed.
 	// reviewable are the sets with reviews that can be sent.
 	reviewing    int
@@ -70,7 +70,7 @@ func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 // knows records that the client has that content.
 func (d *Delta) knows(sub *nameSub, st *cache.State) {
 	sub.setSentResource(st)
-	delete(d.gone, sub.key())
+	delete(d.removals, sub.key())
 	delete(d.initial, sub.name())
 }
 

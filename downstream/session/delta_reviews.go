@@ -153,7 +153,7 @@ func (d *Delta) loseMember(set *setSub, a resourceRef) {
 		d.noteReview(set, review{name: a.name})
 		return
 	}
-	put(&d.gone, a.key(), removal{ref: a, by: set})
+	put(&d.removals, a.key(), removal{ref: a, by: set})
 }
 
 // sendReviewed adds to r what the sets have of the names under review, as far as it fits.
@@ -205,7 +205,7 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			if glob.holds(name) {
 				glob.initial[name] = ""
 			}
-			delete(d.gone, a.key())
+			delete(d.removals, a.key())
 			d.endReview(a) // in the other set too
 		case waits != nil && present(waits): // its first answer is incomplete
 			d.endReviewIn(set, key)
@@ -245,7 +245,7 @@ func (d *Delta) sendErrorOfSets(r *Response, a resourceRef, by *setSub) bool {
 		}
 		return true
 	}
-	put(&d.gone, a.key(), removal{ref: a, by: by})
+	put(&d.removals, a.key(), removal{ref: a, by: by})
 	return true
 }
 

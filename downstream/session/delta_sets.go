@@ -62,7 +62,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 // runs returns how the client is sent many members at once. It returns nil unless the client holds nothing, and has no
 // other subscription, that these members could overlap with.
 func (d *Delta) runs(r *Response, set *setSub) *cache.ChunkOptions {
-	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.reviewing > 0 {
+	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.removals)+d.reviewing > 0 {
 		return nil
 	}
 	if !set.glob() && len(d.byGlob) > 0 || d.sharesMembers(set) {
@@ -141,14 +141,14 @@ func (d *Delta) removeMissed(set *setSub) {
 	var gone []removal
 	set.set.RecentlyRemoved(func(name, constraints string) {
 		a := set.ref.of(name)
-		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
+		if _, there := d.removals[a.key()]; !there && d.named.get(a.key()) == nil {
 			gone = append(gone, removal{ref: a, by: set, constraints: constraints})
 		}
 	})
 	for _, g := range gone {
 		// If another set has the member, that set sends it.
 		if res, _, _ := first(memberKey(g.ref.name), d.covering(g.ref)...); res == nil {
-			put(&d.gone, g.ref.key(), g)
+			put(&d.removals, g.ref.key(), g)
 		}
 	}
 	if len(set.initial) == 0 || !set.set.Incomplete() {
@@ -163,7 +163,7 @@ func (d *Delta) removeEmpty(set *setSub) {
 	}
 	for _, name := range set.spelled.all() {
 		a := set.ref.of(name)
-		put(&d.gone, a.key(), removal{ref: a})
+		put(&d.removals, a.key(), removal{ref: a})
 	}
 }
 
@@ -182,7 +182,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		return true
 	case m.News == cache.Removed:
 		d.deferred.forget(m.Name, nil, true)
-		put(&d.gone, a.key(), removal{ref: a, by: set, was: m.Resource})
+		put(&d.removals, a.key(), removal{ref: a, by: set, was: m.Resource})
 		return true
 	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
@@ -223,7 +223,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	}
 	if m.News == cache.Changed {
 		r.noteChanged(m.Resource)
-		delete(d.gone, a.key())
+		delete(d.removals, a.key())
 		d.endReview(a)
 		if sub != nil {
 			d.knows(sub, &cache.State{Resource: m.Resource})

@@ -44,7 +44,7 @@ func (s *subscriptions) Decided() bool {
 		if sub.isLost() || sub.entry() == nil {
 			continue
 		}
-		if sub.stated().Status != cache.Requested || sub.is(isRare) && sub.rare().beforeRedirect != nil {
+		if sub.authorityState().Status != cache.Requested || sub.is(isRare) && sub.rare().beforeRedirect != nil {
 			return true
 		}
 	}

@@ -95,11 +95,11 @@ func (s *nameSub) makeRare() *rareSub {
 	if r := s.rare(); r != nil {
 		return r
 	}
-	return s.rarely(refByName(s.entry().Name()))
+	return s.newRare(refByName(s.entry().Name()))
 }
 
-// rarely gives a new subscription a rareSub. a is how the client requests it.
-func (s *nameSub) rarely(a resourceRef) *rareSub {
+// newRare gives a new subscription a rareSub. a is how the client requests it.
+func (s *nameSub) newRare(a resourceRef) *rareSub {
 	subs, r := s.of(), &rareSub{resourceRef: a, key: a.key()}
 	put(&subs.rares, s, r)
 	s.set(isRare, true)
@@ -220,8 +220,8 @@ func (s *nameSub) MoveToPending() {
 	subs.countIfLost(s)
 }
 
-// stated is the authority's state of the name.
-func (s *nameSub) stated() cache.State {
+// authorityState is the authority's state of the name.
+func (s *nameSub) authorityState() cache.State {
 	rare, entry := s.rare(), s.entry()
 	if entry == nil {
 		return s.refusedState(rare.err)
@@ -358,7 +358,7 @@ func (s *subscriptions) countIfLost(sub *nameSub) {
 	case !s.CountsLostNames || sub.entry() == nil:
 		return
 	case sub.is(isRare):
-		if st = sub.stated(); sub.rare().beforeRedirect != nil {
+		if st = sub.authorityState(); sub.rare().beforeRedirect != nil {
 			st.Status = cache.Present
 		}
 	default:
@@ -418,7 +418,7 @@ func (s *nameSub) name() string {
 
 // state is the state of the name to send to the client.
 func (s *nameSub) state() cache.State {
-	st, r := s.stated(), s.rare()
+	st, r := s.authorityState(), s.rare()
 	if r == nil || r.beforeRedirect == nil {
 		return st
 	}

@@ -75,8 +75,8 @@ func (m *membership) find(key string) (i uint32, ok bool) {
 	return i, ok && m.has(i)
 }
 
-// holdsNot reports that the client shares a name with the group, and was sent nothing of it.
-func (m *membership) holdsNot(key string) bool {
+// holdsNothing reports that the client shares a name with the group, and was sent nothing of it.
+func (m *membership) holdsNothing(key string) bool {
 	i, ok := m.find(key)
 	if !ok {
 		return false

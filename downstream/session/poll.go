@@ -227,9 +227,9 @@ func (f *Poll) allDenied() (why *cache.Error) {
 	return why
 }
 
-// Nothing returns why there is no answer. It is empty if the client keeps what it has: HTTP has a status for that
+// WhyUnanswered returns why there is no answer. It is empty if the client keeps what it has: HTTP has a status for that
 // (304), which unchanged says. gRPC has none, and a response without resources would be an empty state.
-func (f *Poll) Nothing(unchanged bool) string {
+func (f *Poll) WhyUnanswered(unchanged bool) string {
 	if (f.has != "" || f.rejected != "") && (unchanged || f.answerable(f.unknown())) {
 		return ""
 	}

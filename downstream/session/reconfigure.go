@@ -84,13 +84,13 @@ func (m *membership) stays() bool {
 func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	r := d.reconfigure(rights, generation, restricted)
 	for _, sub := range r.moved {
-		d.keepsGone(sub)
+		d.cancelRemoval(sub)
 		if _, held := d.initial[sub.name()]; held {
 			d.initial[sub.name()] = "" // the version is that of another origin
 		}
 	}
 	for _, sub := range r.denied {
-		d.keepsGone(sub)
+		d.cancelRemoval(sub)
 		if !d.Relay {
 			sub.setSent(sentNothing)
 			sub.set(mayHold, false)
@@ -111,10 +111,10 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	}
 }
 
-// keepsGone lets the client keep what was about to be removed, because the name means something else now.
-func (d *Delta) keepsGone(sub *nameSub) {
-	if g, gone := d.gone[sub.key()]; gone && g.by == nil {
-		delete(d.gone, sub.key())
+// cancelRemoval lets the client keep what was about to be removed, because the name means something else now.
+func (d *Delta) cancelRemoval(sub *nameSub) {
+	if g, found := d.removals[sub.key()]; found && g.by == nil {
+		delete(d.removals, sub.key())
 	}
 }
 

@@ -2,9 +2,9 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// relooked is a subscription to a name whose lookup has changed: the name means something else now, or is refused for
+// changedLookup is a subscription to a name whose lookup has changed: the name means something else now, or is refused for
 // another reason.
-type relooked struct {
+type changedLookup struct {
 	sub *nameSub
 	key cache.Key
 	err error
@@ -34,7 +34,7 @@ func leadsTo(key, watched cache.Key) bool {
 
 // lookUpNames looks up the names that are not shared, and returns those whose lookup has changed. restricted: there may
 // be names that the client may not have because of what they stand for.
-func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []relooked) {
+func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []changedLookup) {
 	for sub := range s.named.own() {
 		key, err := s.lookUp(sub.ref())
 		entry := sub.entry()
@@ -45,7 +45,7 @@ func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed [
 			}
 		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
 		default:
-			changed = append(changed, relooked{sub, key, err})
+			changed = append(changed, changedLookup{sub, key, err})
 		}
 	}
 	return changed

@@ -46,13 +46,13 @@ func (s *subscriptions) reconfigureWildcard(w *setSub) {
 // reconfigureGlob looks up each spelling of a glob again: what a client may have can depend on the spelling.
 func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	var to cache.Key
-	var refused []relooked
+	var refused []changedLookup
 	names := set.spelled.all()
 	for _, name := range names {
 		key, err := s.lookUp(set.ref.of(name))
 		switch {
 		case err != nil:
-			refused = append(refused, relooked{key: cache.Key{Name: name}, err: err})
+			refused = append(refused, changedLookup{key: cache.Key{Name: name}, err: err})
 		case to == (cache.Key{}) || leadsTo(key, set.set.Key()):
 			to = key
 		}

@@ -294,7 +294,7 @@ func (s *SotW) answer(acked bool) {
 // Resend has a name's resource sent again, though the client has it. The session treats it as changed, since the client
 // still holds it. Several clusters may request that before it is sent.
 func (s *SotW) Resend(name string) {
-	if s.named.shared.holdsNot(name) {
+	if s.named.shared.holdsNothing(name) {
 		return
 	}
 	for sub := range s.subsOf(name) {

@@ -39,12 +39,12 @@ func (s *SotW) fullState(all bool) *Response {
 		s.content = sets.content()
 		// xDS: "ACK/NACK and resource type instance version": the version that a client states on a new stream is what
 		// it has, if the version identifies the content.
-		has := s.stated && sets.hash == s.state // the content has changed, and changed back
+		has := s.hasState && sets.hash == s.state // the content has changed, and changed back
 		if sets.fresh {
 			has = s.last.nonce == "" && s.content == s.resumed
 		}
-		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
-		if has && s.stated && !onlyBeats && r.empty() {
+		s.state, s.hasState = sets.hash, s.named.len() == 0 && r.empty()
+		if has && s.hasState && !onlyBeats && r.empty() {
 			s.dropSpans()
 			return nil
 		}

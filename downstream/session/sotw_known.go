@@ -39,7 +39,7 @@ type SotW struct {
 	// leftIn: the last full state had removed members in it. A full state without them has to follow, even if they come
 	// back until then.
 	leftIn   bool
-	stated   bool // state is set
+	hasState bool // state is set
 	answered bool // the client has answered the last response
 	// waiting: a stale request came, and the following requests would be stale, too, if more were sent in between. The
 	// session lets the client catch up first.
@@ -58,7 +58,7 @@ type SotW struct {
 	// heartbeatsDue are the names with nothing new but a heartbeat, which goes in a response of its own, unless
 	// responses are full states.
 	heartbeatsDue []*nameSub
-	// state is the hash of the last full state, if stated: there was one, and it consisted of sets alone.
+	// state is the hash of the last full state, if hasState: there was one, and it consisted of sets alone.
 	state uint64
 	// content is a version of the sets in the last full state, which stands for them alone.
 	content string

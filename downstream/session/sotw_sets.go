@@ -85,11 +85,11 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 	sent := s.ownedByNames()
 	for _, set := range s.byGlob {
 		if !s.isView(set) {
-			add(set, s.noting(sent, set, elsewhere))
+			add(set, s.memberFilter(sent, set, elsewhere))
 		}
 	}
 	for _, set := range s.views {
-		add(set, s.noting(sent, set, elsewhere))
+		add(set, s.memberFilter(sent, set, elsewhere))
 	}
 	if s.wild != nil {
 		add(s.wild, s.without(elsewhere))
@@ -144,7 +144,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 		if !sub.meansSomething() {
 			continue
 		}
-		if set := s.globOf(sub.ref()); set != nil && !s.ownsBesideView(sub, set) {
+		if set := s.globOf(sub.ref()); set != nil && !s.ownsOverView(sub, set) {
 			named[set] = append(named[set], sub)
 		}
 		switch set := s.wildOf(sub.ref()); {
@@ -183,7 +183,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 		return nil, nil
 	}
 	set := s.standIn(sub.ref())
-	if set == nil || !present(set) || s.ownsBesideView(sub, set) {
+	if set == nil || !present(set) || s.ownsOverView(sub, set) {
 		return nil, nil
 	}
 	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
@@ -193,9 +193,9 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	return r, set
 }
 
-// ownsBesideView reports that a name is in a glob that is a view, and is present by itself: then it is another resource
+// ownsOverView reports that a name is in a glob that is a view, and is present by itself: then it is another resource
 // than the view's member.
-func (s *SotW) ownsBesideView(sub *nameSub, set *setSub) bool {
+func (s *SotW) ownsOverView(sub *nameSub, set *setSub) bool {
 	return s.isView(set) && sub.state().Status == cache.Present
 }
 
@@ -235,9 +235,9 @@ func (t sentKeys) add(a resourceRef, key string) {
 	t[way][key] = true
 }
 
-// noting returns a function that records what a glob has: as sent, and in elsewhere, so that the wildcard leaves it
+// memberFilter returns a function that records what a glob has: as sent, and in elsewhere, so that the wildcard leaves it
 // out. For a view, the function also reports what is sent already: a response has a resource only once.
-func (s *SotW) noting(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
+func (s *SotW) memberFilter(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
 	view, underWild := s.isView(set), s.wildOf(set.ref.of(cache.Wildcard)) != nil
 	if !s.sharesMembers(set) && !underWild && len(sent) == 0 {
 		return nil

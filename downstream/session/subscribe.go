@@ -54,7 +54,7 @@ func (s *subscriptions) resume(sub *nameSub) {
 func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *nameSub {
 	sub := s.newSub()
 	if a.locator || err != nil || key.Name != a.name {
-		sub.rarely(a)
+		sub.newRare(a)
 	}
 	s.countParams(a, 1)
 	if err != nil {

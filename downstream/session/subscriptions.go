@@ -64,7 +64,8 @@ type rareSub struct {
 	sentErr uint32
 	// beforeRedirect is what the client holds from before the name became a redirect, nil if that no longer matters.
 	beforeRedirect *valueBeforeRedirect
-	// withheld is a resource that was there before the client subscribed, and that only earlier clients may have.
+	// withheld is a resource that the client must not receive, because the client subscribed after it came
+	// (Resource.DoNotCache).
 	withheld *cache.Resource
 	// deniedFor is the hash of the resource whose own name the client may not have, 0 for none.
 	deniedFor uint64
