@@ -47,7 +47,7 @@ func (g *gate) expires(id *identity.Identity, once bool, expire func()) (stop fu
 	}
 }
 
-// expire ends the stream, because its client's certificate or token has expired.
+// expire ends the stream, because its client's certificate or token has expired, or is about to.
 func (st *stream) expire() {
 	st.mu.Lock()
 	client := st.client()
@@ -56,7 +56,7 @@ func (st *stream) expire() {
 	st.server.expire(st.grpc.Context(), st.gate, st.identity, st.server.options.Log.With("stream", st.id, "client", client))
 }
 
-// expire ends a stream with this context, because its client's certificate or token has expired.
+// expire ends a stream with this context, because its client's certificate or token has expired, or is about to.
 func (s *Server) expire(ctx context.Context, g *gate, id *identity.Identity, log *slog.Logger) {
 	why := &identity.RefusedError{Reason: id.Ends.Because, Message: id.Ends.Because.Ended()}
 	s.stats.clientsRefused[why.Reason].Add(1)

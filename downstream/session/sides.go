@@ -56,13 +56,13 @@ func (s *subscriptions) ShowAccepted(scope cache.Scope) {
 	}
 }
 
-// ShowNew implements the stream's typeSession.
+// ShowNew is subscriptions.ShowNew for SotW.
 func (s *SotW) ShowNew(scope cache.Scope, names []string, all bool) {
 	s.subscriptions.ShowNew(scope, names, all)
 	s.version.origin = nil // to be recomputed
 }
 
-// ShowAccepted implements the stream's typeSession.
+// ShowAccepted is subscriptions.ShowAccepted for SotW.
 func (s *SotW) ShowAccepted(scope cache.Scope) {
 	s.subscriptions.ShowAccepted(scope)
 	s.version.origin = nil // to be recomputed

@@ -105,8 +105,8 @@ func (s *SotW) due() (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// sendInFullState adds to r what a full state has of a name, and adds the origin's version to there if the name has a
-// resource, or to missing.
+// sendInFullState adds to r what a full state has of a name. It adds the origin's version to there if the name has a
+// resource, or to missing if the resource does not exist.
 func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
 	st := s.inFull(sub)
 	switch {
