@@ -18,15 +18,15 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// How a herd of clients comes in: those that come at once wait in line before anything of their
-// requests is read, and so cost no more than gRPC's own stream. The line is fair among addresses.
-// Streams and addresses in it are bounded by limits.streams: a stream in line counts as open.
+// Admission of many clients that connect at once: new streams wait in line before the relay reads anything of their
+// requests, and so cost no more than gRPC's own stream. The line is fair among addresses. limits.streams bounds the
+// streams and addresses in it: a stream in line counts as open.
 
 // AdmissionRefusal is why a stream is not admitted.
 type AdmissionRefusal uint8
 
 const (
-	// RefusedWait says that the stream has waited for too long.
+	// RefusedWait means that the stream has waited for too long.
 	RefusedWait AdmissionRefusal = iota
 	// RefusedMemory says that there is no memory for it.
 	RefusedMemory
@@ -38,7 +38,7 @@ var admissionRefusals = [numAdmissionRefusals]string{RefusedWait: "wait", Refuse
 // String returns the refusal's name in metrics and logs.
 func (r AdmissionRefusal) String() string { return admissionRefusals[r] }
 
-// admissionStats are those of all listeners.
+// admissionStats count admissions and refusals for all listeners.
 type admissionStats struct {
 	waiting atomic.Int64
 	waited  atomic.Uint64
@@ -53,7 +53,7 @@ func (s *admissionStats) read() AdmissionStats {
 	return is
 }
 
-// AdmissionStats are those of all listeners.
+// AdmissionStats are the counts of all listeners.
 type AdmissionStats struct {
 	Waiting int    // streams in line now
 	Waited  uint64 // streams that were in line and were admitted, since the start
@@ -67,15 +67,14 @@ type admission struct {
 	pace *rate.Limiter // nil without a limit
 
 	mu sync.Mutex
-	// lines are those of the addresses that have some, and turns the same in the order of their
-	// turns.
+	// lines are those of the addresses that have waiting streams. turns are the same lines in the order of their turns.
 	lines   map[netip.Prefix]*addressLine
 	turns   list.List // of *addressLine
 	waiting int
-	timer   *time.Timer // nil before the first line; armed while there are some
+	timer   *time.Timer // nil before the first line; armed while there are lines
 }
 
-// addressLine are the streams of one address that wait, the first one first.
+// addressLine has the waiting streams of one address, the first to arrive first.
 type addressLine struct {
 	address netip.Prefix
 	turn    *list.Element // in turns
@@ -113,7 +112,7 @@ func (q *admission) join(address netip.Prefix) (line *addressLine, place *list.E
 	return line, place, admitted
 }
 
-// leave takes a stream out of the line. It says false if it was admitted.
+// leave takes a stream out of the line. It returns false if the stream was admitted.
 func (q *admission) leave(line *addressLine, place *list.Element, admitted chan struct{}) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,7 +138,7 @@ func (q *admission) remove(line *addressLine, place *list.Element) {
 	}
 }
 
-// admitEvery bounds how often the line moves.
+// admitEvery is the shortest time between two moves of the line.
 const admitEvery = time.Millisecond
 
 // arm has the line move when the next stream may be admitted. The caller holds mu.
@@ -153,7 +152,7 @@ func (q *admission) arm() {
 	}
 }
 
-// move admits as many streams as it may: of each address one in its turn.
+// move admits as many streams as it may: one of each address in turn.
 func (q *admission) move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,15 +170,15 @@ func (q *admission) move() {
 	}
 }
 
-// backlog returns how long the line takes that there is now.
+// backlog returns how long the current line will take.
 func (q *admission) backlog() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return time.Duration(float64(q.waiting) / float64(q.StreamsPerSecond) * float64(time.Second))
 }
 
-// When those come back that were not admitted: at the earliest after retryLeast, and at the latest
-// after retryMost, whatever the line. Without memory it takes retryMemory until others have left.
+// When refused streams may retry: at the earliest after retryLeast, and at the latest after retryMost, however long the
+// line is. If memory is short, clients wait for retryMemory, until others have left.
 const (
 	retryLeast  = time.Second
 	retryMost   = 30 * time.Second
@@ -190,14 +189,14 @@ const (
 type refusedStream struct {
 	refusal AdmissionRefusal
 	text    string
-	// retry is when the client may come again.
+	// retry is when the client may retry.
 	retry time.Duration
 }
 
 // Error implements error.
 func (e *refusedStream) Error() string { return e.text }
 
-// GRPCStatus adds when to come again, as google.rpc.RetryInfo.
+// GRPCStatus adds the time of the retry, as google.rpc.RetryInfo.
 func (e *refusedStream) GRPCStatus() *status.Status {
 	st := status.New(codes.Unavailable, e.text)
 	if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.retry)}); err == nil {
@@ -206,13 +205,13 @@ func (e *refusedStream) GRPCStatus() *status.Status {
 	return st
 }
 
-// refused returns why a stream is not admitted, with a time of its own to come again.
+// refused returns why a stream is not admitted, with a retry time that differs from stream to stream.
 func refused(r AdmissionRefusal, text string, after time.Duration) *refusedStream {
 	after = min(max(after, retryLeast), retryMost)
 	return &refusedStream{refusal: r, text: text, retry: after/2 + rand.N(after)}
 }
 
-// admit waits until a stream with this context may come in. It returns why it may not.
+// admit waits until a stream with this context is admitted, or returns why it is not.
 func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedStream {
 	if e := q.full(); e != nil {
 		return e
@@ -236,9 +235,9 @@ func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedSt
 	case <-admitted:
 	case <-timer.C:
 		if q.leave(line, place, admitted) {
-			return refused(RefusedWait, fmt.Sprintf("too many streams come at once: this one was in line for %v, as admission.wait says", q.Wait), q.backlog())
+			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.backlog())
 		}
-	case <-ctx.Done(): // nobody reads why
+	case <-ctx.Done(): // nobody reads the text
 		if q.leave(line, place, admitted) {
 			return &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
 		}
@@ -251,5 +250,5 @@ func (q *admission) full() *refusedStream {
 	if q.Full == nil || !q.Full() {
 		return nil
 	}
-	return refused(RefusedMemory, "the relay has no memory for further streams, as admission.memory says", retryMemory)
+	return refused(RefusedMemory, "the relay has no memory for further streams (admission.memory)", retryMemory)
 }

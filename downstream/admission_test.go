@@ -25,8 +25,7 @@ func from(t *testing.T, address string) context.Context {
 	return peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.ParseIP(address), Port: 1}})
 }
 
-// As many as may come in at once do, and the others wait for their turn, in the order in which they
-// came.
+// Up to burst streams are admitted at once. The others wait for their turn, in the order of their arrival.
 func TestAHerdIsAdmittedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, burst, herd = 10, 20, 50
@@ -65,7 +64,7 @@ func TestAHerdIsAdmittedInOrder(t *testing.T) {
 	})
 }
 
-// An address with very many streams does not delay the one of another.
+// An address with very many streams does not delay the stream of another address.
 func TestTheLineIsFairAmongAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, many = 10, 1000
@@ -107,9 +106,9 @@ func TestTheLineIsFairAmongAddresses(t *testing.T) {
 	})
 }
 
-// Who has waited for too long is refused, and is sent when to come again; so is who comes when there
-// is no memory. It is a time of its own for each.
-func TestWhoIsNotAdmittedIsSentWhenToComeAgain(t *testing.T) {
+// A stream that has waited for too long is refused, and gets a time to retry. So does a new stream when there is no
+// memory. The time differs from stream to stream.
+func TestRefusedStreamsGetATimeToRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait, herd = 2500 * time.Millisecond, 40
 		var full atomic.Bool

@@ -14,10 +14,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// TestClientsThatAskByAliasesHoldEachResourceOnce holds that a delta client that asks by
-// names, of which some are aliases, and which of what changes, holds at the end exactly
-// what its names stand for, each resource once and under its own name, and knows of each
-// by which of its names it asked. xDS: "Resource names" of "Incremental xDS".
+// TestClientsThatAskByAliasesHoldEachResourceOnce is for delta clients that request names, some of which are aliases,
+// while the aliases change. In the end a client holds exactly the resources that its names stand for, each once and
+// under its own name, and knows which of its names stand for which resource. xDS: "Resource names" of "Incremental
+// xDS".
 func TestClientsThatAskByAliasesHoldEachResourceOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := newAliasOrigin()

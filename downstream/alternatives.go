@@ -7,13 +7,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a name comes to with each alternative is kept by itself, and of a glob that is all
-// members each time, under its own names: for which it is enough that a client makes up
-// either of the two. Nobody needs many alternatives for one name, nor many globs that have
-// one, so a client is refused the rest. TP1: "Alternatives".
+// The relay keeps the result of a name with each alternative separately. For a glob, that is all members each time,
+// under their own names. A client can cause this by inventing just one of the two URLs. Nobody needs many alternatives
+// for one name, or many globs with an alternative, so the relay refuses further ones. TP1: "Alternatives".
 
-// alternatives count the subscriptions of a client that have an alternative: by the name, or
-// entry of a list; and those to globs of a type together.
+// alternatives counts the subscriptions of a client that have an alternative: by the name, or by the entry of a list.
+// Subscriptions to globs of one type count together.
 type alternatives map[alternativesOf][]alternative
 
 type alternativesOf struct{ typeURL, name string }
@@ -23,8 +22,8 @@ type alternative struct {
 	subscriptions int
 }
 
-// primary returns what a topic is counted under, if it has an alternative: what it is
-// without that.
+// primary returns what a topic with an alternative is counted under: the topic without the alternative. ok is false for
+// a topic without one.
 func primary(k cache.Key) (of alternativesOf, ok bool) {
 	const alt = "alt=" // the first in canonical names
 	if k.Scope.Derived == "" || k.Scope.OldStyle {
@@ -60,7 +59,7 @@ func (a alternatives) find(of alternativesOf, key string) int {
 	return slices.IndexFunc(a[of], func(is alternative) bool { return is.key == key })
 }
 
-// count notes n more subscriptions to a topic, if it has an alternative.
+// count adds n subscriptions, or subtracts them if n is negative, for a topic that has an alternative.
 func (a *alternatives) count(k cache.Key, n int) {
 	of, ok := primary(k)
 	if !ok {

@@ -283,7 +283,7 @@ func TestBadRequestsEndTheirOwnStreamOnly(t *testing.T) {
 	}
 }
 
-// What is not gRPC ends its connection.
+// Bytes that are not gRPC end their connection.
 func TestGarbageOnAConnectionEndsItOnly(t *testing.T) {
 	r := newBadRelay(t, Limits{}, ListenerOptions{})
 	for _, garbage := range []string{
@@ -315,7 +315,7 @@ func drain(ctx context.Context, conn net.Conn) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// A type that nobody has heard of is served as any other.
+// An unknown type is served like any other.
 func TestUnknownTypesAreServed(t *testing.T) {
 	const typeURL = "type.googleapis.com/nobody.has.heard.of.It"
 	r := newBadRelay(t, Limits{}, ListenerOptions{})
@@ -333,8 +333,7 @@ func TestUnknownTypesAreServed(t *testing.T) {
 	})
 }
 
-// xDS: "ACK and NACK": what was rejected is not sent again, however often it is
-// rejected, with whatever nonce.
+// xDS: "ACK and NACK": what was rejected is not sent again, however often it is rejected, with any nonce.
 func TestRejectingForEverIsAnsweredWithNothing(t *testing.T) {
 	const times = 2000
 	for form, method := range adsMethods {
@@ -393,8 +392,7 @@ func TestRejectingForEverIsAnsweredWithNothing(t *testing.T) {
 	}
 }
 
-// A client that sends faster than it may is served at the pace that it may, and
-// others at theirs.
+// A client that sends too fast is served at the permitted pace, and others at theirs.
 func TestFloodsAreReadSlowly(t *testing.T) {
 	const perSecond, requests = 500, 250
 	r := newBadRelay(t, Limits{RequestsPerSecond: perSecond, RequestBurst: 1}, ListenerOptions{})
@@ -425,8 +423,8 @@ func TestFloodsAreReadSlowly(t *testing.T) {
 	}
 }
 
-// Streams on which nothing is ever sent or read cost their place, and nothing
-// else: when there are too many, new ones are turned away.
+// Streams on which nothing is ever sent or read cost their place, and nothing else: when there are too many, new ones
+// are turned away.
 func TestTooManyStreamsAreTurnedAway(t *testing.T) {
 	const most = 20
 	r := newBadRelay(t, Limits{Streams: most}, ListenerOptions{})
@@ -467,9 +465,9 @@ func TestTooManyStreamsAreTurnedAway(t *testing.T) {
 	}
 }
 
-// A client that asks again and again for what it never reads is owed no more than
-// one that asked once, and can still be refused.
-func TestWhoNeverReadsCanBeRefused(t *testing.T) {
+// A client that requests something again and again, and never reads it, has no more pending than one that requested it
+// once, and can still be refused.
+func TestAClientThatNeverReadsCanBeRefused(t *testing.T) {
 	r := newBadRelay(t, Limits{Subscriptions: 10}, ListenerOptions{})
 	putLarge := func(i int) {
 		putEverywhere(r.cache, endpointType, "large", strings.Repeat("x", 200_000)+fmt.Sprint(i))

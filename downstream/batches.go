@@ -10,19 +10,19 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// Responses of many resources by name. Clients that are configured alike ask for the
-// same names in the same order, and when all of them come at once each is sent the same:
-// in one buffer that they share, as gRPC has more to do for a hundred.
+// Responses with many resources by name. Clients that are configured alike request the same names in the same order.
+// When they connect at once, all of them are sent the same, in one shared buffer: gRPC handles one buffer faster than a
+// hundred.
 
-// batches has what was sent to more than one client of late. The zero value is ready.
+// batches has what was recently sent to more than one client. The zero value is ready.
 type batches struct {
 	mu sync.Mutex
-	// sent are by a hash of the resources: of nothing yet, if it was sent once.
+	// sent has the batches by a hash of their resources. A pointer is nil if the resources were sent once.
 	sent map[uint64]weak.Pointer[batch]
 }
 
-// batch has resources as one part of a response. It is there for as long as it is on
-// its way to a client, and some time longer, until the garbage collector comes.
+// batch has resources as one part of a response. It exists while it is on its way to a client, and then until the next
+// garbage collection.
 type batch struct {
 	session.Parts
 	size  int // by which they were found
@@ -30,15 +30,15 @@ type batch struct {
 	bytes mem.SliceBuffer
 }
 
-// What is shared: of so many resources at least, of so many bytes at most for each, and
-// altogether. To copy what is large is no gain.
+// What is shared: at least so many resources, and at most so many bytes per batch and altogether. Copying large
+// resources gains nothing.
 const (
 	mostEach       = 4 << 10
 	mostBatched    = 1 << 20
 	mostRemembered = 1 << 8
 )
 
-// worthJoining says whether so many resources, of so many bytes, are better in one buffer.
+// worthBatching reports whether so many resources, of so many bytes, are better in one buffer.
 func worthBatching(n, size int) bool {
 	return n >= leastShared && size <= mostBatched && size <= n*mostEach
 }

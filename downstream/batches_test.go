@@ -28,8 +28,8 @@ func endpointsOf(version string, ttl time.Duration, names ...string) cache.Updat
 	return u
 }
 
-// Clients that ask for the same names are sent the same buffer, from the second on: also
-// after a change, and never what was before it, nor what others asked for.
+// Clients that request the same names are sent the same buffer, from the second client on. This also holds after a
+// change. They are never sent old state, or what other clients requested.
 func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 	names := benchNames(20)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
@@ -91,7 +91,7 @@ func TestClientsWithTheSameNamesShareAResponse(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and what is large is not copied.
+// What is remembered is bounded, and large resources are not copied.
 func TestJoinsAreBounded(t *testing.T) {
 	var j batches
 	pair := func(i, size int) []*cache.Resource {
@@ -137,8 +137,8 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 }
 
-// Resources with a TTL are as long in both forms, as far as a response counts them: what is
-// a batch for clients of one is not for those of the other.
+// Resources with a TTL have the same size in both forms, as a response counts them. Still, clients of one form do not
+// get the batch of the other.
 func TestWhatIsJoinedIsOfOneForm(t *testing.T) {
 	var j batches
 	var resources []*cache.Resource

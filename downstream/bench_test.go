@@ -97,7 +97,7 @@ func takeResponses(st *stream) (last *session.Response) {
 	}
 }
 
-// A client comes, with 100 names of which all is known, and goes.
+// A client connects with 100 names, all of which are known, and leaves.
 func BenchmarkClientComesAndGoes(b *testing.B) {
 	server, _, names := benchServer(b, 100)
 	b.Run("delta", func(b *testing.B) {

@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Clients that are relays. A client whose requests have come through this relay already is
-// refused: that would be a loop.
+// Clients that are relays. The relay refuses a client whose requests have already passed through this relay: that would
+// be a loop.
 
-// through returns the relays through which the client's requests come.
+// through returns the relays through which the client's requests pass.
 func (st *stream) through() (chain.Chain, error) {
 	c, err := chain.Parse(metadata.ValueFromIncomingContext(st.grpc.Context(), chain.Header))
 	if err != nil {
@@ -27,7 +27,7 @@ func (st *stream) through() (chain.Chain, error) {
 	return c, nil
 }
 
-// withHeaders has a request over HTTP say in its context what one over gRPC does.
+// withHeaders adds the headers of an HTTP request to its context as gRPC metadata.
 func withHeaders(ctx context.Context, h http.Header) context.Context {
 	md := metadata.MD{}
 	for _, key := range []string{chain.Header, identity.Header} {

@@ -20,8 +20,8 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 )
 
-// Over whichever service a relay asks, it is known through which others it does,
-// and refused if the relay is one of them.
+// On every service, the relay knows through which other relays a request comes, and refuses the request if it is one of
+// them.
 func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 	c := newTestCache(&recordingSource{}, 1000)
 	defer c.Close()

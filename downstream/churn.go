@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// How fast clients may open connections that end soon. Each costs a handshake and the start of
-// gRPC's transport, whatever its client does on it. Connections that stay are not counted:
-// when a relay has been restarted, all of its clients come at once.
+// How fast clients may open short-lived connections. Each costs a handshake and the start of gRPC's transport, whatever
+// its client does on it. Connections that stay are not counted: after a restart of the relay, all of its clients
+// connect at once.
 
 const (
-	// shortLived is how long a connection has to stay not to be counted.
+	// shortLived is how long a connection has to last in order not to be counted.
 	shortLived = 5 * time.Second
-	// churnBurst is how many seconds' worth of connections may end soon before the address's
-	// next ones wait, and how many seconds they wait at most.
+	// churnBurst is how many seconds' worth of short-lived connections an address may have before its next connections
+	// wait, and how many seconds they wait at most.
 	churnBurst = 4
-	// mostChurning is how many addresses are told apart. All further ones are one.
+	// mostChurning is how many addresses are counted separately. All further ones share one count.
 	mostChurning = 4096
 )
 
-// churn counts the connections of each address that ended soon.
+// churn counts the short-lived connections of each address.
 type churn struct {
 	mu    sync.Mutex
 	addrs map[netip.Prefix]churned
 	swept time.Time
 }
 
-// churned is what an address has to its account: so many connections, less those that
-// were forgiven since.
+// churned is the count of an address: its short-lived connections, less those that were forgiven since.
 type churned struct {
 	connections float64
 	at          time.Time
@@ -40,7 +39,7 @@ func (c churned) now(perSecond int, now time.Time) float64 {
 	return max(0, c.connections-now.Sub(c.at).Seconds()*float64(perSecond))
 }
 
-// ended notes that a connection has ended soon.
+// ended records that a short-lived connection has ended.
 func (c *churn) ended(addr netip.Prefix, perSecond int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +56,8 @@ func (c *churn) ended(addr netip.Prefix, perSecond int, now time.Time) {
 	c.addrs[addr] = churned{min(most, c.addrs[addr].now(perSecond, now)+1), now}
 }
 
-// sweep forgets the addresses that have nothing to their account. It looks at all of them once
-// a second at most. The caller holds mu.
+// sweep forgets the addresses whose count is zero. It looks at all addresses at most once a second. The caller holds
+// mu.
 func (c *churn) sweep(perSecond int, now time.Time) {
 	if now.Sub(c.swept) < time.Second {
 		return
@@ -86,8 +85,8 @@ func (c *churn) delay(addr netip.Prefix, perSecond int, now time.Time) time.Dura
 	return time.Duration(over / float64(perSecond) * float64(time.Second))
 }
 
-// addressGroup returns the addresses that count as one: of IPv6 a client usually has all of
-// a /64. Whatever has no IP address is one, too.
+// addressGroup returns the addresses that count as one: an IPv6 client usually has all of a /64. All connections
+// without an IP address count as one, too.
 func addressGroup(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -102,6 +101,6 @@ func prefixOf(ip netip.Addr) netip.Prefix {
 	if ip.Is6() {
 		bits = 64
 	}
-	group, _ := ip.Prefix(bits) // the zero one of an address that is none
+	group, _ := ip.Prefix(bits) // zero for what is no IP address
 	return group
 }

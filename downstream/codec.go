@@ -11,9 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// codec is gRPC's proto codec, except that a response is ready-made: it goes out
-// as it is, in buffers that are shared between streams; and that a request which
-// is too long is not decoded but said to be.
+// codec is gRPC's proto codec with two differences. A response is ready-made and goes out unchanged, in buffers that
+// streams share. A request that is too long is not decoded, but marked as too long.
 type codec struct {
 	encoding.CodecV2
 	maxRequest int // bytes; 0 for no limit
@@ -23,29 +22,28 @@ func newCodec(maxRequest int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
 }
 
-// incoming is what a request is read into: it is left encoded in data, to be freed. Of
-// one that is over max_request_bytes that stays empty.
+// incoming receives a request, which stays encoded in data; the reader frees it. data stays empty for a request over
+// max_request_bytes.
 type incoming struct {
 	data   mem.Buffer
 	excess *excess
 }
 
-// readFactor is how much more than its listener's limit a request may have, if that is
-// more than leastRead, for gRPC to read it at all, so that the relay can say which
-// limit it is over. Of a longer one gRPC ends the stream before the relay sees it.
+// readFactor: gRPC reads requests up to so many times the listener's limit, or leastRead if that is more, so that the
+// relay can name the limit that a request exceeds. If a request is longer still, gRPC ends the stream before the relay
+// sees it.
 const readFactor = 4
 
-// leastRead is what gRPC reads however small the limit is: what it does with the
-// default limit.
+// leastRead is what gRPC reads however small the limit is, and what it reads with the default limit.
 const leastRead = 16 << 20
 
-// mostRead is what gRPC is to read of one message.
+// mostRead is the longest message that gRPC reads.
 func mostRead(maxRequest int) int {
 	return int(min(max(readFactor*int64(maxRequest), leastRead), math.MaxInt))
 }
 
-// Marshal implements encoding.CodecV2. gRPC frees the buffers that it is given;
-// ours are plain memory, for which that means nothing.
+// Marshal implements encoding.CodecV2. gRPC frees the buffers that it is given; the relay's are plain memory, for which
+// freeing does nothing.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if r, ok := v.(*session.Response); ok {
 		return r.Encode(), nil
@@ -57,7 +55,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	r, ok := v.(*incoming)
 	if !ok {
-		// Of health and reflection, whose requests are bounded too.
+		// Health and reflection: their requests are bounded, too.
 		if n := data.Len(); n > maxOtherRequest {
 			return fmt.Errorf("a request of %d bytes, but this service reads no more than %d", n, maxOtherRequest)
 		}
@@ -65,11 +63,11 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
 		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
-		return nil // gRPC would make it an error of its own
+		return nil // gRPC would turn an error into one of its own
 	}
 	r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil
 }
 
-// maxOtherRequest is the length of a request to such a service, in bytes: it has a name.
+// maxOtherRequest is the length limit of a request to such a service, in bytes: it contains one name.
 const maxOtherRequest = 4 << 10

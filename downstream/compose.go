@@ -8,11 +8,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Responses: a stream holds the cache, lets its sessions take in what has changed, and asks them for the
-// next response in the order of their types.
+// Responses: a stream holds the cache, lets its sessions process the changes, and asks them for the next response in
+// the order of their types.
 
-// transmit sends a response. It waits for a client that does not read. An error says
-// that the client has gone, which ends the receiving too.
+// transmit sends a response. It blocks while the client does not read. An error means that the client has gone, which
+// ends receiving too.
 func (st *stream) transmit(r *session.Response) error {
 	err := st.grpc.SendMsg(r)
 	r.Delivered(err)
@@ -23,15 +23,15 @@ func (st *stream) transmit(r *session.Response) error {
 	return nil
 }
 
-// next puts the next response together from the newest state, nil if there is nothing to
-// be sent. It waits for updates that are being stored.
+// next returns the next response, put together from the newest state, or nil if there is nothing to send. It waits for
+// updates that are being stored.
 func (st *stream) next() *session.Response {
 	st.mu.Lock()
 	r, _ := st.compose(holdAndWait)
 	return r
 }
 
-// holding is what is to be done while an update is stored to something that a stream watches.
+// holding says what to do while an update of something that the stream watches is being stored.
 type holding int
 
 const (
@@ -52,8 +52,8 @@ func (st *stream) hold(how holding) bool {
 	return true
 }
 
-// compose is next for a caller that holds mu, and releases it; unless the topics cannot be held
-// in that way: then it says so.
+// compose is next for a caller that holds mu, which compose releases. failed means that the topics cannot be held in
+// the way that how says.
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
 	for {
@@ -92,13 +92,12 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	}
 }
 
-// composeHeld is compose while the topics are held, which it ends; unless something else has
-// to be watched before: it says whether that is not so.
-// xDS: "Eventual consistency considerations": additions and changes go in the
-// order of the types, removals after them in reverse.
+// composeHeld is compose while the topics are held; it ends that. ok is false if something else must be watched first.
+// xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
+// in reverse.
 func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	defer st.topics.EndRead()
-	st.inbox.drain() // also when closed, else the sender would never sleep
+	st.inbox.drain() // also when closed, or the sender would never sleep
 	if st.closed || st.dismissed {
 		return nil, true
 	}
@@ -121,7 +120,7 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 
 func (st *stream) inOrder() *session.Response {
 	may := st.mayRemove()
-	if st.who.Settles = st.settles(); st.who.Settles {
+	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {
 		may = session.RemoveNone
 	}
 	for _, s := range st.sessions {
@@ -136,10 +135,10 @@ func (st *stream) inOrder() *session.Response {
 			return st.number(s, r)
 		}
 		if s.AwaitsACK() {
-			return nil // what comes after may need it
+			return nil // later types may need it
 		}
 	}
-	if st.who.Settles {
+	if st.sessionClient.Settles {
 		if st.settles() {
 			return nil
 		}
@@ -154,17 +153,17 @@ func (st *stream) inOrder() *session.Response {
 			return st.number(s, r)
 		}
 		if s.AwaitsACK() {
-			return nil // what it still names must not go before
+			return nil // what it still names must not be removed before
 		}
 		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
-			break // what it still names must not go before: these removals are held
+			break // what it still names must not be removed before: these removals are held
 		}
 	}
 	st.holdRemovals(holds)
 	return nil
 }
 
-// alone says that no other session has anything to send.
+// alone reports that no other session has anything to send.
 func (st *stream) alone(s typeSession) bool {
 	return !slices.ContainsFunc(st.sessions, func(o typeSession) bool { return o != s && (o.Adding() || o.Removing()) })
 }
@@ -188,5 +187,5 @@ func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	return r
 }
 
-// parkedStream is a stream that waits for an update to be stored.
+// parkedStream is a stream that waits until an update is stored.
 type parkedStream stream

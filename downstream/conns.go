@@ -19,19 +19,19 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// What one connection may cost before there is a request on it: that it is there, that it comes
-// and goes, and streams that come and go.
+// Bounds on what one connection costs before it carries a request: the open connection, short-lived connections, and
+// short-lived streams.
 
 // Listener is a socket for clients whose connections can be drained.
 type Listener interface {
 	net.Listener
-	// Drain closes the socket and sends the clients of all connections away, each at a moment of
-	// its own within the given time, and returns when they have gone.
+	// Drain closes the socket and sends the clients of all connections away, spread over the given time. It returns
+	// when they have gone.
 	Drain(ctx context.Context, within time.Duration)
-	// Retire has the clients of all connections open their next streams on another one, each at a moment of its own
-	// within the given time. Their streams go on. It returns when all have been sent GOAWAY.
+	// Retire has the clients of all connections open their next streams on another connection, spread over the given
+	// time. Their open streams continue. It returns when all clients have been sent GOAWAY.
 	Retire(ctx context.Context, within time.Duration)
-	// SetConnections changes how many connections there may be. It holds for the next one.
+	// SetConnections changes how many connections are allowed. It applies from the next connection on.
 	SetConnections(most int)
 }
 
@@ -40,19 +40,19 @@ type limitedListener struct {
 	server *Server
 	limits Limits
 	pace   streamPace
-	// userTimeout is how long what was sent may stay unacknowledged.
+	// userTimeout is how long sent data may stay unacknowledged.
 	userTimeout time.Duration
 	// maxAge is how old a connection may become, 0 for no limit.
 	maxAge time.Duration
-	// most is how many connections there may be: Limits.Connections.
+	// most is how many connections are allowed: Limits.Connections.
 	most       atomic.Int64
 	door       *Door
 	conns      openConns
-	refused    loglines.Shared // lines about connections that were closed
-	pacing     loglines.Shared // about those that are read slowly
-	churning   rate.Sometimes  // about those that come too fast
-	flooded    loglines.Shared // and about those with too many control frames
-	handshakes loglines.Shared // and about those that could not be encrypted
+	refused    loglines.Shared // log lines about connections that were closed
+	pacing     loglines.Shared // log lines about connections that are read slowly
+	churning   rate.Sometimes  // log lines about connections that come too fast
+	flooded    loglines.Shared // log lines about connections with too many control frames
+	handshakes loglines.Shared // log lines about connections whose handshake failed
 }
 
 // SetConnections implements Listener.
@@ -61,7 +61,7 @@ func (l *limitedListener) SetConnections(most int) { l.most.Store(int64(most)) }
 // streamPace is how fast the streams of one connection are read.
 type streamPace struct {
 	limit limit
-	// perSecond is for the long run, burst for once. Without a perSecond there is no limit.
+	// perSecond is the sustained rate, burst how many at once. A perSecond of zero means no limit.
 	perSecond, burst int
 }
 
@@ -70,27 +70,27 @@ type connCalls struct {
 	mu    sync.Mutex
 	first *connCall
 	left  time.Time // when the last one left
-	// leaving is why the connection takes no calls any more, nil while it does.
+	// leaving is why the connection accepts no more calls, nil while it does.
 	leaving error
 }
 
-// connCall is one of them.
+// connCall is an open call.
 type connCall struct {
 	prev, next *connCall
 	ender
 }
 
-// ender is what ends a call.
+// ender ends a call.
 type ender interface {
 	end(why error) // does not block
 }
 
-// enderFunc is an ender.
+// enderFunc is a function that ends a call.
 type enderFunc func(why error)
 
 func (f enderFunc) end(why error) { f(why) }
 
-// join adds a call until leave, unless the client was sent away.
+// join adds a call until leave. It fails if the client was sent away.
 func (c *connCalls) join(call *connCall) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,8 +120,8 @@ func (c *connCalls) leave(call *connCall) {
 	}
 }
 
-// close has the connection take no further calls, and returns what ends those that are open. Only
-// the first close does, others say false.
+// close stops the connection from accepting calls, and returns the enders of the open ones. first is true for the first
+// close only.
 func (c *connCalls) close(why error) (calls []ender, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ func (c *connCalls) isLeaving() bool {
 	return c.leaving != nil
 }
 
-// idleFor returns for how long there has been no call.
+// idleFor returns how long the connection has had no call.
 func (c *connCalls) idleFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *connCalls) idleFor() time.Duration {
 	return time.Since(c.left)
 }
 
-// connOf returns the connection of the call with this context, nil if it is none of a listener's.
+// connOf returns the connection of the call with this context, nil if it did not come through a listener.
 func connOf(ctx context.Context) *limitedConn {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -168,15 +168,15 @@ type openConns struct {
 	mu   sync.Mutex
 	open map[*limitedConn]struct{}
 	room cache.Room // of open
-	// gone is nil until the listener drains, and closed when it has no connection any more.
-	gone chan struct{}
+	// drained is nil until the listener drains. It is closed when the last connection has ended.
+	drained chan struct{}
 }
 
 // add adds a connection, unless the listener drains.
 func (o *openConns) add(c *limitedConn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone != nil {
+	if o.drained != nil {
 		return false
 	}
 	if o.open == nil {
@@ -193,30 +193,30 @@ func (o *openConns) remove(c *limitedConn) {
 		return
 	}
 	o.open = cache.Without(o.open, &o.room, c)
-	if o.gone != nil && len(o.open) == 0 {
-		close(o.gone)
+	if o.drained != nil && len(o.open) == 0 {
+		close(o.drained)
 	}
 }
 
-// drain takes no further connections. It returns those that there are, in no order, and what is
-// closed when they have gone. Only the first drain does, others return nil.
+// drain stops accepting connections. It returns the open ones, in no order, and a channel that is closed when they have
+// ended. Only the first drain does; others return nil.
 func (o *openConns) drain() (conns []*limitedConn, gone <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.gone != nil {
-		return nil, o.gone
+	if o.drained != nil {
+		return nil, o.drained
 	}
-	o.gone = make(chan struct{})
+	o.drained = make(chan struct{})
 	for c := range o.open {
 		conns = append(conns, c)
 	}
 	if len(conns) == 0 {
-		close(o.gone)
+		close(o.drained)
 	}
-	return conns, o.gone
+	return conns, o.drained
 }
 
-// all returns the connections that there are, in no order.
+// all returns the open connections, in no order.
 func (o *openConns) all() []*limitedConn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,8 +227,7 @@ func (l *limitedListener) log(c net.Conn) *slog.Logger {
 	return l.server.options.Log.With("client", c.RemoteAddr().String())
 }
 
-// limitedConn is a connection that is counted, and read no faster than its client may
-// open streams.
+// limitedConn is a connection that is counted. The relay reads it no faster than its client may open streams.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
@@ -238,36 +237,35 @@ type limitedConn struct {
 	close    sync.Once
 	closed   chan struct{}
 
-	// notBefore is when the next bytes are read, in nanoseconds since 1970.
+	// notBefore is the earliest time of the next read, in nanoseconds since 1970.
 	notBefore atomic.Int64
-	// waitsFor is the limit for which it is not.
+	// waitsFor is the limit that causes notBefore.
 	waitsFor atomic.Uint32
-	// streams is nil before the first. It is of the goroutine that reads.
+	// streams is nil before the first stream. Only the goroutine that reads uses it.
 	streams *rate.Limiter
-	paced   bool // it is logged
+	paced   bool // a line about this was logged
 
 	ready readyReader
 	calls connCalls
 	aged  *time.Timer // nil without a maximum age
-	// goAway is nil before the handshake, and as in meteredConn.
+	// goAway is nil before the handshake; see meteredConn.
 	goAway atomic.Pointer[goAway]
 }
 
-// handshakeFailed logs why a client has no connection.
+// handshakeFailed logs a failed TLS handshake.
 func (c *limitedConn) handshakeFailed(err error) {
 	if log, ok := c.listener.handshakes.Next(c.listener.log(c)); ok {
 		log.Warn("client's TLS handshake failed", "reason", err)
 	}
 }
 
-// limitedAddr is a connection's remote address, by which the connection of a stream is
-// found: gRPC gives no other way.
+// limitedAddr is a connection's remote address. It serves to find the connection of a stream: gRPC offers no other way.
 type limitedAddr struct {
 	net.Addr
 	conn *limitedConn
 }
 
-// Unwrap returns the address alone, for those who look at what it is.
+// Unwrap returns the plain address, for type checks.
 func (a *limitedAddr) Unwrap() net.Addr { return a.Addr }
 
 // RemoteAddr implements net.Conn.
@@ -295,13 +293,13 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// readAfter has the next bytes not read before then.
+// readAfter delays the next read until at, because of a limit.
 func (c *limitedConn) readAfter(at time.Time, l limit) {
 	c.waitsFor.Store(uint32(l))
 	c.notBefore.Store(max(at.UnixNano(), c.notBefore.Load()))
 }
 
-// wait waits until bytes may be read.
+// wait waits until the next read is due.
 func (c *limitedConn) wait() {
 	at := c.notBefore.Load()
 	if at == 0 {
@@ -321,11 +319,11 @@ func (c *limitedConn) wait() {
 	}
 }
 
-// streamBurst is how many seconds' worth of streams may be opened at once: a relay behind
-// this one, or a proxy, comes back with all that it has.
+// streamBurst is how many seconds' worth of streams may be opened at once: a relay behind this one, or a proxy,
+// reconnects with all of its streams.
 const streamBurst = 4
 
-// opened notes that the client has opened a stream.
+// opened records that the client has opened a stream.
 func (c *limitedConn) opened() {
 	pace := &c.listener.pace
 	if pace.perSecond == 0 {
@@ -353,8 +351,7 @@ func (c *limitedConn) opened() {
 	}
 }
 
-// tapStream is called by gRPC for each new stream, by the goroutine that reads from the
-// connection.
+// tapStream: gRPC calls it for each new stream, on the goroutine that reads from the connection.
 func tapStream(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	if conn := connOf(ctx); conn != nil {
 		conn.opened()

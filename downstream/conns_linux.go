@@ -9,17 +9,16 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// gRPC knows TCP connections by their type: it waits for bytes without a buffer, so that a
-// quiet client has none, and has the kernel give up a connection whose other end does not
-// acknowledge what was sent. A connection that is counted does the same here.
+// gRPC treats TCP connections specially, by their type: it waits for data without holding a buffer, so that a quiet
+// client has none, and it has the kernel give up a connection whose peer does not acknowledge data. A limitedConn does
+// the same here.
 
-// readyReader reads from a socket when there is something to read, into a buffer that it
-// takes only then.
+// readyReader reads from a socket when data is there, into a buffer that it allocates only then.
 type readyReader struct {
-	raw  syscall.RawConn // nil of what is no socket
+	raw  syscall.RawConn // nil if the connection is no socket
 	read func(fd uintptr) bool
 
-	// Of one call.
+	// For one call.
 	size int
 	pool mem.BufferPool
 	buf  *[]byte
@@ -53,7 +52,7 @@ func (r *readyReader) init(c net.Conn) {
 	}
 }
 
-// ReadOnReady is what gRPC reads with, if a connection has it.
+// ReadOnReady is called by gRPC to read, if a connection has this method.
 func (c *limitedConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	c.wait()
 	r := &c.ready
@@ -86,10 +85,9 @@ func (c *limitedConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, 
 	return buf, n, nil
 }
 
-// setUserTimeout has the kernel give up a connection when what was sent on it is not
-// acknowledged for so long.
+// setUserTimeout has the kernel give up a connection when sent data stays unacknowledged for so long.
 func setUserTimeout(c net.Conn, timeout time.Duration) {
-	const tcpUserTimeout = 0x12 // which the package syscall does not have
+	const tcpUserTimeout = 0x12 // the package syscall does not define it
 	tcp, ok := c.(*net.TCPConn)
 	if !ok || timeout <= 0 {
 		return

@@ -151,7 +151,7 @@ type pipeListener struct {
 
 func (p pipeListener) Accept() (net.Conn, error) { return <-p.next, nil }
 
-// Who opens streams too fast is read more slowly, on that connection.
+// A client that opens streams too fast is read more slowly, on that connection.
 func TestStreamsAreReadNoFasterThanAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond = 10
@@ -228,7 +228,7 @@ func TestStreamsAreReadNoFasterThanAllowed(t *testing.T) {
 	})
 }
 
-// Over REST there are no streams: requests are answered no faster, those of a connection.
+// Over REST there are no streams: the limit is on the rate at which the requests of a connection are answered.
 func TestRESTRequestsAreAnsweredNoFasterThanAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, log := newTestServer(nil, 0)
@@ -275,7 +275,7 @@ func withOthers(t *testing.T, o ListenerOptions) *badRelay {
 	return r
 }
 
-// Streams of health and reflection can be made up like any others.
+// Clients can open any number of streams of health and reflection, too.
 func TestStreamsOfHealthCount(t *testing.T) {
 	r := withOthers(t, ListenerOptions{Limits: Limits{Streams: 2}})
 	conn := r.dial()
@@ -315,7 +315,7 @@ func TestStreamsOfHealthCount(t *testing.T) {
 	})
 }
 
-// What services beside xDS are asked is short.
+// Requests to services other than xDS are short.
 func TestRequestsOfHealthAreShort(t *testing.T) {
 	r := withOthers(t, ListenerOptions{})
 	check := func(length int) error {
@@ -352,7 +352,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A connection that is for nothing is closed.
+// A connection that is not used is closed.
 func TestConnectionsWithoutStreamsAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := newTestServer(nil, 0)
@@ -394,7 +394,8 @@ type addressedConn struct {
 
 func (c addressedConn) RemoteAddr() net.Addr { return c.from }
 
-// Who opens connections that end soon has the next ones read later; who comes and stays has not.
+// After short-lived connections, the next ones of their address are read later; after connections that stay, they are
+// not.
 func TestConnectionsThatEndSoonDelayOthersOfTheirAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, burst = 10, churnBurst * 10

@@ -16,15 +16,15 @@ import (
 
 // Counting the scopes that streams and connections use.
 
-// scopeCounts are scopes, and how often each is used. Most have one or two, and very many
-// clients have scopeCounts. They must not be copied.
+// scopeCounts counts how often each scope is used. Most have one or two scopes, and very many clients have a
+// scopeCounts. It must not be copied.
 type scopeCounts struct {
 	few  []scopeCount
 	one  [1]scopeCount // room for few
 	many *manyScopes   // instead of few, once there are more than fewScopes
 }
 
-// manyScopes are how often each of many scopes is used.
+// manyScopes counts how often each of many scopes is used.
 type manyScopes struct {
 	n    map[cache.Scope]int
 	room cache.Room // of n
@@ -35,7 +35,7 @@ type scopeCount struct {
 	n     int
 }
 
-// fewScopes are so few that to look through them is quicker than to look one up.
+// fewScopes is how many scopes are searched faster than they are looked up in a map.
 const fewScopes = 8
 
 func (c *scopeCounts) len() int {
@@ -45,7 +45,7 @@ func (c *scopeCounts) len() int {
 	return len(c.few)
 }
 
-// all yields the scopes.
+// all iterates over the scopes.
 func (c *scopeCounts) all() iter.Seq[cache.Scope] {
 	return func(yield func(cache.Scope) bool) {
 		if c.many != nil {
@@ -76,7 +76,7 @@ func (c *scopeCounts) get(scope cache.Scope) int {
 	return 0
 }
 
-// add adds n, which may be negative, and returns how often the scope is used then.
+// add adds n, which may be negative, to a scope's count, and returns the new count.
 func (c *scopeCounts) add(scope cache.Scope, n int) int {
 	if c.many != nil {
 		return c.addMany(scope, n)
@@ -118,8 +118,8 @@ func (c *scopeCounts) addMany(scope cache.Scope, n int) int {
 	return 0
 }
 
-// scopesOf yields the scopes that a topic is fed from, as far as its name says so. A view is
-// fed from what the configuration names, and so from none that a client can make up.
+// scopesOf iterates over the scopes that feed a topic, as far as its name shows them. The configuration names the
+// scopes that feed a view, so a client can make up none of them.
 func scopesOf(k cache.Key) iter.Seq[cache.Scope] {
 	return func(yield func(cache.Scope) bool) {
 		derived, of := k.Scope.Derived, k.Scope
@@ -137,7 +137,7 @@ func scopesOf(k cache.Key) iter.Seq[cache.Scope] {
 		}
 		u, err := urn.ParseURL(k.Name)
 		if err != nil {
-			return // it was parsed before
+			return // it was parsed before, so it parses again
 		}
 		for u, more := u.Alt(); more; u, more = u.Alt() {
 			if of.Authority = u.Key().Authority; !yield(of) {
@@ -147,8 +147,7 @@ func scopesOf(k cache.Key) iter.Seq[cache.Scope] {
 	}
 }
 
-// connScopes are those that the streams of one connection use, with the number of the
-// streams that use each.
+// connScopes counts the scopes that the streams of one connection use: for each, the streams that use it.
 type connScopes struct {
 	addr    net.Addr
 	streams int // guarded by connections.mu
@@ -175,16 +174,16 @@ func (c *connScopes) leave(scope cache.Scope) {
 	c.counts.add(scope, -1)
 }
 
-// connections are those with streams that use scopes. The zero value is ready.
+// connections has the connections with streams that use scopes. The zero value is ready.
 type connections struct {
 	mu sync.Mutex
-	// open has each by its peer's address: not by what that says, but by the value, of
-	// which gRPC makes one for a connection and gives to all of its streams.
+	// open has each connection by its peer's address, compared by identity and not by content: gRPC makes one address
+	// value for a connection and gives it to all of its streams.
 	open map[net.Addr]*connScopes
 	room cache.Room // of open
 }
 
-// join returns what the streams of a connection have in common, for one more of them.
+// join returns what the streams of a connection share, for one more of them.
 func (c *connections) join(ctx context.Context) *connScopes {
 	var addr net.Addr
 	if p, ok := peer.FromContext(ctx); ok {

@@ -13,9 +13,9 @@ import (
 type Departure uint8
 
 const (
-	// Drained says that the listener of the connection drains.
+	// Drained means that the connection's listener drains.
 	Drained Departure = iota
-	// Aged says that the connection has reached its maximum age.
+	// Aged means that the connection has reached its maximum age.
 	Aged
 	numDepartures
 )
@@ -31,7 +31,7 @@ var departures = [numDepartures]struct {
 // String returns the departure's name in metrics.
 func (d Departure) String() string { return departures[d].name }
 
-// readTotals returns totals of which there is one for each K, by its name.
+// readTotals returns the totals, one for each K, by its name.
 func readTotals[K interface {
 	~uint8
 	String() string
@@ -43,12 +43,12 @@ func readTotals[K interface {
 	return read
 }
 
-// departureCounts are totals.
+// departureCounts are totals, one for each Departure.
 type departureCounts [numDepartures]atomic.Uint64
 
 func (c *departureCounts) read() map[string]uint64 { return readTotals[Departure](c[:]) }
 
-// clientRefusals are totals.
+// clientRefusals are totals, one for each reason.
 type clientRefusals [identity.NumReasons]atomic.Uint64
 
 func (c *clientRefusals) read() map[string]uint64 { return readTotals[identity.Reason](c[:]) }

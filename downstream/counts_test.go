@@ -24,7 +24,7 @@ import (
 
 // Bounds, each a little above what is so today: to be lowered with it.
 const (
-	// privateBytes is what is allocated for one client that is told of one changed
+	// privateBytes is what is allocated for one client that is sent one changed
 	// resource, whatever its size: see allocs of sentIn.
 	privateBytes = 1 << 10
 )
@@ -160,8 +160,8 @@ var sentIn = []struct {
 	{"sotw wildcard", sotwForm.name, clusterType, []string{"*"}, true, 14},
 }
 
-// TestCostOfAnUpdate: one of one resource costs each client a few small allocations. The resource is
-// copied once when it comes, and once more for all of those who are sent the whole state.
+// TestCostOfAnUpdate: an update of one resource costs each client a few small allocations. The resource is copied once
+// when it comes, and once more for all clients that are sent the full state.
 func TestCostOfAnUpdate(t *testing.T) {
 	skipUnderRace(t)
 	const clients, resources, rounds, size = 200, 2, 20, 1 << 19
@@ -198,15 +198,15 @@ func TestCostOfAnUpdate(t *testing.T) {
 	}
 }
 
-// TestCostOfAState: what clients are sent of one state is one buffer for all of them, also for those who
-// come later: the whole state is put together once.
+// TestCostOfAState: all clients are sent a state in one buffer, also those that connect later: the full state is put
+// together once.
 func TestCostOfAState(t *testing.T) {
 	const clients, resources, size = 20, 3, 1000
 	for _, test := range sentIn {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCrowd(t)
-				// Others change first, so that only one is to be told, unless it is all.
+				// Others change first, so that only one is to be sent, unless all are.
 				c.counted(func() cache.Update { return puts(test.typeURL, "v", values(resources, size, 0)...) })
 				for range clients {
 					c.join(test.form, test.typeURL, test.names...)
@@ -260,7 +260,7 @@ func (f *feed) RecvMsg(m any) error {
 	return f.codec.Unmarshal(f.request, m)
 }
 
-// TestCostOfAnACK: it allocates nothing, also one that repeats 100 names and the Node.
+// TestCostOfAnACK: an ACK allocates nothing, even if it repeats 100 names and the Node.
 func TestCostOfAnACK(t *testing.T) {
 	skipUnderRace(t)
 	const acks = 1000

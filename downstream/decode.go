@@ -14,24 +14,23 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The names in requests. Thousands of clients ask for the same ones, often all at
-// once, so that a name is looked up among those that were requested before, and not
-// made anew.
+// The names in requests. Thousands of clients request the same names, often all at once. So the relay looks up a name
+// among those requested before, and does not allocate it again.
 
-// knownNames are names that clients have requested. The zero value is ready. They are there
-// for as long as a request is read with them, and then until the garbage collector comes: what
-// one client has made up does not stay when nobody asks.
+// knownNames are names that clients have requested. The zero value is ready. The names exist while a request that has
+// them is being read, and then until the next garbage collection. So names that one client has made up do not stay once
+// nobody requests them.
 type knownNames struct {
 	table atomic.Pointer[weak.Pointer[nameTexts]]
 }
 
-// nameTexts are names, each by itself.
+// nameTexts are single names.
 type nameTexts struct {
 	mu    sync.RWMutex
 	names map[string]string
 }
 
-// texts returns what is known, for as long as a request is read.
+// texts returns the known names, for as long as a request is being read.
 func (k *knownNames) texts() *nameTexts {
 	for {
 		was := k.table.Load()
@@ -48,8 +47,8 @@ func (k *knownNames) texts() *nameTexts {
 	}
 }
 
-// What is remembered: so many names, and none longer, in bytes. When there are more,
-// it begins anew.
+// Bounds on what is remembered: the number of names, and the length of one in bytes. When they are exceeded, the memory
+// is cleared.
 const (
 	maxKnownNames    = 1 << 16
 	maxKnownNameSize = 256
@@ -69,7 +68,7 @@ func (k *nameTexts) text(name []byte) string {
 	return k.learn(string(name))
 }
 
-// learn remembers a name, and returns what it is remembered as.
+// learn remembers a name, and returns the remembered string.
 func (k *nameTexts) learn(name string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,15 +84,14 @@ func (k *nameTexts) learn(name string) string {
 
 var errNotUTF8 = errors.New("a resource name is not valid UTF-8")
 
-// nameLists are reused from request to request.
+// nameBuffers are reused from request to request.
 var nameBuffers = sync.Pool{New: func() any { return new([]string) }}
 
-// most of what a list in nameLists may have room for.
+// mostNames is the largest capacity of a list in nameBuffers.
 const mostNames = 1 << 12
 
-// decodeRequest is proto.Unmarshal of an encoded request, without the details of its error_detail, which
-// nobody reads. It keeps nothing of the bytes. into is new.
-// used is for recycleNames when the request is not needed any more.
+// decodeRequest is proto.Unmarshal of an encoded request, without the details of its error_detail, which nobody reads.
+// It keeps no reference to the bytes. into is new. used is for recycleNames once the request is not needed any more.
 func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, known *knownNames) (used *[]string, err error) {
 	texts := known.texts()
 	var subscribe, unsubscribe []string
@@ -122,7 +120,7 @@ func decodeRequest(f *wire.RequestFields, request []byte, into proto.Message, kn
 			rest = protowire.AppendTag(rest, num, protowire.BytesType)
 			rest = protowire.AppendBytes(rest, wire.Without(value, wire.StatusDetails))
 		default:
-			if n == 0 { // of another kind, or not to be read
+			if n == 0 { // of another wire type, or not to be read
 				_, _, n = protowire.ConsumeField(request)
 			}
 			if n < 0 {

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A request is decoded to the same message as by the protobuf library, and refused
-// when that refuses it, whatever bytes come.
+// A request is decoded to the same message as by the protobuf library, and refused when the library refuses it,
+// whatever its bytes.
 func TestDecode(t *testing.T) {
 	var known knownNames
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func TestKnownNames(t *testing.T) {
 	}
 }
 
-// What nobody asks for any more is not remembered for ever, and what is read with it is.
+// Names that nobody requests any more are forgotten; names in a request that is being read are not.
 func TestKnownNamesGoWithTheGarbage(t *testing.T) {
 	var known knownNames
 	reading := known.texts()
@@ -103,7 +103,7 @@ func TestKnownNamesGoWithTheGarbage(t *testing.T) {
 		t.Error("while a request is read, another one has other names")
 	}
 	if got := reading.text([]byte("one")); unsafe.StringData(got) != unsafe.StringData(name) {
-		t.Error("a name is made anew while a request is read")
+		t.Error("a name is allocated again while a request is read")
 	}
 	runtime.KeepAlive(reading)
 	runtime.GC()

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Requests whose Nodes and names other clients have sent are decoded to the same messages as by the protobuf
-// library, and refused when that refuses them, whatever bytes come. Only the details of an error are left out.
+// Requests whose Nodes and names other clients have sent are decoded to the same messages as by the protobuf library,
+// and refused when the library refuses them, whatever their bytes. Only the details of an error are left out.
 func TestRequestsThatShareTheirParts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Server{}

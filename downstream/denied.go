@@ -11,20 +11,20 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Streams whose clients may have nothing of what they ask for end with PERMISSION_DENIED. What they
-// may not have by a wildcard or a glob is not answered, so they would wait for ever.
+// Streams end with PERMISSION_DENIED if their clients may have nothing of what they request. The relay does not answer
+// a wildcard or a glob with what the client may not have, so such a client would wait for ever.
 
-// A client has deniedSettle, and up to as much more, to ask for something that it may have. One that
-// was sent errors knows already, and if it comes back it does so at once: it has longer.
+// A client has deniedSettle, and up to as much again, to request something that it may have. A client that was sent
+// errors knows already, and if it reconnects, it does so at once: it has longer.
 const (
-	deniedSettle = time.Second
-	deniedTold   = 2 * time.Second
+	deniedSettle      = time.Second
+	deniedAfterErrors = 2 * time.Second
 )
 
-// denial returns why the client may have nothing of what it is subscribed to; nil if it may have
+// denial returns why the client may have nothing of what it has subscribed to. It returns nil if the client may have
 // some of it, or has subscribed to nothing. The caller holds mu.
 func (st *stream) denial() (why *cache.Error) {
-	if st.who.Rights == nil || st.closed {
+	if st.sessionClient.Rights == nil || st.closed {
 		return nil
 	}
 	for _, s := range st.sessions {
@@ -38,10 +38,10 @@ func (st *stream) denial() (why *cache.Error) {
 	return why
 }
 
-// endIfDenied sees that a stream ends whose client may have nothing. It is called after each
-// request, and when a resource has become known that the client may not have, by who holds mu.
+// endIfDenied schedules the end of a stream whose client may have nothing. It is called after each request, and when a
+// resource that the client may not have becomes known. The caller holds mu.
 func (st *stream) endIfDenied() {
-	if st.who.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
+	if st.sessionClient.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
 		return
 	}
 	switch denied := st.denial() != nil; {
@@ -54,8 +54,8 @@ func (st *stream) endIfDenied() {
 	}
 }
 
-// endDenied ends the stream, unless the client has asked for something that it may have, or was told
-// and has not had the time for that.
+// endDenied ends the stream, unless the client has requested something that it may have, or was sent errors and has not
+// had the time for that.
 func (st *stream) endDenied() {
 	st.mu.Lock()
 	why := st.denial()
@@ -65,7 +65,7 @@ func (st *stream) endDenied() {
 	}
 	if !waits && st.nonces > 0 && !st.deniedSent {
 		waits, st.deniedSent = true, true
-		st.denies.Reset(deniedTold + rand.N(deniedTold))
+		st.denies.Reset(deniedAfterErrors + rand.N(deniedAfterErrors))
 	}
 	st.mu.Unlock()
 	if waits {

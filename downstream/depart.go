@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// How the relay sends clients away that have exceeded nothing: because their listener drains, or
-// their connection is old. A stream of xDS never ends by itself. So the client gets GOAWAY, which
-// has it open its next stream on another connection, and then its streams end with UNAVAILABLE.
-// gRFC A57: a stream that ends after a response is no error, and gRPC opens the next one without
-// backoff. Envoy does so after its shortest backoff.
+// How the relay sends clients away that have exceeded no limit: because their listener drains, or their connection is
+// old. An xDS stream never ends by itself. So the relay sends the client GOAWAY, which has it open its next stream on
+// another connection, and then ends its streams with UNAVAILABLE. gRFC A57: a stream that ends after a response is no
+// error, and gRPC opens the next one without backoff. Envoy reconnects after its shortest backoff.
 
-// partingTime is how long a client that was sent away may take to close its connection: it reads
-// the rest of a response, and how its streams have ended. Then the relay closes the connection.
+// partingTime is how long a client that was sent away may take to close its connection: it reads the rest of a
+// response, and the status of its streams. Then the relay closes the connection.
 const partingTime = 3 * time.Second
 
-// joinConn has end called when the client of a call is sent away, until leave. The error is the
-// status with which the call ends because that has happened.
+// joinConn registers end, which is called when the client of a call is sent away, until leave. If the client has been
+// sent away already, it returns the status with which the call ends.
 func joinConn(ctx context.Context, end func(why error)) (leave func(), err error) {
 	conn := connOf(ctx)
 	if conn == nil {
@@ -30,8 +29,7 @@ func joinConn(ctx context.Context, end func(why error)) (leave func(), err error
 	return func() { conn.calls.leave(call) }, nil
 }
 
-// sendAway sends the client away. It may wait for a client that does not read, until the
-// connection is closed.
+// sendAway sends the client away. It may block on a client that does not read, until the connection is closed.
 func (c *limitedConn) sendAway(d Departure) {
 	select {
 	case <-c.closed: // its client has gone by itself
@@ -56,8 +54,8 @@ func (c *limitedConn) sendAway(d Departure) {
 	}
 }
 
-// part closes the connection of a client that has had its time to go. A request over REST that is still
-// read or answered has timeouts of its own.
+// part closes the connection of a client whose parting time is over. A REST request that is still being read or
+// answered gets more time; it has timeouts of its own.
 func (c *limitedConn) part() {
 	select {
 	case <-c.closed:
@@ -70,28 +68,28 @@ func (c *limitedConn) part() {
 	}
 }
 
-// age has the client sent away once its connection is old. The jitter is as wide as half of the
-// age, so that clients that came at once do not go at once.
+// age schedules that the client is sent away when its connection is old. Ages differ by up to half of the maximum, so
+// that clients that connected at once do not leave at once.
 func (c *limitedConn) age(most time.Duration) {
 	if most > 0 {
 		c.aged = time.AfterFunc(jittered(most), func() { c.sendAway(Aged) })
 	}
 }
 
-// jittered returns a time that is a quarter less than d to a quarter more.
+// jittered returns a time between three and five quarters of d.
 func jittered(d time.Duration) time.Duration {
 	return d - d/4 + time.Duration(rand.Float64()*float64(d)/2)
 }
 
-// departEvery is the longest time from one client that is sent away to the next: a listener with
-// few connections drains sooner than it may.
+// departEvery is the longest time between two clients that are sent away: a listener with few connections drains sooner
+// than it may.
 const departEvery = time.Second
 
-// Drain closes the socket and sends the clients of all connections away, each at a moment of its
-// own within the given time. It returns when the connections are closed: after that time and 4
-// seconds at most. If ctx ends earlier, the remaining connections stay as they are.
+// Drain closes the socket and sends the clients of all connections away, spread over the given time. It returns when
+// the connections are closed: at most 4 seconds after that time. If ctx ends earlier, the remaining connections stay
+// open.
 func (l *limitedListener) Drain(ctx context.Context, within time.Duration) {
-	_ = l.Listener.Close() // it may be closed by now
+	_ = l.Listener.Close() // it may be closed already
 	conns, gone := l.conns.drain()
 	// In goroutines of their own, because one may wait for a client that does not read.
 	if !oneByOne(ctx, conns, within, gone, func(c *limitedConn) { go c.sendAway(Drained) }) {
@@ -101,7 +99,7 @@ func (l *limitedListener) Drain(ctx context.Context, within time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-gone:
-	case <-timer.C: // they are sent the rest of an answer over REST
+	case <-timer.C: // they are sent the rest of a REST answer
 	case <-ctx.Done():
 	}
 }
@@ -116,8 +114,8 @@ func (l *limitedListener) Retire(ctx context.Context, within time.Duration) {
 	})
 }
 
-// oneByOne calls do for each connection, at a moment of its own within a time. It returns false if ctx ends before
-// that, or they have gone.
+// oneByOne calls do for each connection, spread over a time. It returns false if ctx ends first, or all connections
+// have ended.
 func oneByOne(ctx context.Context, conns []*limitedConn, within time.Duration, gone <-chan struct{}, do func(*limitedConn)) bool {
 	rand.Shuffle(len(conns), func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
 	within = min(within, time.Duration(len(conns))*departEvery)

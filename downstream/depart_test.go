@@ -179,7 +179,7 @@ func TestADrainSendsConnectionsAwayWithoutStreamsOfXDS(t *testing.T) {
 
 // A client that ignores GOAWAY holds up a drain for a bounded time, and so does one that reads nothing
 // at all.
-func TestADrainDoesNotWaitForWhoStays(t *testing.T) {
+func TestADrainDoesNotWaitForClientsThatStay(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			const within = 2 * time.Second
@@ -222,7 +222,7 @@ func TestADrainDoesNotWaitForWhoStays(t *testing.T) {
 	}
 }
 
-// A connection that is set up at its moment is sent away once it is: SETTINGS come first.
+// A connection that is being set up when its turn comes is sent away once it is set up: SETTINGS come first.
 func TestADrainDuringAHandshake(t *testing.T) {
 	server, _ := newTestServer(nil, 0)
 	client, raw := net.Pipe()
@@ -249,7 +249,7 @@ func TestADrainDuringAHandshake(t *testing.T) {
 }
 
 // Clients that go by themselves before their moment are not counted as sent away.
-func TestADrainDoesNotCountWhoHasGone(t *testing.T) {
+func TestADrainDoesNotCountClientsThatHaveGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrained(t, ListenerOptions{})
 		ended := make(chan departed, 2)
@@ -297,7 +297,7 @@ func TestAClientThatWasSentAwayGetsNoStream(t *testing.T) {
 	}
 }
 
-// A connection that is as old as it may become ends as in a drain, a quarter sooner or later.
+// A connection that has reached its maximum age ends as in a drain, a quarter sooner or later.
 func TestConnectionsEndAtTheirMaximumAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, age = 100, 12 * time.Second
@@ -371,7 +371,7 @@ func TestADrainAnswersWaitingPolls(t *testing.T) {
 	})
 }
 
-// A request over REST that is still being sent at the moment of its connection is read, and answered.
+// A REST request that is still being sent when its connection's turn comes is read and answered.
 func TestADrainDoesNotCutOffRequestsOverREST(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, lis, stop := servePolls(t)

@@ -2,7 +2,7 @@ package downstream
 
 import "iter"
 
-// DescribeAfter is Describe for the streams that came after one, so that a list of them has pages.
+// DescribeAfter is Describe for the streams that began after the given one, so that a list of streams has pages.
 func (s *Server) DescribeAfter(stream uint64) iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for st := range s.streamsAfter(stream) {

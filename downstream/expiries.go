@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Expiries are when the certificates of a listener's clients expire that have a stream, or a
-// request that waits. The zero value is ready. Its methods may be called concurrently.
+// Expiries has the times when the certificates of a listener's clients expire, for clients with a stream or a waiting
+// request. The zero value is ready. Its methods may be called concurrently.
 type Expiries struct {
 	mu   sync.Mutex
 	heap expiryHeap
 }
 
-// expiry is that of one stream.
+// expiry is the expiry time of one stream.
 type expiry struct {
 	at    time.Time
 	place int // in the heap
 }
 
-// First returns the first of them, false if there are none.
+// First returns the earliest time; false if there is none.
 func (e *Expiries) First() (time.Time, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

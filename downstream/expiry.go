@@ -10,9 +10,8 @@ import (
 
 // Clients whose certificate or token expires while they have a stream.
 
-// expires notes when the certificate of the stream's client expires, and has the stream end when
-// it is time, unless it is a request that is answered once. stop undoes that. It is nil if nothing
-// expires.
+// expires records when the certificate of the stream's client expires, and ends the stream at that time, unless it is a
+// request that is answered once. stop undoes that. stop is nil if nothing expires.
 func (st *stream) expires(g *gate) (stop func()) {
 	if !canExpire(st.identity) {
 		return nil
@@ -25,7 +24,7 @@ func canExpire(id *identity.Identity) bool {
 	return id != nil && !(id.Expires.IsZero() && id.Ends.At.IsZero())
 }
 
-// expires is that of a stream whose client is id: expire ends it.
+// expires is stream.expires for a stream whose client is id: expire ends the stream.
 func (g *gate) expires(id *identity.Identity, once bool, expire func()) (stop func()) {
 	if !canExpire(id) {
 		return nil
@@ -48,7 +47,7 @@ func (g *gate) expires(id *identity.Identity, once bool, expire func()) (stop fu
 	}
 }
 
-// expire ends the stream, because what its client has shown has expired.
+// expire ends the stream, because its client's certificate or token has expired, or is about to.
 func (st *stream) expire() {
 	st.mu.Lock()
 	client := st.client()
@@ -57,12 +56,12 @@ func (st *stream) expire() {
 	st.server.expire(st.grpc.Context(), st.gate, st.identity, st.server.options.Log.With("stream", st.id, "client", client))
 }
 
-// expire ends a stream with this context, because what its client has shown has expired.
+// expire ends a stream with this context, because its client's certificate or token has expired, or is about to.
 func (s *Server) expire(ctx context.Context, g *gate, id *identity.Identity, log *slog.Logger) {
 	why := &identity.RefusedError{Reason: id.Ends.Because, Message: id.Ends.Because.Ended()}
 	s.stats.clientsRefused[why.Reason].Add(1)
 	if log, ok := g.line(eventExpired, log); ok {
-		log.Info("stream of a client ends: what proves who it is has expired, or does so soon",
+		log.Info("stream of a client ends: its certificate or token has expired, or expires soon",
 			"identity", id.String(), "refused", why.Reason.String())
 	}
 	if why.Reason == identity.CertificateExpired {
@@ -71,8 +70,8 @@ func (s *Server) expire(ctx context.Context, g *gate, id *identity.Identity, log
 	finish(ctx, why)
 }
 
-// sendAway has a gRPC client open its next stream on another connection: on the one of the call
-// with this context, it cannot show another certificate.
+// sendAway has a gRPC client open its next stream on another connection. On the connection of the call with this
+// context, the client cannot present another certificate.
 func sendAway(ctx context.Context) {
 	if conn := connOf(ctx); conn != nil {
 		if g := conn.goAway.Load(); g != nil {

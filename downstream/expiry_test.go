@@ -42,8 +42,8 @@ func TestTheFirstExpiryIsKnown(t *testing.T) {
 	})
 }
 
-// The wait of a request ends with what proves who its client is, and the request is answered as at the end
-// of any wait: nothing of it ends that the operator should hear of.
+// When the certificate or token of a client expires, its waiting request is answered as at the end of any wait. No
+// stream ends, so the operator sees nothing.
 func TestARequestWhoseIdentityExpiresIsAnswered(t *testing.T) {
 	for _, form := range []string{formUnary, formREST} {
 		t.Run(form, func(t *testing.T) {

@@ -17,14 +17,12 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Requests that are answered once: the Fetch methods, and REST. Each is a stream
-// with one SotW session and one request, which is answered as soon as there is
-// something that the client does not have, or when the wait for that is over.
+// Requests that are answered once: the Fetch methods, and REST. Each is a stream with one SotW session and one request.
+// It is answered as soon as there is something that the client does not have, or when the wait is over.
 // xDS: "REST-JSON polling subscriptions".
 
-// fetch answers a request. It waits for up to hold, and less if ctx has a
-// deadline, for something that the client does not have; after that the response
-// is nil. The error is a gRPC status. The caller has entered the gate.
+// fetch answers a request. It waits up to hold, or less if ctx has a deadline, for something that the client does not
+// have. If there is none, the response is nil. The error is a gRPC status. The caller has entered the gate.
 func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form, implied string, req *discoveryv3.DiscoveryRequest, hold time.Duration) (*session.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		hold = min(hold, beforeDeadline(time.Until(deadline)))
@@ -83,22 +81,22 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		case <-away:
 		case <-over.C:
 		}
-		poll.GiveUp() // nobody else looks at it
+		poll.GiveUp() // nobody else uses it
 	}
 }
 
-// refusedWildcard says why the wildcard that a request asks for means nothing; nil if that is not so. A
-// new configuration may change it.
+// refusedWildcard returns why the wildcard that a request asks for is refused; nil if it is not. A new configuration
+// may change that.
 func (st *stream) refusedWildcard(poll *session.Poll) *cache.Error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return poll.RefusedWildcard()
 }
 
-// awayKey is the key, in the context of a request that has joined its connection, of what ends its wait.
+// awayKey is the context key of the wakeups that end the wait of a request when its client is sent away.
 type awayKey struct{}
 
-// joinFetch has a request that is answered once wait no longer when its client is sent away, until leave.
+// joinFetch ends the wait of a request that is answered once when its client is sent away, until leave.
 func joinFetch(ctx context.Context) (away wakeups, leave func()) {
 	away = make(wakeups, 1)
 	leave, err := joinConn(ctx, func(error) { away.Wake() })
@@ -109,8 +107,8 @@ func joinFetch(ctx context.Context) (away wakeups, leave func()) {
 	return away, leave
 }
 
-// unanswered says whether a request ends that has no response, and with which error; nil if its client
-// keeps what it has. A new configuration may change the session meanwhile.
+// unanswered reports whether a request ends without a response, and with which error. The error is nil if its client
+// keeps what it has. A new configuration may change the session concurrently.
 func (st *stream) unanswered(poll *session.Poll) (over bool, err error) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -120,18 +118,17 @@ func (st *stream) unanswered(poll *session.Poll) (over bool, err error) {
 	if !poll.GaveUp() {
 		return false, nil
 	}
-	if why := poll.Nothing(st.form != formUnary); why != "" {
+	if why := poll.WhyUnanswered(st.form != formUnary); why != "" {
 		return true, status.Error(codes.Unavailable, why)
 	}
 	return true, nil
 }
 
-// EndPolls ends the waits of requests that are answered once, as if their time
-// was over, and those of all that come after.
+// EndPolls ends the waits of requests that are answered once, as if their time were over, and the waits of all later
+// ones.
 func (s *Server) EndPolls() { s.endPolls() }
 
-// beforeDeadline is how long to wait so that the answer reaches a client that
-// waits for so long.
+// beforeDeadline returns how long to wait so that the answer still reaches a client with that patience.
 func beforeDeadline(patience time.Duration) time.Duration {
 	return max(0, patience-min(patience/5, time.Second))
 }
@@ -186,7 +183,7 @@ func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*disco
 	}
 	req := new(discoveryv3.DiscoveryRequest)
 	used, err := decodeRequest(&wire.SotWRequest, data, req, &s.known)
-	req.ResourceNames = slices.Clone(req.GetResourceNames()) // it is kept for as long as the request waits
+	req.ResourceNames = slices.Clone(req.GetResourceNames()) // it is kept while the request waits
 	recycleNames(used)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the request cannot be decoded: %v", err)
@@ -194,7 +191,7 @@ func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*disco
 	return req, nil
 }
 
-// wakeups implements cache.Waker for one who waits.
+// wakeups implements cache.Waker for one waiting goroutine.
 type wakeups chan struct{}
 
 // Wake implements cache.Waker.

@@ -7,13 +7,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What ends a stream from outside of its handler: a drain or the age of its connection (depart.go), a certificate that
-// expires (expiry.go), a client that is not admitted any more (reconfigure.go), rights (denied.go), or nothing that can be
-// served (unreachable.go). The handler then returns, and so does the goroutine that receives.
+// What ends a stream from outside its handler: the drain or the age of its connection (depart.go), a certificate that
+// expires (expiry.go), a client that is no longer admitted (reconfigure.go), rights (denied.go), or nothing that can be
+// served (unreachable.go). Then the handler returns, and so does the goroutine that receives.
 
-// finish ends a gRPC stream whose handler waits for the client. gRPC has no way to
-// interrupt a handler other than by the stream's end, and what can end it is reachable
-// by its context only.
+// finish ends a gRPC stream whose handler waits for the client. In gRPC only the end of the stream interrupts a
+// handler, and only the stream's context gives access to what ends it.
 func finish(ctx context.Context, why error) {
 	type finisher interface {
 		WriteStatus(*status.Status) error

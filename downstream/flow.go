@@ -6,26 +6,27 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Flow control by answers. Responses that a client has no time for grow old in buffers: those
-// of gRPC, of both systems, and its own. So a stream waits until a client that lags answers (ACK
-// or NACK), and sends the newest state then. A client lags when it has not answered a response
-// for lagAfter, or maxInFlight responses of one type.
+// Flow control by answers. Responses that a client has no time for grow old in buffers: gRPC's, those of both operating
+// systems, and its own. So a stream waits until a client that lags answers (ACK or NACK), and then sends the newest
+// state. A client lags when it has not answered a response for lagAfter, or has not answered maxInFlight responses of
+// one type.
 //
-// The stream does not wait in two cases. A client that has never answered anything may be one
-// that never does. (If it does not read either, the next response blocks in gRPC, and the stream makes no further one.) And beside other types Clusters do not count: Envoy acknowledges them when
-// they are warm, for which it needs their endpoints and secrets.
+// The stream does not wait in two cases. A client that has never answered anything may never answer. (If it does not
+// read either, the next response blocks in gRPC, and the stream makes no further one.) Clusters do not count if the
+// stream has other types: Envoy acknowledges Clusters when they are warm, for which it needs their endpoints and
+// secrets.
 
-// A client can be sent the second response while it works on the first, and a client that is
-// far away gets what follows closely without waiting for a round trip.
+// The relay can send the second response while the client works on the first, and a distant client gets changes in
+// quick succession without waiting for a round trip.
 const (
 	maxInFlight = 2
 	lagAfter    = 50 * time.Millisecond
 )
 
-// answerTimeout is how long a stream waits for an answer. Then it sends one response more.
+// answerTimeout is how long a stream waits for an answer. Then it sends one more response.
 const answerTimeout = time.Second
 
-// lags says that the client has to answer before it is sent more.
+// lags reports that the client has to answer before it is sent more.
 func (st *stream) lags() bool {
 	if !st.flow.answers {
 		return false
@@ -42,8 +43,8 @@ func (st *stream) lags() bool {
 	return false
 }
 
-// awaitAnswer says whether the stream has to wait for its client's answer, and sees that it is
-// looked at again after that. The caller holds mu, and looks after the stream until then.
+// awaitAnswer reports whether the stream has to wait for its client's answer, and schedules another try at the end of
+// that wait. The caller holds mu and is responsible for the stream until then.
 func (st *stream) awaitAnswer() bool {
 	f := &st.flow
 	if st.closed || !st.lags() {
@@ -51,7 +52,7 @@ func (st *stream) awaitAnswer() bool {
 		return false
 	}
 	if f.late {
-		return false // until that one response is composed, for which somebody may have to wait
+		return false // until that one response is composed, which may have to wait
 	}
 	f.waits = true
 	if st.answerTimer == nil {
@@ -62,8 +63,8 @@ func (st *stream) awaitAnswer() bool {
 	return true
 }
 
-// answered notes that the client may have answered a response of a session that had so many
-// in flight, and says whether the stream waits no more for that. The caller holds mu.
+// answered notes that the client may have answered a response of a session that had so many in flight. It reports
+// whether the stream stops waiting for that. The caller holds mu.
 func (st *stream) answered(s typeSession, had int) (goesOn bool) {
 	f := &st.flow
 	if !f.answers {

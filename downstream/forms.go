@@ -14,83 +14,79 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The two forms of the protocol, as a stream uses them.
+// The two forms of the protocol, SotW and delta, as a stream uses them.
 
 // typeSession is the protocol state of one type URL on a stream, in either form.
 type typeSession interface {
-	// TypeURL is that of the session.
+	// TypeURL is the session's type.
 	TypeURL() string
 
-	// Adding says that there may be something new or changed to send, though perhaps not now.
-	// Removing says that there are removals to send which did not go with it.
+	// Adding reports that there may be something new or changed to send, though perhaps not now. Removing reports that
+	// there are removals to send that did not go with it.
 	Adding() bool
 	Removing() bool
-	// AwaitsACK says that what is new can be sent once the client has answered. Types that come
-	// later wait for that. They do not wait for what is unknown or cannot be had, which may take
-	// for ever.
+	// AwaitsACK reports that new state can be sent only after the client has answered. Later types wait for that. They
+	// do not wait for what is unknown or unavailable, which may take for ever.
 	AwaitsACK() bool
 	// Additions returns the next response with what is new, and with the removals that it may carry.
 	// Removals returns one with removals only. Both return nil if there is nothing to send.
 	Additions(may session.RemovalRule) *session.Response
 	Removals(may session.RemovalRule) *session.Response
-	// Sent notes that a response goes to the client as the newest.
+	// Sent notes that a response goes to the client as the newest one.
 	Sent(*session.Response)
-	// Spare notes that there is nothing to be sent now: what has changed does not concern the client.
+	// Spare notes that there is nothing to send now: the changes do not concern the client.
 	Spare()
-	// Resend has a name's resource sent again, if the client has it.
+	// Resend has the resource of a name sent again, if the client has it.
 	Resend(name string)
 
-	// FastACK takes a request of which nothing but the nonce is new, and says whether it did:
-	// whether it acknowledges the newest response, and asks for what the one before did. asks is a
-	// hash over what it asks for, as in peeked. RecordRequest records any other request.
+	// FastACK processes a request in which nothing but the nonce is new, and reports whether it did: the request has to
+	// acknowledge the newest response, and to request what the previous request did. asks is a hash over what it
+	// requests, as in peeked. RecordRequest records any other request.
 	FastACK(nonce []byte, asks uint64) bool
 	RecordRequest(nonce []byte, asks uint64)
-	// Offer says, before a request is taken, which list of names it has of those that several
-	// clients have sent; nil for none.
+	// Offer is called before a request is processed, with the list of names in it if several clients have sent that
+	// list; nil if not.
 	Offer(session.NameList)
-	// InFlight is how many responses the client has not answered, as far as they are remembered,
-	// and when the first of them was sent.
+	// InFlight returns how many responses the client has not answered, as far as they are remembered, and when the
+	// first of them was sent.
 	InFlight() (n int, first uint32)
-	// LastAnswer is how the client has answered the newest response that it has answered.
+	// LastAnswer is the client's answer to the newest response that it has answered.
 	LastAnswer() session.Answer
 
-	// Following says that redirects wait to be followed. Follow watches where they lead, while the
-	// cache is not held.
+	// Following reports that there are redirects to follow. Follow watches their targets; the cache must not be held.
 	Following() bool
 	Follow()
-	// ShowNew has what is subscribed to of a scope watch what is rolled out, if it is one of some names, or
-	// all. ShowAccepted has it watch what is accepted. The cache is not held.
+	// ShowNew has the subscriptions in a scope watch the rolled-out state, for some names or for all. ShowAccepted has
+	// them watch the accepted state. The cache must not be held.
 	ShowNew(scope cache.Scope, names []string, all bool)
 	ShowAccepted(scope cache.Scope)
-	// Reconfigure looks up anew what is subscribed to, of a client with these rights, while the cache
-	// is not held. restricted: by this configuration or the one before it may not have everything.
+	// Reconfigure looks up all subscriptions again, for a client with these rights. The cache must not be held.
+	// restricted: the client may not have everything by this configuration or by the previous one.
 	Reconfigure(rights session.Rights, generation uint32, restricted bool)
-	// Moving says that something has moved by that and has no answer yet.
+	// Moving reports that a subscription has moved because of that and has no answer yet.
 	Moving() bool
-	// TakeOdd watches by themselves the names that a group of clients cannot watch any more.
+	// TakeOdd watches individually the names that a group of clients cannot watch any more.
 	TakeOdd()
 
-	// Pending counts the names that wait to be sent. With a client that changes its mind and does
-	// not read, they could grow. Unsubscribed counts those from which it has unsubscribed: they also
-	// wait while a set that may have them has no answer. Subscribed is the number of names that it has
-	// subscribed to. SharedList is the list of names that it watches with others, nil if there is none,
-	// and SubscribedAlone the number of its other names. Parameters are the dynamic parameters of
-	// its locators.
+	// Pending counts the names that wait to be sent. They could grow without bound with a client that changes its
+	// subscriptions and does not read. Unsubscribed counts those from which the client has unsubscribed: they also wait
+	// while a set that may have them has no answer. Subscribed is the number of subscribed names. SharedList is the
+	// list of names that the client watches together with others, nil if there is none, and SubscribedAlone the number
+	// of its other names. Parameters are the dynamic parameters of its locators.
 	Pending() int
 	Unsubscribed() int
 	Subscribed() int
 	SubscribedAlone() int
 	SharedList() session.NameList
-	// Watched are the topics that it watches itself, and Group the group in which it watches others, nil if
-	// there is none.
+	// Watched iterates over the topics that the client watches by itself. Group is the group in which it watches
+	// others, nil if there is none.
 	Watched() iter.Seq[cache.Key]
 	Group() session.WatchGroup
 	Parameters() map[string]int
-	// Servable says whether something that is subscribed to is held or may come, and if not, why.
-	// Unreachable says that something cannot be reached and is not held, Decided that the stream is
-	// kept whatever becomes of it.
-	// Denied says whether the client may have nothing of what it is subscribed to, and why; that
-	// is nil if it is subscribed to nothing.
+	// Servable reports whether some subscription is held or may come, and if not, why. Unreachable reports that
+	// something cannot be reached and is not held. Decided reports that the stream is kept in any case. Denied reports
+	// whether the client may have nothing of what it has subscribed to, and why; why is nil if it has subscribed to
+	// nothing.
 	Servable() (bool, *cache.Error)
 	Denied() (bool, *cache.Error)
 	Unreachable() bool
@@ -100,13 +96,13 @@ type typeSession interface {
 	// Walk begins a walk through what the client holds.
 	Walk() *session.Walk
 	Inspect() session.Inspection
-	// Names gives what is subscribed to, as it was requested.
+	// Names iterates over the subscriptions, as the client requested them.
 	Names() iter.Seq[string]
 	// Close ends all subscriptions.
 	Close()
 }
 
-// request is what a stream needs of a request in either form.
+// request is what a stream needs from a request in either form.
 type request interface {
 	proto.Message
 	GetNode() *corev3.Node
@@ -114,24 +110,24 @@ type request interface {
 	Reset()
 }
 
-// form makes a stream's sessions: what differs between SotW and delta.
+// form makes a stream's sessions, and holds what differs between SotW and delta.
 type form[R request, S typeSession] struct {
 	name       string
 	newRequest func() R
-	// complete adds what is not decoded with each request: a Node and a list of names that several clients
-	// have sent. Either may be nil.
+	// complete adds what is not decoded with each request: a Node, and a list of names that several clients have sent.
+	// Either may be nil.
 	complete   func(R, *corev3.Node, *nameList)
 	newSession func(typeURL string, c *session.Client) S
 	take       func(S, R) *session.NACK
-	// names are all names in a request, and subscribed how many its session will
-	// have when it has taken it: see check.
+	// names iterates over all names in a request. subscribed returns how many names its session will have after the
+	// request: see check.
 	names func(R) iter.Seq[string]
 	// longest is the length of the longest name, in bytes.
 	longest    func(R) int
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
-	// resumed says whether the first request of a type says that the client holds something.
+	// resumed reports whether the first request of a type states that the client holds something.
 	resumed func(R) bool
 	fields  *wire.RequestFields
 
@@ -185,7 +181,7 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	unprocessed: new(sync.Pool), requests: new(sync.Pool),
 }
 
-// deltaNames are all names in a request.
+// deltaNames iterates over all names in a request.
 func deltaNames(req *discoveryv3.DeltaDiscoveryRequest) iter.Seq[string] {
 	if len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe())+len(req.GetInitialResourceVersions())+
 		len(req.GetResourceLocatorsSubscribe())+len(req.GetResourceLocatorsUnsubscribe()) == 0 {
@@ -236,12 +232,12 @@ func longest(names []string) (n int) {
 	return n
 }
 
-// sotwNames are all names in a request.
+// sotwNames iterates over all names in a request.
 func sotwNames(req *discoveryv3.DiscoveryRequest) iter.Seq[string] {
 	return slices.Values(texts(req.GetResourceNames(), req.GetResourceLocators()))
 }
 
-// texts are the names, and the parameters, each set of them in one text.
+// texts returns the names, and each locator's parameters as one text.
 func texts(names []string, locators []*discoveryv3.ResourceLocator) []string {
 	if len(locators) == 0 {
 		return names
@@ -257,7 +253,7 @@ func paramsOf(l *discoveryv3.ResourceLocator) string {
 	return cache.Params(l.GetDynamicParameters()).String()
 }
 
-// What an operator sees in the place of a stream's form.
+// The form of a stream, as operators see it.
 const (
 	formUnary = "unary"
 	formREST  = "rest"

@@ -13,29 +13,26 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// How many HTTP/2 frames a client may send that carry no request: SETTINGS, PING,
-// WINDOW_UPDATE, and others. gRPC and net/http answer or process each of them, and no limit
-// on streams or requests counts them.
+// How many HTTP/2 frames without a request a client may send: SETTINGS, PING, WINDOW_UPDATE, and others. gRPC and
+// net/http process each of them, and no limit on streams or requests counts them.
 
 const (
 	// controlFrames is how many such frames a client may send in a second, and
 	// controlFrameBurst how many at once.
 	controlFrames     = 500
 	controlFrameBurst = 1000
-	// bytesPerFrame earns a client one more, so that a response earns two at least: clients send
-	// window updates, of the stream and of the connection, and pings that measure
-	// the bandwidth, in proportion to what they receive.
+	// bytesPerFrame is how many bytes sent to a client earn it one more frame, so that a response earns at least two.
+	// Clients send window updates, for the stream and for the connection, and pings that measure the bandwidth, in
+	// proportion to what they receive.
 	bytesPerFrame = 32
-	// framesPerStream are earned by opening a stream: one that ends its requests, one that
+	// framesPerStream is how many frames a client earns by opening a stream: one that ends its requests, one that
 	// resets it, and one that opens its window.
 	framesPerStream = 3
 	// mostEarned bounds what a client can save up.
 	mostEarned = 20_000
-	// smallData is the length below which DATA counts. It holds no request: even an ACK has
-	// a type URL.
+	// smallData is the length below which a DATA frame counts. It holds no request: even an ACK has a type URL.
 	smallData = 16
-	// weight is how many bytes of a frame count as one more frame, as SETTINGS have many
-	// values.
+	// weight is how many bytes of a frame count as one more frame, as SETTINGS frames can have many values.
 	weight = 64
 )
 
@@ -43,14 +40,14 @@ var errControlFrames = errors.New("the client sends too many control frames")
 
 // frameMeter counts the control frames in what a client sends.
 type frameMeter struct {
-	preface int     // bytes of it that have come
-	http1   bool    // the connection begins with something else
-	header  [9]byte // of the frame that is read
-	have    int     // bytes of it
+	preface int     // how many bytes of the preface have arrived
+	http1   bool    // the connection does not begin with the preface of HTTP/2
+	header  [9]byte // of the frame that is being read
+	have    int     // how many bytes of the header
 	skip    int     // bytes until the next frame
-	streams int     // HEADERS frames that have come
+	streams int     // HEADERS frames that have arrived
 
-	base, earned int // frames that may still come
+	base, earned int // frames that the client may still send
 	since        time.Time
 }
 
@@ -58,7 +55,7 @@ func newFrameMeter(now time.Time) frameMeter {
 	return frameMeter{base: controlFrameBurst, since: now}
 }
 
-// walk returns what the frames cost that begin in the next bytes from the client.
+// walk returns the cost of the frames that begin in the next bytes from the client.
 func (m *frameMeter) walk(b []byte) (cost int) {
 	if rest := http2.ClientPreface[m.preface:]; rest != "" && !m.http1 {
 		n := min(len(rest), len(b))
@@ -104,7 +101,7 @@ func (m *frameMeter) cost(frame http2.FrameType, length int) int {
 
 func (m *frameMeter) earn(frames int) { m.earned = min(m.earned+frames, mostEarned) }
 
-// pay takes the cost from what the client may send. It says false if that is too much.
+// pay subtracts the cost from what the client may send. It returns false if that is too much.
 func (m *frameMeter) pay(cost int, now time.Time) bool {
 	fromEarned := min(cost, m.earned)
 	m.earned -= fromEarned
@@ -120,21 +117,19 @@ func (m *frameMeter) pay(cost int, now time.Time) bool {
 	return m.base >= 0
 }
 
-// meteredConn is a connection on which the client's control frames are counted, as they are
-// after decryption.
+// meteredConn is a connection whose control frames from the client are counted, after decryption.
 type meteredConn struct {
 	net.Conn
 	limited *limitedConn
-	// paced is set if nobody else tells limited of the streams that the client opens.
+	// paced is set if nothing else reports the streams that the client opens to limited.
 	paced bool
 	sent  atomic.Int64 // bytes that have earned nothing yet
-	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http
-	// does not see it.
+	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http does not see it.
 	tls *tls.Conn
-	// goAway is nil over REST, where net/http sends one.
+	// goAway is nil over REST, where net/http sends GOAWAY itself.
 	goAway *goAway
 
-	meter frameMeter // of the goroutine that reads
+	meter frameMeter // used by the goroutine that reads
 }
 
 // Read implements net.Conn.
@@ -185,12 +180,12 @@ func (c *meteredConn) count(b []byte) error {
 	return errControlFrames
 }
 
-// onReady is what gRPC reads with, if a connection has it.
+// onReady is called by gRPC to read, if a connection has it.
 type onReady interface {
 	ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error)
 }
 
-// readyMeteredConn is a meteredConn that is read without a buffer while it is quiet.
+// readyMeteredConn is a meteredConn that holds no read buffer while it is quiet.
 type readyMeteredConn struct {
 	*meteredConn
 	ready onReady

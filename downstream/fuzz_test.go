@@ -27,7 +27,7 @@ import (
 // client's, or goes on, and then:
 //
 //   - no response has a name twice, or is too large;
-//   - nothing is told that the client has not asked for;
+//   - nothing is sent that the client has not requested;
 //   - no resource is sent again that has not changed and was not asked for again;
 //   - the limits are kept, and when the client has gone nothing of it is left.
 func FuzzDeltaRequests(f *testing.F) {
@@ -86,15 +86,15 @@ type player struct {
 	t     *testing.T
 	cache *cache.Cache
 	c     *testClient
-	// By type URL and key: when a name was told, and when there was last a reason
-	// to tell it. A reason for "*" is one for all of the type.
-	told, reason map[string]map[string]int
-	now          int
-	is           map[string]byte // what the origin made of each name
+	// By type URL and key: when a name was sent, and when there was last a reason
+	// to send it. A reason for "*" is one for all of the type.
+	sentAt, reason map[string]map[string]int
+	now            int
+	is             map[string]byte // what the origin made of each name
 }
 
 func play(t *testing.T, form string, script []byte) {
-	p := &player{t: t, cache: newTestCache(&recordingSource{}, 3), told: map[string]map[string]int{}, reason: map[string]map[string]int{}, is: map[string]byte{}}
+	p := &player{t: t, cache: newTestCache(&recordingSource{}, 3), sentAt: map[string]map[string]int{}, reason: map[string]map[string]int{}, is: map[string]byte{}}
 	defer p.cache.Close()
 	server, _ := newTestServer(p.cache, 1000)
 	p.c = newTestClient(server, form, nil)
@@ -228,8 +228,8 @@ func (p *player) origin(typeURL string, what byte, name string) {
 		}
 		name, u.Scope = k.Name, cache.Scope{Authority: k.Authority}
 	}
-	// That it could not be had is no reason to say again what it was; that it can be
-	// had again is one, as it ends the error.
+	// A resource that becomes unavailable is no reason to send it again; one that becomes
+	// available again is, because that ends the error.
 	key := typeURL + " " + u.Scope.String() + " " + name
 	if is := what % 6; p.is[key] != is {
 		p.is[key] = is
@@ -259,7 +259,7 @@ func (p *player) origin(typeURL string, what byte, name string) {
 	p.cache.Apply(u)
 }
 
-// because notes that there is a reason to tell of a name.
+// because notes that there is a reason to send a name.
 func (p *player) because(typeURL, name string) {
 	if p.reason[typeURL] == nil {
 		p.reason[typeURL] = map[string]int{}
@@ -297,17 +297,17 @@ func (p *player) read() bool {
 			p.t.Fatalf("%q was not asked for:\n%s", name, r)
 		}
 	}
-	if p.told[r.typeURL] == nil {
-		p.told[r.typeURL] = map[string]int{}
+	if p.sentAt[r.typeURL] == nil {
+		p.sentAt[r.typeURL] = map[string]int{}
 	}
 	reasons := p.reason[r.typeURL]
 	for _, res := range r.resources {
 		key := fuzzedKey(res.name)
-		told, before := p.told[r.typeURL][res.name]
-		if before && !is.Full && reasons[key] <= told && reasons[cache.Wildcard] <= told {
+		sent, before := p.sentAt[r.typeURL][res.name]
+		if before && !is.Full && reasons[key] <= sent && reasons[cache.Wildcard] <= sent {
 			p.t.Fatalf("%q is sent again without a reason:\n%s", res.name, r)
 		}
-		p.told[r.typeURL][res.name] = p.now
+		p.sentAt[r.typeURL][res.name] = p.now
 	}
 	for _, e := range r.errors { // a resource says that it is over
 		p.now++

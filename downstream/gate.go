@@ -19,9 +19,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Limits at work: what a listener, a stream or a request is refused, and what the operator sees of it.
+// Enforcing limits: what the relay refuses to a listener, a stream or a request, and what the operator sees of it.
 
-// turnedAwayEvery is how often the relay logs that streams are turned away.
+// turnedAwayEvery is how often the relay logs that it turns streams away.
 const turnedAwayEvery = time.Minute
 
 // NewDoor returns the door of a listener, for ListenerOptions.Door.
@@ -31,8 +31,8 @@ func NewDoor(o ListenerOptions) *Door {
 	return d
 }
 
-// Set changes the settings for streams. It holds for those that begin from now on, and
-// SecretsForAnyone at the next [Server.Reconfigure] for those that are open.
+// Set changes the settings for streams. They apply to new streams, and SecretsForAnyone also to open ones, at the next
+// [Server.Reconfigure].
 func (d *Door) Set(o ListenerOptions) {
 	o.Door = d
 	d.newest.Store(newGate(o))
@@ -52,14 +52,14 @@ func newGate(o ListenerOptions) *gate {
 	return g
 }
 
-// admit has a stream kept to the limits.
+// admit applies the limits to a stream.
 func (g *gate) admit(st *stream) {
 	st.gate = g
 	st.limits, st.passes, st.unreachable = &g.limits, g.passes, g.unreachable
 	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
 }
 
-// enter counts a new stream, which leave has to follow, unless it is one too many.
+// enter counts a new stream until leave. It returns the excess if it is one too many.
 func (g *gate) enter() *excess {
 	n := g.door.streams.Add(1)
 	e := over(limitStreams, int(n), g.limits.Streams, "%d open streams on this listener")
@@ -71,7 +71,7 @@ func (g *gate) enter() *excess {
 
 func (g *gate) leave() { g.door.streams.Add(-1) }
 
-// turnAway notes that a stream could not enter, and returns why.
+// turnAway records that a stream could not enter, and returns why.
 func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
 	s.slowDown(stream.Context(), nil)
@@ -79,8 +79,7 @@ func (s *Server) turnAway(g *gate, stream grpc.ServerStream, e *excess) error {
 	return e
 }
 
-// refuse notes that the client went over a limit, and returns the excess as the
-// error that ends its stream.
+// refuse records that the client exceeded a limit, and returns the excess as the error that ends its stream.
 func (st *stream) refuse(e *excess) error {
 	st.server.stats.limits[e.limit].Add(1)
 	st.server.slowDown(st.grpc.Context(), st.identity)
@@ -90,20 +89,19 @@ func (st *stream) refuse(e *excess) error {
 	return e
 }
 
-// refuseName notes that the client was refused a name, which does not end its stream. The
-// caller holds mu.
+// refuseName records that the client was refused a name. Its stream goes on. The caller holds mu.
 func (st *stream) refuseName(e *excess) {
 	st.server.stats.limits[e.limit].Add(1)
 	if !st.namesRefused {
 		st.namesRefused = true
 		if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-			log.Warn("client is refused names, for a limit", "limit", e.limit.String(), "max", e.most)
+			log.Warn("client is refused names because of a limit", "limit", e.limit.String(), "max", e.most)
 		}
 	}
 }
 
-// refuseNotRequested notes that a name of the client's is not requested, because a request to the
-// control plane has no room for it. The caller holds mu and the topics: logNotRequested follows.
+// refuseNotRequested records that the relay does not request a name of the client, because a request to the control
+// plane has no room for it. The caller holds mu and the topics: logNotRequested follows.
 func (st *stream) refuseNotRequested(why *cache.Error) {
 	if !st.namesNotRequested {
 		st.namesNotRequested, st.notRequestedWhy = true, why
@@ -116,13 +114,12 @@ func (st *stream) logNotRequested() {
 		return
 	}
 	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-		log.Warn("client is refused names, for a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
+		log.Warn("client is refused names because of a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
 	}
 	st.notRequestedWhy = nil
 }
 
-// refuseRequest is refuse for a request that has no stream yet. client is its
-// address.
+// refuseRequest is refuse for a request that has no stream yet. client is the client's address.
 func (s *Server) refuseRequest(g *gate, client string, e *excess) error {
 	s.stats.limits[e.limit].Add(1)
 	if log, ok := g.line(eventLimit, s.options.Log.With("client", client)); ok {
@@ -131,8 +128,7 @@ func (s *Server) refuseRequest(g *gate, client string, e *excess) error {
 	return e
 }
 
-// farTooLong notes that gRPC has refused a request for its length, which is not
-// known here.
+// farTooLong records that gRPC has refused a request for its length, which is not known here.
 func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 	if log, ok := g.line(eventLimit, log); ok {
 		log.Warn("client went over a limit, and is refused", "limit", limitRequestBytes.String(), "reason", status.Convert(err).Message())
@@ -140,8 +136,8 @@ func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 	s.stats.limits[limitRequestBytes].Add(1)
 }
 
-// slowDown has the connection of a stream that was refused read later, if too many of its
-// client's identity were.
+// slowDown delays the next reads on the connection of a refused stream, if too many streams of its client's identity
+// were refused.
 func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -157,8 +153,8 @@ func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
 	}
 }
 
-// joinIdentity counts a stream for its client's identity until leaveIdentity, unless it is one
-// too many.
+// joinIdentity counts a stream for its client's identity until leaveIdentity. It returns the excess if it is one too
+// many.
 func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
 	l := &g.perIdentity
 	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 {
@@ -173,8 +169,8 @@ func (s *Server) leaveIdentity(u *identityUse) {
 	}
 }
 
-// paceIdentity waits until a request that gets one answer may be processed. The error, a gRPC
-// status, is why it may not be.
+// paceIdentity waits until a request that gets one answer may be processed. The error, a gRPC status, is why it may not
+// be processed.
 func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identity) error {
 	most := g.perIdentity.RequestsPerSecond
 	if most == 0 {
@@ -185,7 +181,7 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 	case refused:
 		return s.refuseRequest(g, addressOf(ctx), &excess{
 			limit: limitIdentityRequests, got: int(wait.Milliseconds()), most: most,
-			what: "a request that would have to wait for %d ms, because of the others of this identity",
+			what: "a request that would have to wait for %d ms, because of this identity's other requests",
 		})
 	case wait == 0:
 		return nil
@@ -204,8 +200,7 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 	}
 }
 
-// admitStream waits until a stream may come in. The error is the status with which it ends
-// otherwise.
+// admitStream waits until a stream is admitted. The error is the status with which the stream ends if it is not.
 func (s *Server) admitStream(g *gate, stream grpc.ServerStream) error {
 	why := g.admission.admit(stream.Context(), &s.stats.admission)
 	switch {
@@ -227,8 +222,7 @@ func logExcess(log *slog.Logger, e *excess) {
 	log.Warn("client went over a limit, and is refused", "limit", e.limit.String(), "max", e.most, "asked", e.got)
 }
 
-// check holds a request against the limits before anything of it is done. The
-// caller holds mu.
+// check checks a request against the limits before anything of it is processed. The caller holds mu.
 func check[R request, S typeSession](st *stream, f form[R, S], typeURL string, sess S, req R) *excess {
 	if e := over(limitNameBytes, f.longest(req), st.limits.NameBytes, "a name of %d bytes"); e != nil {
 		return e
@@ -249,8 +243,7 @@ func check[R request, S typeSession](st *stream, f form[R, S], typeURL string, s
 	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names subscribed to on this stream")
 }
 
-// checkParameters holds the different dynamic parameters of a type against the
-// limit.
+// checkParameters checks the number of different dynamic parameters of a type against the limit.
 func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) *excess {
 	if len(locators) == 0 {
 		return nil
@@ -266,8 +259,8 @@ func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) 
 	return over(limitParameters, n+len(added), maxParameters, "%d different dynamic parameters of one type")
 }
 
-// checkPendingNames holds what is kept to be sent against the limits, after a request: of names from
-// which the client has unsubscribed, as many as it may subscribe to. The caller holds mu.
+// checkPendingNames checks what is kept to be sent against the limits, after a request. A client may have as many
+// pending names from which it has unsubscribed as it may subscribe to. The caller holds mu.
 func (st *stream) checkPendingNames() *excess {
 	n := 0
 	for _, s := range st.sessions {
@@ -283,8 +276,8 @@ func (st *stream) checkPendingNames() *excess {
 	return over(limitSubscriptions, n, st.limits.Subscriptions, "%d names unsubscribed from on this stream and still to be answered")
 }
 
-// enterType counts a type of the stream for its client's identity until leaveType. Types that the
-// relay knows are few, and do not count.
+// enterType counts a type of the stream for its client's identity until leaveType. The types that the relay knows are
+// few, and do not count.
 func (st *stream) enterType(typeURL string) *excess {
 	if st.uses == nil || xdstype.Of(typeURL) != xdstype.Other {
 		return nil
@@ -298,9 +291,9 @@ func (st *stream) leaveType(typeURL string) {
 	}
 }
 
-// line returns the logger for a line about a client, false if there are too many.
+// line returns the logger for a line about a client, false if there were too many lines.
 func (g *gate) line(e event, log *slog.Logger) (_ *slog.Logger, ok bool) {
-	if g == nil { // of no listener
+	if g == nil { // without a listener
 		return log, true
 	}
 	return g.door.lines[e].Next(log)

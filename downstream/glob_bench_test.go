@@ -43,9 +43,8 @@ func heap() int64 {
 	return int64(min(least, m.HeapAlloc))
 }
 
-// BenchmarkGlob is of a glob with many members: what a client's initial sync costs,
-// what one change, one new member, and one that comes and goes cost, and the memory
-// of a member and of a subscriber.
+// BenchmarkGlob is for a glob with many members: the cost of a client's initial sync, of a changed member, of a new
+// member, and of a member that comes and goes, and the memory of a member and of a subscriber.
 func BenchmarkGlob(b *testing.B) {
 	for _, members := range []int{1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) { benchmarkGlob(b, members) })

@@ -23,8 +23,8 @@ import (
 // a wildcard that gives such names too, with versions of an earlier stream or
 // without: when all has been read, a client has exactly what there is of what it
 // subscribed to. Some have a parameter in their names that the authority is not asked
-// with, and get all in these names. No redirect ever reaches it, and (see received.check) nothing is
-// told twice in one response.
+// with, and get all in these names. No redirect ever reaches it, and (see received.check) no response
+// has anything twice.
 func TestGlobClientsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := &globOrigin{answered: map[cache.Key]bool{}, facts: map[bool]map[string]globFact{true: {}, false: {}}}
@@ -156,16 +156,16 @@ func (o *globOrigin) change(t *rapid.T) {
 		}
 		o.facts[oldStyle][name] = globFact{content, "v" + strconv.Itoa(o.counter), redirect}
 	}
-	var told []cache.Key
+	var sent []cache.Key
 	for k := range o.answered {
 		if k.Scope.OldStyle == oldStyle && (k.Name == name || k.IsSet() && (oldStyle || k.Name == globIn(name))) {
-			told = append(told, k)
+			sent = append(sent, k)
 		}
 	}
-	slices.SortFunc(told, func(a, b cache.Key) int { return strings.Compare(a.Name+a.Scope.Derived, b.Name+b.Scope.Derived) })
-	for _, k := range told {
+	slices.SortFunc(sent, func(a, b cache.Key) int { return strings.Compare(a.Name+a.Scope.Derived, b.Name+b.Scope.Derived) })
+	for _, k := range sent {
 		if k.IsSet() && rapid.Bool().Draw(t, "full") {
-			o.tell(t, k)
+			o.sendAll(t, k)
 			continue
 		}
 		u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
@@ -176,7 +176,7 @@ func (o *globOrigin) change(t *rapid.T) {
 		}
 		o.cache.Apply(u)
 	}
-	t.Logf("origin (old style: %v) has %s = %v, and tells of %v", oldStyle, name, o.facts[oldStyle][name], told)
+	t.Logf("origin (old style: %v) has %s = %v, and sends %v", oldStyle, name, o.facts[oldStyle][name], sent)
 }
 
 // of is what is said of a name where k is.
@@ -193,8 +193,8 @@ func (o *globOrigin) of(k cache.Key, name string) cache.Change {
 	return cache.Change{Name: name, Resource: newTestResource(clusterType, name, f.version, f.content)}
 }
 
-// tell tells all there is of k.
-func (o *globOrigin) tell(t *rapid.T, k cache.Key) {
+// sendAll sends the cache all there is of k.
+func (o *globOrigin) sendAll(t *rapid.T, k cache.Key) {
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	if !k.IsSet() {
 		u.Changes = []cache.Change{o.of(k, k.Name)}
@@ -207,7 +207,7 @@ func (o *globOrigin) tell(t *rapid.T, k cache.Key) {
 		}
 		u.Sets = []cache.SetUpdate{set}
 	}
-	t.Logf("origin tells all of %v", k)
+	t.Logf("origin sends all of %v", k)
 	o.cache.Apply(u)
 }
 
@@ -235,7 +235,7 @@ func (o *globOrigin) answerOne(t *rapid.T, i int) {
 	k := o.asked[i]
 	o.asked = slices.Delete(o.asked, i, i+1)
 	o.answered[k] = true
-	o.tell(t, k)
+	o.sendAll(t, k)
 }
 
 // globClient is a client that knows which name is in which glob, and reads what it
@@ -375,7 +375,7 @@ func (c *globClient) read(t *rapid.T) bool {
 	t.Logf("%s reads %s", c.id, r)
 	for _, res := range r.resources {
 		if res.redirect {
-			t.Fatalf("%s was told of a redirect:\n%s", c.id, r)
+			t.Fatalf("%s was sent a redirect:\n%s", c.id, r)
 		}
 	}
 	if c.form == sotwForm.name {

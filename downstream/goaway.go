@@ -9,25 +9,25 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// goAway sends a client away from a connection that stays open, so that streams end with their
-// status, and the client's next stream is on another connection. HTTP/2: "GOAWAY". gRPC sends one to
-// all connections of a server only, or when they are of an age, and then waits for streams that
-// never end by themselves. So the frame goes between two of gRPC's.
+// goAway sends a client away from a connection that stays open, so that streams end with their status, and the client's
+// next stream is on another connection. HTTP/2: "GOAWAY". gRPC itself sends GOAWAY only to all connections of a server,
+// or by age, and then waits for streams that never end by themselves. So the relay writes the frame between two frames
+// of gRPC.
 type goAway struct {
 	conn   func([]byte) (int, error) // writes to the connection
 	wanted atomic.Bool
 
-	mu     sync.Mutex // held while something is written
+	mu     sync.Mutex // held while something is being written
 	sent   bool
 	begun  bool              // something was written: the first frame has to be gRPC's own
-	header [frameHeader]byte // of the frame that is written
-	have   int               // bytes of it
+	header [frameHeader]byte // of the frame that is being written
+	have   int               // how many bytes of the header
 	skip   int               // bytes until the next frame
 }
 
 const frameHeader = 9
 
-// next returns where in the next bytes the first frame begins, -1 if none does.
+// next returns where in the next bytes the first frame begins, or -1.
 func (g *goAway) next(b []byte) int {
 	if g.have == 0 && g.skip == 0 {
 		return 0
@@ -47,7 +47,7 @@ func (g *goAway) next(b []byte) int {
 	return at
 }
 
-// wrote notes what has been written.
+// wrote records what has been written.
 func (g *goAway) wrote(b []byte) {
 	g.begun = g.begun || len(b) > 0
 	for len(b) > 0 {
@@ -66,11 +66,11 @@ func (g *goAway) wrote(b []byte) {
 
 func lengthOf(header [frameHeader]byte) int { return int(binary.BigEndian.Uint32(header[:]) >> 8) }
 
-// want has the next write begin with the frame, if it fits.
+// want has the next write include the frame, if it fits.
 func (g *goAway) want() { g.wanted.Store(true) }
 
-// flush writes the frame if it is wanted, nothing has written it, and it fits now. It waits for the
-// write that goes on.
+// flush writes the frame if it is wanted, no write has included it, and it fits now. It waits for the write in
+// progress.
 func (g *goAway) flush() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,7 +80,7 @@ func (g *goAway) flush() {
 	}
 }
 
-// write writes with the frame in it, if it is wanted and fits.
+// write writes b, with the frame in it if it is wanted and fits.
 func (g *goAway) write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *goAway) write(b []byte) (int, error) {
 	return n, err
 }
 
-// goAwayFrame ends no streams: the last one that the server takes is the last that there can be.
+// goAwayFrame ends no streams: the last stream that it accepts is the highest possible.
 var goAwayFrame = func() []byte {
 	const text = "connect again"
 	frame := binary.BigEndian.AppendUint32(nil, (8+uint32(len(text)))<<8|uint32(http2.FrameGoAway))

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However gRPC cuts what it writes, the frame comes between two of gRPC's, once, and as soon as it can.
+// However gRPC cuts its writes, the frame comes between two of gRPC's frames, once, and as soon as possible.
 func TestGoAwayComesBetweenFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var frames [][]byte
@@ -69,7 +69,7 @@ func TestGoAwayComesBetweenFrames(t *testing.T) {
 	})
 }
 
-// A connection that breaks meanwhile is reported with what it has taken.
+// A write to a connection that breaks reports how many bytes were written.
 func TestGoAwayOnABrokenConnection(t *testing.T) {
 	frame := frames(func(f *http2.Framer) { _ = f.WriteData(1, false, make([]byte, 10)) })
 	for taken := range len(frame) + len(goAwayFrame) {

@@ -5,16 +5,16 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// The sides of a group in a rollout. Clients of a group move to the new side of a rollout and back without
-// a watch of their own: the group watches the names that differ there, once for all of them.
+// The sides of a group in a rollout. Clients of a group move to the new side of a rollout and back without watches of
+// their own: the group watches the names that differ there, once for all of them.
 //
 //   - Both sides have the same names, and one log of changes. A name that does not differ is the same on both,
 //     so a change of it is one for both.
-//   - A client's position in the log has a side. What is new to a client that has moved is what it holds at its
-//     position, compared with what there is on the other side: the same for all clients that move from there, in one
-//     buffer.
-//   - The first client on the new side has the group watch what differs. Until a topic there is filled,
-//     its name is as on the accepted side. The last one that leaves the side ends these watches.
+//   - A client's position in the log has a side. After a client has moved, the group compares what the client holds
+//     at its position with the other side. The difference is the same for all clients that move from there, and is in
+//     one buffer.
+//   - When the first client is on the new side, the group watches what differs. Until a topic there is filled,
+//     its name is as on the accepted side. When the last client leaves the side, these watches end.
 
 // changedNew is changed for the new side.
 func (g *watchGroup) changedNew(w *cache.Watch) cache.Waker {
@@ -30,8 +30,7 @@ func (g *watchGroup) changedNew(w *cache.Watch) cache.Waker {
 	return g.toWake(in)
 }
 
-// noteNew notes what a name is on the new side, and returns for which sides that is a change. The caller
-// holds mu.
+// noteNew records what a name is on the new side, and returns for which sides that is a change. The caller holds mu.
 func (g *watchGroup) noteNew(i int, st *cache.State) sides {
 	n := g.differing[uint32(i)] //nolint:gosec // a request has fewer
 	if !n.filled && st.Status == cache.Requested {
@@ -41,7 +40,7 @@ func (g *watchGroup) noteNew(i int, st *cache.State) sides {
 	return only(rolledOut)
 }
 
-// setNew notes that a name changes on the new side. The caller holds mu.
+// setNew records that a name changes on the new side. The caller holds mu.
 func (g *watchGroup) setNew(i int, change func()) {
 	at := uint32(i) //nolint:gosec // a request has fewer
 	was := *g.on(rolledOut, at)
@@ -59,7 +58,7 @@ func (g *watchGroup) enter(m *session.Member, s side) {
 	g.countClients()
 }
 
-// leave takes a client from its side. The caller holds mu.
+// leave removes a client from its side. The caller holds mu.
 func (g *watchGroup) leave(m *session.Member) {
 	of := &g.sides[sideOf(m.OnNew)]
 	end := len(of.members) - 1
@@ -73,7 +72,7 @@ func (g *watchGroup) leave(m *session.Member) {
 	g.countClients()
 }
 
-// countClients says to the cache how many clients the watches are for. The caller holds mu.
+// countClients updates the cache's count of the clients that the watches are for. The caller holds mu.
 func (g *watchGroup) countClients() {
 	onNew := len(g.sides[rolledOut].members)
 	g.sides[accepted].audience.Clients.Store(int64(len(g.sides[accepted].members) + onNew))

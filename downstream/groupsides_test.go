@@ -123,9 +123,9 @@ func (h *sidesHost) ask() {
 	}
 }
 
-// TestClientsOfAGroupOnTwoSides: clients of one group that a rollout shows the new state to, and hides it from,
-// whenever each of them reads, have what there is on their side. None is sent again what it has, and as long
-// as the names have plain resources, all of them stay in the group.
+// TestClientsOfAGroupOnTwoSides: a rollout shows the new state to clients of one group, and hides it again. Whenever
+// each client reads, it has the state of its side. None is sent again what it has, and as long as the names have plain
+// resources, all clients stay in the group.
 func TestClientsOfAGroupOnTwoSides(t *testing.T) {
 	shared, apart := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,12 +12,12 @@ import (
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
-// What the sessions of a group's clients ask of it, on both sides of a rollout.
+// What the sessions of a group's clients request from it, on both sides of a rollout.
 
-// List implements the stream's typeSession.WatchGroup.
+// List implements session.WatchGroup.
 func (g *watchGroup) List() session.NameList { return g.of }
 
-// Enter implements the stream's typeSession.WatchGroup.
+// Enter implements session.WatchGroup.
 func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
 	g.joinPrefetch(m)
 	g.mu.Lock()
@@ -31,7 +31,7 @@ func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
 	return g.sides[accepted].bytes, individual
 }
 
-// Resume implements the stream's typeSession.WatchGroup.
+// Resume implements session.WatchGroup.
 func (g *watchGroup) Resume(topics *cache.Reader) {
 	if g.resumed.Swap(true) {
 		return
@@ -44,11 +44,11 @@ func (g *watchGroup) Resume(topics *cache.Reader) {
 	}
 }
 
-// Leave implements the stream's typeSession.WatchGroup. The group ends with the last.
+// Leave implements session.WatchGroup. The group ends with the last client.
 func (g *watchGroup) Leave(m *session.Member) {
 	g.leavePrefetch(m)
 	if m.OnNew {
-		g.ShowAccepted(m, 0) // what it is owed is noted
+		g.ShowAccepted(m, 0) // its owed changes are dropped with it
 	}
 	g.mu.Lock()
 	g.leave(m)
@@ -61,7 +61,7 @@ func (g *watchGroup) Leave(m *session.Member) {
 	}
 }
 
-// Wake implements cache.Waker: it has the clients sent to of the sides on which something has changed.
+// Wake implements cache.Waker: it wakes the clients on the sides on which something has changed.
 func (g *watchGroup) Wake() {
 	list := memberLists.Get().(*[]*session.Member)
 	all := (*list)[:0]
@@ -83,26 +83,26 @@ func (g *watchGroup) Wake() {
 	memberLists.Put(list)
 }
 
-// Newest implements the stream's typeSession.WatchGroup.
+// Newest implements session.WatchGroup.
 func (g *watchGroup) Newest(onNew bool) session.Position {
 	return session.Position{Seq: g.sides[sideOf(onNew)].newest.Load(), New: onNew}
 }
 
-// ChangedAt implements the stream's typeSession.WatchGroup.
+// ChangedAt implements session.WatchGroup.
 func (g *watchGroup) ChangedAt(i uint32, onNew bool) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.names[i].seqs[sideOf(onNew)]
 }
 
-// ChangesSince implements the stream's typeSession.WatchGroup.
+// ChangesSince implements session.WatchGroup.
 func (g *watchGroup) ChangesSince(seq uint64, onNew bool) *propagation.List {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sides[sideOf(onNew)].changes.Since(seq)
 }
 
-// SentAt implements the stream's typeSession.WatchGroup.
+// SentAt implements session.WatchGroup.
 func (g *watchGroup) SentAt(i uint32, at session.Position, onNew bool) (e *cache.Entry, mark uint64, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,8 +112,8 @@ func (g *watchGroup) SentAt(i uint32, at session.Position, onNew bool) (e *cache
 	return g.watched(to, i), mark, changed
 }
 
-// sentAt returns what a client holds of a name that was sent everything up to a position, and whether the
-// name has changed on that side since. The caller holds mu.
+// sentAt returns what a client that was sent everything up to a position holds of a name, and whether the name has
+// changed on that side since then. The caller holds mu.
 func (g *watchGroup) sentAt(i uint32, at session.Position) (mark uint64, changed bool) {
 	of := sideOf(at.New)
 	switch {
@@ -132,7 +132,7 @@ func (g *watchGroup) sentAt(i uint32, at session.Position) (mark uint64, changed
 	return session.UnknownMark, true // not reached: the change is in the log
 }
 
-// changedSince yields each name whose resource has changed since a position, on that position's side, once.
+// changedSince calls yield once for each name whose resource has changed since a position, on that position's side.
 func (g *watchGroup) changedSince(at session.Position, yield func(uint32)) {
 	of := sideOf(at.New)
 	if at.Seq+1 < g.logged {
@@ -150,12 +150,12 @@ func (g *watchGroup) changedSince(at session.Position, yield func(uint32)) {
 	}
 }
 
-// NewsSince implements the stream's typeSession.WatchGroup.
+// NewsSince implements session.WatchGroup.
 func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	to := sideOf(onNew)
-	kept := g.sides[to].kept(at, onNew)
+	kept := g.sides[to].cachedNews(at, onNew)
 	now := g.Newest(onNew)
 	if n := kept.Value(); n != nil && n.From == at && n.To == now && g.current(n) {
 		return n
@@ -182,8 +182,7 @@ func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 	return n
 }
 
-// current says that news are still what there is: a resource may have another version
-// though its content is the same.
+// current reports whether news are still up to date: a resource may have another version with the same content.
 func (g *watchGroup) current(n *session.News) bool {
 	to := sideOf(n.To.New)
 	for k, i := range n.Names {
@@ -194,7 +193,7 @@ func (g *watchGroup) current(n *session.News) bool {
 	return true
 }
 
-// gather puts news together.
+// gather puts the parts of news together.
 func (g *watchGroup) gather(n *session.News) {
 	delta, to := !g.kind.SotW, sideOf(n.To.New)
 	n.States = make([]*cache.State, 0, len(n.Names))
@@ -211,7 +210,7 @@ func (g *watchGroup) gather(n *session.News) {
 		for _, st := range n.States {
 			n.Bytes = append(n.Bytes, st.Resource.Encoded(delta)...)
 		}
-		n.Parts = mem.BufferSlice{&n.Bytes} // who has it keeps the news
+		n.Parts = mem.BufferSlice{&n.Bytes} // whoever has the parts keeps the news alive
 		return
 	}
 	n.Parts = make(mem.BufferSlice, 0, len(n.States))
@@ -220,7 +219,7 @@ func (g *watchGroup) gather(n *session.News) {
 	}
 }
 
-// Held implements the stream's typeSession.WatchGroup.
+// Held implements session.WatchGroup.
 func (g *watchGroup) Held(at session.Position, but session.NameBits) (n int, sum uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -246,7 +245,7 @@ func (g *watchGroup) Held(at session.Position, but session.NameBits) (n int, sum
 	return n, sum
 }
 
-// Origin implements the stream's typeSession.WatchGroup.
+// Origin implements session.WatchGroup.
 func (g *watchGroup) Origin(at session.Position, but session.NameBits) *cache.OriginVersion {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -289,7 +288,7 @@ func (g *watchGroup) Origin(at session.Position, but session.NameBits) *cache.Or
 // memberLists are reused from update to update.
 var memberLists = sync.Pool{New: func() any { return new([]*session.Member) }}
 
-// ShowNew implements the stream's typeSession.WatchGroup.
+// ShowNew implements session.WatchGroup.
 func (g *watchGroup) ShowNew(m *session.Member, after uint64, names []string, all bool) (e *cache.Entry, owed *propagation.List) {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -313,7 +312,7 @@ func (g *watchGroup) ShowNew(m *session.Member, after uint64, names []string, al
 	return e, owed
 }
 
-// ShowAccepted implements the stream's typeSession.WatchGroup.
+// ShowAccepted implements session.WatchGroup.
 func (g *watchGroup) ShowAccepted(m *session.Member, after uint64) (owed *propagation.List) {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -330,8 +329,8 @@ func (g *watchGroup) ShowAccepted(m *session.Member, after uint64) (owed *propag
 	return owed
 }
 
-// differingSince yields, once, each name whose two sides differ and whose resource has not changed since a position on
-// that position's side. The caller holds mu.
+// differingSince calls yield once for each name whose two sides differ and whose resource has not changed since a
+// position, on that position's side. The caller holds mu.
 func (g *watchGroup) differingSince(at session.Position, yield func(uint32)) {
 	for i := range g.differing {
 		if g.differs(int(i)) && g.names[i].seqs[sideOf(at.New)] <= at.Seq {
@@ -340,7 +339,8 @@ func (g *watchGroup) differingSince(at session.Position, yield func(uint32)) {
 	}
 }
 
-// move has a client change sides, and returns the changes that count it where it was. The caller holds mu and moving.
+// move moves a client to the other side, and returns the changes that count it on the side that it leaves. The caller
+// holds mu and moving.
 func (g *watchGroup) move(m *session.Member, to side, after uint64) (owed *propagation.List) {
 	owed = g.sides[sideOf(m.OnNew)].changes.Since(max(after, m.Since))
 	g.leave(m)
@@ -348,7 +348,7 @@ func (g *watchGroup) move(m *session.Member, to side, after uint64) (owed *propa
 	return owed
 }
 
-// watchNew watches a name on the new side, if that is not so already. The caller holds moving.
+// watchNew watches a name on the new side, unless it is watched already. The caller holds moving.
 func (g *watchGroup) watchNew(i uint32) {
 	g.mu.Lock()
 	n := g.differing[i]
@@ -367,7 +367,7 @@ func (g *watchGroup) watchNew(i uint32) {
 	}
 }
 
-// beginNew has a name be watched on the new side. What changes after that is noted.
+// beginNew begins the watch of a name on the new side, and notes later changes.
 func (g *watchGroup) beginNew(i uint32, n *newName) cache.Waker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -379,8 +379,8 @@ func (g *watchGroup) beginNew(i uint32, n *newName) cache.Waker {
 	return g.toWake(g.noteNew(int(i), &st))
 }
 
-// endNew has all names be on the new side as they are on the accepted one. It returns those that were watched
-// there. The caller holds mu.
+// endNew resets all names on the new side to the accepted state. It returns the names that were watched there. The
+// caller holds mu.
 func (g *watchGroup) endNew() (ended map[uint32]*newName) {
 	for i := range g.differing {
 		if g.differs(int(i)) {

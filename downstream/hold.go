@@ -6,28 +6,26 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// A stream with several types holds the removal of a resource that its client has and
-// requested by name, for Options.RemovalHold. A control plane that changes several types
-// at once does so in several responses, and may wait with each until its client asks for
-// all that it is going to be sent. The relay asks for more than one client does, so it
-// may read a removal before the response that leads this client away from the resource.
-// The hold lets that response go first. Members of sets are not held: for them the relay
-// asks as the client would.
+// A stream with several types holds the removal of a resource that its client has and requested by name, for
+// Options.RemovalHold. A control plane that changes several types at once sends several responses, and may wait before
+// each until its client requests what that response will contain. The relay requests more than any one client, so it
+// may receive a removal before the response that leads this client away from the resource. The hold lets that response
+// go first. Members of sets are not held: for them the relay requests what the client would.
 // xDS: "Eventual consistency considerations".
 
-// mayRemove says which removals a response may carry now. The caller holds mu.
+// mayRemove returns which removals a response may carry now. The caller holds mu.
 func (st *stream) mayRemove() session.RemovalRule {
 	switch {
 	case len(st.sessions) < 2 || st.server.options.RemovalHold == 0:
-		return session.RemoveAll // no other type may refer to what is removed
+		return session.RemoveAll // no other type can refer to what is removed
 	case st.held.since == 0 || uptime()-st.held.since < st.server.options.RemovalHold:
 		return session.RemoveUnnamed
 	}
 	return session.RemoveAll
 }
 
-// holdRemovals notes whether there are removals to be held, and has the stream looked
-// at again when they have been for long enough. The caller holds mu.
+// holdRemovals records whether there are removals to hold, and wakes the stream when they have been held for long
+// enough. The caller holds mu.
 func (st *stream) holdRemovals(some bool) {
 	switch {
 	case !some:
@@ -43,7 +41,7 @@ func (st *stream) holdRemovals(some bool) {
 	}
 }
 
-// resume looks at the stream again.
+// resume wakes the stream.
 func (st *stream) resume() {
 	if st.inbox.wake() {
 		st.inbox.waker.Wake()

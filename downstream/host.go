@@ -64,7 +64,7 @@ func (st *stream) Refused(typeURL, name string, err error) {
 	if !errors.As(err, &as) {
 		_ = errors.As(err, &as.Client)
 	}
-	// One that ends the stream is noted when it does.
+	// a refusal that ends the stream is recorded when the stream ends
 	if as.excess != nil && st.scopes.excess != as.excess {
 		st.refuseName(as.excess)
 	}

@@ -9,11 +9,10 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Who clients are, and whom a listener refuses for that. It is decided before anything of a
-// request is read.
+// Identifying clients, and refusing them for their identity. This happens before anything of a request is read.
 
-// identify returns who the client is whose call has that context. The error is that with which
-// the call ends.
+// identify returns the identity of the client whose call has that context. The error is the one with which the call
+// ends.
 func (s *Server) identify(ctx context.Context, g *gate) (*identity.Identity, error) {
 	if g.identify == nil {
 		p, _ := peer.FromContext(ctx)
@@ -27,8 +26,8 @@ func (s *Server) identify(ctx context.Context, g *gate) (*identity.Identity, err
 	return id, nil
 }
 
-// Caller returns who calls another service of a listener, and whether the listener gives Secrets to anyone.
-// The error is that with which the call ends.
+// Caller returns the identity of the caller of another service of a listener, and whether the listener gives Secrets to
+// anyone. The error is the one with which the call ends.
 func (s *Server) Caller(ctx context.Context, d *Door) (id *identity.Identity, secretsForAnyone bool, err error) {
 	g := d.newest.Load()
 	id, err = s.identify(ctx, g)
@@ -38,13 +37,13 @@ func (s *Server) Caller(ctx context.Context, d *Door) (id *identity.Identity, se
 func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 	refused := &identity.RefusedError{}
 	if !errors.As(err, &refused) {
-		return // nobody makes others
+		return // nothing makes other errors
 	}
 	s.stats.clientsRefused[refused.Reason].Add(1)
 	if refused.Reason == identity.CertificateExpired {
 		sendAway(ctx)
 	}
 	if log, ok := g.line(eventClientRefused, s.options.Log.With("client", addressOf(ctx))); ok {
-		log.Warn("client is refused for who it is", "refused", refused.Reason.String(), "reason", refused.Detail)
+		log.Warn("client is refused because of its identity", "refused", refused.Reason.String(), "reason", refused.Detail)
 	}
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// What one identity may cost on all of its connections to all listeners. Limits of a stream and
-// of a connection do not bound a client that opens more of them. A client that has proven
-// nothing counts by its address.
+// What one identity may cost on all of its connections to all listeners. Limits of a stream and of a connection do not
+// bound a client that opens more of them. A client that has proven no identity counts by its address.
 
-// identityKey is whom limits count. One of its fields is set.
+// identityKey identifies what limits count: an identity or an address. One of its fields is set.
 type identityKey struct {
 	proven  string // identity.Identity.Key
 	address netip.Prefix
@@ -44,7 +43,7 @@ func groupOf(addr net.Addr) netip.Prefix {
 	case *limitedAddr:
 		return a.conn.group
 	case remoteAddr:
-		at, _ := netip.ParseAddrPort(string(a)) // the zero one of an address that is none
+		at, _ := netip.ParseAddrPort(string(a)) // zero for what is no IP address
 		return prefixOf(at.Addr())
 	default:
 		return addressGroup(addr)
@@ -63,13 +62,13 @@ type identityUse struct {
 	room   cache.Room     // of types
 }
 
-// names are those of one type on one stream, as they are counted.
+// names are the names of one type on one stream, as they are counted.
 type names struct {
 	alone  int
 	shared session.NameList
 }
 
-// countedNames are the names of a session, as they are counted for its client's identity.
+// countedNames are the names of a session that are counted for its client's identity.
 type countedNames struct {
 	sess typeSession
 	names
@@ -82,10 +81,10 @@ func namesOf(sess typeSession) names {
 // identityNames counts names. The zero value is ready.
 type identityNames struct {
 	n      int
-	shared map[session.NameList]int // types of streams by list
+	shared map[session.NameList]int // how many types of streams use each list
 }
 
-// with returns how many names there are if was becomes is.
+// with returns how many names there are if was is replaced by is.
 func (c *identityNames) with(was, is names) int {
 	n := c.n + is.alone - was.alone
 	if is.shared == was.shared {
@@ -120,14 +119,14 @@ func (c *identityNames) replace(was, is names) {
 
 const tooManyNames = "%d names subscribed to by this identity"
 
-// identities are those that have streams. The zero value is ready.
+// identities are the identities that have streams. The zero value is ready.
 type identities struct {
 	mu   sync.Mutex
 	open map[identityKey]*identityUse
 	room cache.Room // of open
 }
 
-// join adds a stream of an identity until leave, unless it is one too many.
+// join adds a stream of an identity until leave. It returns the excess if that is one too many.
 func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -197,15 +196,14 @@ func (u *identityUse) leaveType(typeURL string) {
 	}
 }
 
-// hasRoom says whether so many more names are none too many.
+// hasRoom returns the excess if so many more names are too many.
 func (u *identityUse) hasRoom(more, most int) *excess {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return over(limitIdentitySubscriptions, u.names.n+more, most, tooManyNames)
 }
 
-// count counts the names of a type of a stream, which were counted as was, unless they are too
-// many.
+// count counts the names of a type of a stream, replacing was. It returns the excess if they are too many.
 func (u *identityUse) count(was, is names, most int) *excess {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -218,27 +216,26 @@ func (u *identityUse) count(was, is names, most int) *excess {
 	return nil
 }
 
-// The rates of requests that get one answer, and of streams that are refused: clients can send
-// each on another connection.
+// The rates of requests that get one answer, and of refused streams: a client can send each on another connection.
 
 const (
-	// identityBurst is how many seconds' worth of them may come at once.
+	// identityBurst is how many seconds' worth may come at once.
 	identityBurst = 5
-	// mostIdentityWait is how long a request waits at most. One that would wait longer is refused.
+	// mostIdentityWait is the longest wait of a request. A request that would wait longer is refused.
 	mostIdentityWait = time.Second
-	// mostPaced is how many identities are told apart. All further ones are one.
+	// mostPaced is how many identities are paced separately. All further ones share one pace.
 	mostPaced = 4096
 )
 
-// identityPaces are those of the identities that sent something of late. The zero value is ready.
+// identityPaces are the paces of the identities that recently sent something. The zero value is ready.
 type identityPaces struct {
 	mu    sync.Mutex
 	of    map[identityKey]*rate.Limiter
 	swept time.Time
 }
 
-// take takes a request of an identity, and returns how long it has to wait. The request is
-// refused if that is longer than mostIdentityWait.
+// take counts a request of an identity, and returns how long it has to wait. The request is refused if that is longer
+// than mostIdentityWait.
 func (p *identityPaces) take(key identityKey, perSecond int, now time.Time) (wait time.Duration, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,8 +262,8 @@ func (p *identityPaces) take(key identityKey, perSecond int, now time.Time) (wai
 	return wait, true
 }
 
-// sweep forgets the identities that have sent nothing for long enough. It looks at all of them
-// once a second at most. The caller holds mu.
+// sweep forgets the identities that have sent nothing for long enough. It looks at all of them at most once a second.
+// The caller holds mu.
 func (p *identityPaces) sweep(now time.Time) {
 	if now.Sub(p.swept) < time.Second {
 		return

@@ -59,7 +59,7 @@ var counted = []struct {
 	{"somebody and nobody from one address", identity.Identity{Source: identity.JWT, Subject: "a"}, identity.Identity{}, at("10.0.0.1"), at("10.0.0.1"), false},
 }
 
-// A client that opens more connections has no more of what it makes up.
+// A client that opens more connections gets no higher limits.
 func TestAnIdentityHasItsLimitsOnceOnAllConnections(t *testing.T) {
 	for _, tt := range counted {
 		ch := newTestCache(&recordingSource{}, 1000)
@@ -116,7 +116,7 @@ func TestAnIdentityHasItsLimitsOnceOnAllConnections(t *testing.T) {
 	}
 }
 
-// A client that leaves what it has made up, and makes up more, opens streams upstream only so fast.
+// A client that leaves scopes and makes up new ones opens streams upstream only at a limited rate.
 func TestAnIdentityBeginsScopesOnlySoFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, each = 60, 50
@@ -221,7 +221,7 @@ func TestAnIdentityHasItsStreamsOnceOnAllConnections(t *testing.T) {
 	}
 }
 
-// What requests cost that get one answer does not grow with the connections that they come on.
+// The rate of requests that get one answer does not grow with a client's connections.
 func TestAnIdentityIsAnsweredNoFasterOnMoreConnections(t *testing.T) {
 	const perSecond = 10
 	for _, tt := range counted {
@@ -278,7 +278,7 @@ func TestARequestThatWouldWaitTooLongIsRefused(t *testing.T) {
 		}
 		for i, code := range answers {
 			got[code]++
-			const why = "because of the others of this identity, but limits.requests_per_second_per_identity is 10"
+			const why = "because of this identity's other requests, but limits.requests_per_second_per_identity is 10"
 			if code == http.StatusTooManyRequests && !strings.Contains(bodies[i], why) {
 				t.Errorf("the answer is %s", bodies[i])
 			}
@@ -293,7 +293,7 @@ func TestARequestThatWouldWaitTooLongIsRefused(t *testing.T) {
 	})
 }
 
-// Whoever makes up addresses, too, makes up no more than there is room for.
+// A client that also makes up addresses makes up no more than there is room for.
 func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
 	var p identityPaces
 	now := time.Now()
@@ -301,7 +301,7 @@ func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
 		p.take(identityKey{proven: fmt.Sprint(i)}, 1, now)
 	}
 	if n := len(p.of); n > mostPaced+1 {
-		t.Errorf("%d identities are told apart, want %d", n, mostPaced)
+		t.Errorf("%d identities are paced separately, want %d", n, mostPaced)
 	}
 	if _, refused := p.take(identityKey{proven: "new"}, 1, now); !refused {
 		t.Error("all that are too many count as one, and they came too fast")
@@ -314,8 +314,7 @@ func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
 	}
 }
 
-// A client that is refused its streams comes back no faster on more connections, and others are
-// not read more slowly.
+// A client whose streams are refused retries no faster on more connections, and other clients are not read more slowly.
 func TestConnectionsOfRefusedStreamsAreReadMoreSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := newTestServer(nil, 0)

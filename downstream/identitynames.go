@@ -5,8 +5,8 @@ import "slices"
 // The names that all streams of one identity subscribe to. A list that several streams have sent is
 // watched once for all of them, and counts once.
 
-// checkIdentityNames holds a request against the limit, before anything of it is done. A list of
-// which others have sent the same is counted when it is known whether the stream shares it.
+// checkIdentityNames checks a request against the limit, before anything of it is processed. A list that other streams
+// have sent, too, is counted once it is known whether the stream shares it.
 func checkIdentityNames[R request, S typeSession](st *stream, f form[R, S], sess S, req R) *excess {
 	most := st.mostIdentityNames()
 	if most == 0 {
@@ -53,7 +53,7 @@ func (st *stream) countNames(sess typeSession) *excess {
 	return nil
 }
 
-// recountNames counts the names of a type after a new configuration, which no limit refuses.
+// recountNames counts the names of a type again after a new configuration. No limit applies.
 func (st *stream) recountNames(sess typeSession) {
 	i := slices.IndexFunc(st.counted, func(c countedNames) bool { return c.sess == sess })
 	if i < 0 {

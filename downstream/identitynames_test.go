@@ -35,7 +35,7 @@ func listed(content string, names []string) cache.Update {
 	return u
 }
 
-// A client that opens more streams has no more names.
+// A client that opens more streams may subscribe to no more names.
 func TestAnIdentityHasItsNamesOnceOnAllConnections(t *testing.T) {
 	for _, tt := range counted {
 		source := &recordingSource{}
@@ -110,7 +110,7 @@ func TestAListOfNamesCountsOnceForAnIdentity(t *testing.T) {
 	}
 }
 
-// Whatever its streams do, an identity's names are counted as they are.
+// Whatever its streams do, the count of an identity's names is right.
 func TestNamesOfAnIdentityAreCountedAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ch := newTestCache(silentSource{}, 1000)

@@ -26,15 +26,15 @@ const (
 	bytesPerSubscription = 64
 	// bytesPerSharedName is that of a client that asks for the same names as others.
 	bytesPerSharedName = 1
-	// bytesPerClient is what a client has besides, with one type. What is rounded up of its
-	// subscriptions is in it.
+	// bytesPerClient is what a client has in addition, with one type. It includes what is rounded up for
+	// its subscriptions.
 	bytesPerClient = 3200
 	// bytesPerSharingClient is that of a client that asks for the same names as others.
 	bytesPerSharingClient = 2400
 )
 
-// TestCostOfAQuietClient: its goroutines and timers are gRPC's, as on a server that
-// holds the same streams and does nothing.
+// TestCostOfAQuietClient: all of its goroutines and timers are gRPC's, as on a server that holds the same streams and
+// does nothing.
 func TestCostOfAQuietClient(t *testing.T) {
 	const clients = 40
 	names := benchNames(10)
@@ -175,8 +175,8 @@ func liveTimers() (n int) {
 	return n
 }
 
-// TestCostOfASubscription: what is kept for a client that was sent its resources and has
-// acknowledged them is a few bytes for each, and nothing for each if others ask for the same.
+// TestCostOfASubscription: the relay keeps a few bytes for each subscription of a client that has acknowledged its
+// resources, and nothing for each if others request the same names.
 func TestCostOfASubscription(t *testing.T) {
 	skipUnderRace(t)
 	const clients, few, many = 3000, 100, 200 // many: other tests leave some that goes meanwhile
@@ -207,9 +207,9 @@ func TestCostOfASubscription(t *testing.T) {
 				t.Errorf("%.0f bytes for each subscription, want at most %.0f", perName, test.most)
 			}
 			if besides > test.besides {
-				t.Errorf("%.0f bytes for each client besides its subscriptions, want at most %.0f", besides, test.besides)
+				t.Errorf("%.0f bytes for each client without its subscriptions, want at most %.0f", besides, test.besides)
 			}
-			t.Logf("for each subscription %.0f bytes, for each client besides %.0f", perName, besides)
+			t.Logf("for each subscription %.0f bytes, for each client without them %.0f", perName, besides)
 		})
 	}
 }

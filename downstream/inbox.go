@@ -8,23 +8,21 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// inbox is where the cache marks what has changed for one stream. It holds each
-// subscription at most once, however often that changes, so it is bounded by
-// what the client has subscribed to.
+// inbox is where the cache marks what has changed for one stream. It holds each subscription at most once, however
+// often that changes, so the client's subscriptions bound it.
 type inbox struct {
 	waker cache.Waker
 
 	mu    sync.Mutex
 	dirty []session.Subscription
-	// awake is set while somebody is looking after the stream: then nobody
-	// needs to be woken.
+	// awake is set while a goroutine or the queue of the senders is responsible for the stream: then a mark wakes
+	// nothing.
 	awake bool
-	// again has who is looking after the stream look once more: there is
-	// something new that is not in dirty.
+	// again makes the responsible goroutine look once more: there is something new that is not in dirty.
 	again bool
 }
 
-// Mark notes that s has changed, and returns whom to wake for it, if anybody.
+// Mark notes that s has changed, and returns the Waker to call, or nil.
 func (i *inbox) Mark(s session.Subscription) cache.Waker {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -49,8 +47,8 @@ func (i *inbox) Expire(r *cache.Resource, s session.Subscription) (stop func()) 
 	return func() { t.Stop() }
 }
 
-// wake makes the caller the one who looks after the stream, and says whether
-// it is needed for that: if somebody does already, that one looks once more.
+// wake makes the caller responsible for the stream, and returns true. If the stream has a responsible goroutine
+// already, wake returns false, and that goroutine looks again.
 func (i *inbox) wake() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -62,14 +60,14 @@ func (i *inbox) wake() bool {
 	return true
 }
 
-// hasNews reports whether something has changed that was not drained.
+// hasNews reports whether something has changed and was not drained.
 func (i *inbox) hasNews() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return len(i.dirty) > 0
 }
 
-// drain hands what has changed to the sessions.
+// drain passes the changes to the sessions.
 func (i *inbox) drain() {
 	i.mu.Lock()
 	dirty := i.dirty
@@ -83,15 +81,14 @@ func (i *inbox) drain() {
 	}
 }
 
-// release ends the looking after, whatever has changed: the caller has the stream looked at
-// again.
+// release ends the responsibility even if something has changed: the caller wakes the stream again.
 func (i *inbox) release() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.awake = false
 }
 
-// sleep ends the looking after, unless something has changed in the meantime.
+// sleep ends the responsibility, unless something has changed since. It reports whether it did.
 func (i *inbox) sleep() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -46,8 +46,7 @@ func TestSenderEndsWithItsStream(t *testing.T) {
 	}
 }
 
-// A request, or a change, that comes between the sender's last look and its end
-// is still answered: by the same sender.
+// A request or a change between the sender's last look and its end is still processed, by the same sender.
 func TestNothingIsMissedWhileTheSenderEnds(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()

@@ -9,10 +9,10 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// What clients hold, for CSDS and the admin listener. It is computed from the sessions for each request: no state is kept
-// for it.
+// What clients hold, for CSDS and the admin listener. The relay computes it from the sessions for each request, and
+// keeps no state for it.
 
-// heldPiece is how many resources are read of a stream at a time, while it is locked.
+// heldPiece is how many resources are read from a stream at a time, while the stream is locked.
 const heldPiece = 256
 
 // Inspected is one client's stream, and what it holds.
@@ -26,14 +26,14 @@ type Held struct {
 	session.Held
 	// NACK is set where State is Nacked; it may be nil there if that was long ago.
 	NACK *LastNACK
-	// Sent is when the response was sent that has not been ACKed; zero if there is none.
+	// Sent is the time of the response that has not been ACKed; zero if there is none.
 	Sent time.Time
-	// KeptBack: a rollout keeps something newer back from the client.
+	// KeptBack: a rollout withholds something newer from the client.
 	KeptBack bool
 }
 
-// Inspect yields the open streams in the order in which they came, those whose ID is greater than after. Each
-// is described when it is its turn.
+// Inspect iterates over the open streams whose ID is greater than after, oldest first. Each is described when its turn
+// comes.
 func (s *Server) Inspect(after uint64) iter.Seq[*Inspected] {
 	return func(yield func(*Inspected) bool) {
 		for st := range s.streamsAfter(after) {
@@ -44,7 +44,7 @@ func (s *Server) Inspect(after uint64) iter.Seq[*Inspected] {
 	}
 }
 
-// InspectStream returns the open stream with an ID, nil if there is none.
+// InspectStream returns the open stream with this ID, nil if there is none.
 func (s *Server) InspectStream(id uint64) *Inspected {
 	if st := s.streamOf(id); st != nil {
 		return &Inspected{st.describe(), st}
@@ -52,9 +52,9 @@ func (s *Server) InspectStream(id uint64) *Inspected {
 	return nil
 }
 
-// Held yields what the client holds of a type, or of all types if that is empty, a subscription after the other.
-// The stream is locked for a piece at a time, and not while this yields. What changes meanwhile may come twice, and
-// what the client gives up may be left out.
+// Held iterates over what the client holds of a type, or of all types if typeURL is empty, subscription by
+// subscription. It locks the stream for a piece at a time, and never while it yields. What changes during the iteration
+// may come twice, and what the client unsubscribes from may be left out.
 func (i *Inspected) Held(typeURL string) iter.Seq[Held] {
 	return func(yield func(Held) bool) {
 		st := i.stream
@@ -83,8 +83,8 @@ func (i *Inspected) Held(typeURL string) iter.Seq[Held] {
 	}
 }
 
-// Subscribed yields the topics that the client watches of a type: those of its names, wildcards and globs, without
-// the members of these.
+// Subscribed iterates over the topics of a type that the client watches: those of its names, wildcards and globs,
+// without the members of sets.
 func (i *Inspected) Subscribed(typeURL string) iter.Seq[cache.Key] {
 	return func(yield func(cache.Key) bool) {
 		st := i.stream
@@ -108,14 +108,14 @@ func (i *Inspected) Subscribed(typeURL string) iter.Seq[cache.Key] {
 	}
 }
 
-// Scopes are those that the stream uses.
+// Scopes returns the scopes that the stream uses.
 func (i *Inspected) Scopes() []cache.Scope {
 	i.stream.mu.Lock()
 	defer i.stream.mu.Unlock()
 	return slices.Collect(i.stream.scopes.all())
 }
 
-// walks begins a walk through what the client holds of each type.
+// walks begins a walk through what the client holds, for each type.
 func (st *stream) walks(typeURL string) (all []*session.Walk) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -130,7 +130,7 @@ func (st *stream) walks(typeURL string) (all []*session.Walk) {
 	return all
 }
 
-// noteKeptBack notes of what a rollout keeps newer versions back.
+// noteKeptBack marks what a rollout withholds newer versions of.
 func (s *Server) noteKeptBack(held []Held) {
 	keeps := s.options.KeepsBack
 	if keeps == nil {
@@ -157,7 +157,7 @@ func (s *Server) noteKeptBack(held []Held) {
 	}
 }
 
-// sameTopics reports whether both are names of a scope and type.
+// sameTopics reports whether both keys have the same scope and type.
 func sameTopics(a, b cache.Key) bool {
 	return a.Scope == b.Scope && a.TypeURL == b.TypeURL && !a.IsSet() && a != (cache.Key{})
 }

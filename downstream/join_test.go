@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Invariant: what N clients receive shares the same bytes. Newcomers to a large glob
-// share it in few buffers, and when a member changes all but few are what they were.
+// Invariant: what N clients receive shares the same bytes. New subscribers of a large glob share it in few buffers.
+// When a member changes, most of the buffers stay the same.
 func TestNewcomersShareWhatTheyAreSent(t *testing.T) {
 	const members, limit = 10_000, 1 << 20
 	c := cache.New(&recordingSource{}, cache.Options{Linger: time.Hour, IdleEntries: 10})
@@ -34,7 +34,7 @@ func TestNewcomersShareWhatTheyAreSent(t *testing.T) {
 			client.close()
 		}
 	}()
-	// read returns all buffers that a client is sent. Who has them keeps them shared.
+	// read returns all buffers that a client is sent. Whoever holds them keeps them shared.
 	read := func(client *testClient) (all mem.BufferSlice) {
 		resources := 0
 		for {

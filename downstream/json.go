@@ -20,13 +20,12 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Responses as JSON, for which alone resources are unmarshalled to be served.
+// Responses as JSON. Only for them does the relay unmarshal resources in order to serve them.
 
-// toJSON gives a response in protobuf's canonical JSON, as a message of the
-// service's version of the API. The caller must not change it. It leaves out
-// resources that have no form in JSON, and reports them as errors.
+// toJSON returns a response in protobuf's canonical JSON, as a message of the service's version of the API. The caller
+// must not change it. Resources that have no JSON form are left out and reported as errors.
 func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, error) {
-	// Only what many clients may get is worth keeping: bytes that are shared.
+	// Only what many clients may get is worth caching: shared bytes.
 	shared, private := r.Parts()
 	if len(shared) != 1 || private > 0 || shared.Len() < minJSONCached {
 		return s.render(r, service)
@@ -35,7 +34,7 @@ func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, 
 	return s.jsonCache.entry(key, shared[0]).get(func() ([]byte, error) { return s.render(r, service) })
 }
 
-// render is toJSON's work.
+// render does the work of toJSON.
 func (s *Server) render(r *session.Response, service *xdstype.Service) ([]byte, error) {
 	return s.renderBytes(r.Encode().Materialize(), service)
 }
@@ -46,7 +45,7 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		return nil, fmt.Errorf("the response: %s", protoText(err))
 	}
 	if service.V2 {
-		msg.ResourceErrors = nil // which v2 does not have, and JSON parsers may be strict
+		msg.ResourceErrors = nil // v2 does not have it, and JSON parsers may be strict
 	}
 	if !slices.ContainsFunc(msg.GetResources(), func(res *anypb.Any) bool { return losesEntries(res) != nil }) {
 		if body, err := protojson.Marshal(&msg); err == nil {
@@ -79,10 +78,10 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 	return protojson.Marshal(&msg)
 }
 
-// clusterCollection is the list collection in which the API has declared a single entry.
+// clusterCollection is the list collection for which the API declares only a single entry.
 const clusterCollection = "type.googleapis.com/envoy.config.cluster.v3.ClusterCollection"
 
-// losesEntries returns why JSON cannot have all entries of a list collection; nil if it can.
+// losesEntries returns why JSON cannot hold all entries of a list collection; nil if it can.
 func losesEntries(res *anypb.Any) error {
 	var wrapped discoveryv3.Resource
 	if res.MessageIs(&wrapped) && res.UnmarshalTo(&wrapped) == nil {
@@ -118,8 +117,7 @@ func nameOf(res *anypb.Any) string {
 	return name
 }
 
-// protoText is the text of an error of the protobuf library without its prefix,
-// whose space is not always one.
+// protoText is the text of an error of the protobuf library without its prefix, which may end in a non-breaking space.
 func protoText(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

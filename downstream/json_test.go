@@ -17,8 +17,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The JSON of some names is made twice at most for all who poll for these, also while others
-// poll for others; what is kept of it is bounded.
+// The JSON of some names is made at most twice for all clients that poll for them, also while others poll for other
+// names. The cache of it is bounded.
 func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 	ch := newTestCache(silentSource{}, 1<<20)
 	defer ch.Close()

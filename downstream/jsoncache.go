@@ -7,18 +7,18 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// What was rendered as JSON last.
+// A cache of rendered JSON.
 
-// jsonCache has what was rendered last, for the many clients that wait for the
-// same and get it at the same moment.
+// jsonCache has the newest rendered responses, for the many clients that wait for the same response and get it at the
+// same moment.
 type jsonCache struct {
 	mu      sync.Mutex
-	entries []*jsonEntry // the one used last at the end
+	entries []*jsonEntry // the most recently used at the end
 	size    int          // of their resources, encoded
 }
 
 type jsonKey struct {
-	shared  *byte // the resources' first: equal only for the same bytes, as it keeps them
+	shared  *byte // the resources' first byte: equal only for the same buffer, as the entry keeps that alive
 	size    int   // of the resources, encoded
 	version string
 	path    string
@@ -26,7 +26,7 @@ type jsonKey struct {
 
 type jsonEntry struct {
 	key jsonKey
-	// resources are what clients share as long as somebody has it.
+	// resources are bytes that clients share; the reference keeps them alive.
 	resources mem.Buffer
 	once      sync.Once
 	body      []byte
@@ -51,7 +51,7 @@ func (c *jsonCache) entry(key jsonKey, resources mem.Buffer) *jsonEntry {
 	return e
 }
 
-// get renders the entry the first time.
+// get returns the JSON. The first call renders it.
 func (e *jsonEntry) get(render func() ([]byte, error)) ([]byte, error) {
 	e.once.Do(func() { e.body, e.err = render() })
 	return e.body, e.err

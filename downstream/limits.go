@@ -7,30 +7,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What one client may cost, whatever the configuration says. A Node stands for
-// its whole partition upstream, and so goes out in requests that have a limit of
-// their own.
+// What one client may cost, whatever the configuration says. The Node of one client stands for its whole partition
+// upstream, so it goes out in requests that have a limit of their own.
 const (
 	maxTypes = 64
-	// maxTypeURLBytes is several times what any type's name has.
+	// maxTypeURLBytes is several times the length of any type's name.
 	maxTypeURLBytes = 1 << 10
 	maxNodeBytes    = 256 << 10
-	// maxNodeValues bounds what a Node takes when it is decoded, which is far more than
-	// its length where its values are small. An Envoy with all of its extensions has
-	// 5000.
+	// maxNodeValues bounds the memory of a decoded Node, which is far more than its length if its values are small. An
+	// Envoy with all of its extensions has 5000.
 	maxNodeValues   = 16 << 10
 	maxPendingNames = 1 << 20
-	// maxParameters are different dynamic parameters: each is a stream upstream.
+	// maxParameters bounds the different dynamic parameters: each is a stream upstream.
 	maxParameters = 16
-	// maxAlternatives are different alternatives of one name, and globs with one: each
-	// has copies of what it comes to.
+	// maxAlternatives bounds the different alternatives of one name, and the globs with an alternative: the relay keeps
+	// copies of the result for each.
 	maxAlternatives = 16
-	// maxRefusedStreams is how many streams of an identity may be refused in a second, in the
-	// long run, before its connections are read more slowly.
+	// maxRefusedStreams is how many refused streams per second an identity may have, in the long run, before its
+	// connections are read more slowly.
 	maxRefusedStreams = 100
 )
 
-// limit is one of the limits, those that are configured and those that are not.
+// limit is one of the limits, configured or fixed.
 type limit uint8
 
 const (
@@ -93,8 +91,7 @@ var limitNames = [numLimits]string{
 // String returns the limit's name in metrics and logs.
 func (l limit) String() string { return limitNames[l] }
 
-// place returns where an operator finds the limit: its key below the listener, if
-// it has one.
+// place returns where an operator finds the limit: its key below the listener, if it has one.
 func (l limit) place() string {
 	switch l {
 	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams, limitLoadParts:
@@ -106,22 +103,22 @@ func (l limit) place() string {
 	}
 }
 
-// excess is a client's going over a limit, as the error that ends its stream.
+// excess says that a client exceeds a limit. It is the error that ends the client's stream.
 type excess struct {
 	limit     limit
 	got, most int
 	what      string // a format for got
 }
 
-// Error says what was requested, and what the limit is.
+// Error returns what was requested, and the limit.
 func (e *excess) Error() string {
 	return fmt.Sprintf(e.what, e.got) + fmt.Sprintf(", but %s is %d", e.limit.place(), e.most)
 }
 
-// GRPCStatus makes it gRPC's RESOURCE_EXHAUSTED.
+// GRPCStatus returns RESOURCE_EXHAUSTED.
 func (e *excess) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Error()) }
 
-// over returns the excess, if got is more than most. A most of 0 is no limit.
+// over returns the excess if got is more than most, and nil otherwise. A most of 0 means no limit.
 func over(l limit, got, most int, what string) *excess {
 	if most == 0 || got <= most {
 		return nil

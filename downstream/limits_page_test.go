@@ -114,8 +114,7 @@ var edges = map[string]edge{
 	"limits.requests_per_second_per_identity": {elsewhere: "identities_test.go", text: "limits.requests_per_second_per_identity is 10"},
 }
 
-// Each limit that the page has is enforced where the page says: as much passes, and one more
-// does not.
+// Each limit on the page is enforced where the page says: that much passes, and one more does not.
 func TestLimitsHoldAtTheirEdges(t *testing.T) {
 	page, err := os.ReadFile("../docs/limits.md")
 	if err != nil {

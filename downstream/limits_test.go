@@ -49,7 +49,7 @@ func TestANodeIsBounded(t *testing.T) {
 	}
 }
 
-// A client that sends faster than it may is read more slowly, and told nothing.
+// A client that sends faster than it may is read more slowly, and is sent no error.
 func TestRequestsAreReadNoFasterThanAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, perSecond, reads = 3, 10, 20
@@ -126,7 +126,7 @@ func TestLinesAboutRejectionsAreBounded(t *testing.T) {
 	})
 }
 
-// What waits to be sent is counted over all types: a client could spread it.
+// What waits to be sent is counted over all types: otherwise a client could spread it.
 func TestWhatIsNotReadIsBoundedOnTheWholeStream(t *testing.T) {
 	server, _ := newTestServer(nil, 0)
 	st := server.open(notGRPC{}, nil, deltaForm.name, "")
@@ -153,7 +153,7 @@ type unreadSession struct {
 
 func (s unreadSession) Pending() int { return s.n }
 
-// How many names a client will have is what it has once the request was taken.
+// The number of names computed before a request equals the number after it.
 func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 	names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "*"}), 0, 8)
 	rapid.Check(t, func(t *rapid.T) {
@@ -192,8 +192,7 @@ func TestSubscriptionsAreCountedBeforeTheRequestIsTaken(t *testing.T) {
 	})
 }
 
-// A client that comes back again and again fills no log either, however few lines each
-// of its streams has.
+// A client that reconnects again and again does not fill the log either, however few lines each of its streams has.
 func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, log := newTestServer(nil, 0)

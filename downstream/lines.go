@@ -4,7 +4,7 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// event is something that clients can bring about again and again, and that is logged.
+// event is something that clients can cause again and again, and that is logged.
 type event uint8
 
 const (
@@ -22,7 +22,6 @@ const (
 	numEvents
 )
 
-// clientLines bound what is logged of the clients of one listener, for each event by
-// itself: a client that comes back ten thousand times a second would have a line each
-// time, however few there are for each of its streams.
+// clientLines bound what is logged about the clients of one listener, for each event separately: a client that
+// reconnects ten thousand times a second would have a line each time, however few there are for each of its streams.
 type clientLines [numEvents]loglines.Shared

@@ -9,10 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Listen holds the connections that come through a socket to the limits of a listener.
-// One that is too many is closed at once. One whose client opens streams too fast is read
-// more slowly: it is what gRPC has made of them by then that costs, and a client that
-// resets each stream at once is under every limit on those that are open.
+// Listen applies the limits of a listener to the connections that a socket accepts. A connection over the limit is
+// closed at once. A connection whose client opens streams too fast is read more slowly: a stream costs something as
+// soon as gRPC has read it, and a client that resets each stream at once stays below every limit on open streams.
 func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 	l := s.listen(socket, o)
 	l.pace = streamPace{limitStreamsPerSecond, o.Limits.StreamsPerSecond, streamBurst * o.Limits.StreamsPerSecond}
@@ -66,7 +65,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// delay has a new connection wait if too many of its address have ended soon.
+// delay has a new connection wait if too many short-lived ones of its address have ended.
 func (l *limitedListener) delay(c *limitedConn) {
 	most := l.limits.ConnectionsPerSecond
 	if most == 0 {

@@ -19,32 +19,32 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The load reporting service (LRS). Its streams come in by the door of their listener, as those of xDS
-// do, and are held to the same limits. What is done with the reports is for LoadReports.
+// The load reporting service (LRS). Its streams come in by the door of their listener, as xDS streams do, and have the
+// same limits. LoadReports processes the reports.
 
-// maxLoadParts bounds what a report takes when it is decoded: two bytes can encode a locality, which takes
-// two hundred in memory. A report on 1000 clusters of 10 localities with 5 metrics each has 200,000.
+// maxLoadParts bounds the memory of a decoded report: two bytes can encode a locality, which takes two hundred in
+// memory. A report on 1000 clusters of 10 localities with 5 metrics each has 200,000 parts.
 const maxLoadParts = 256 << 10
 
-// loadRequest has the fields of LoadStatsRequest.
+// loadRequestFields are the fields of LoadStatsRequest.
 var (
 	loadRequest       = wire.RequestFields{Node: 1}
 	loadRequestFields = (*lrsv3.LoadStatsRequest)(nil).ProtoReflect().Descriptor().Fields()
 )
 
-// loadCall is a client's stream.
+// loadCall is one client's stream of reports.
 type loadCall struct {
 	server *Server
 	grpc   grpc.ServerStream
 	in     *arrival
 
 	mu     sync.Mutex
-	scopes map[cache.Scope]struct{} // that the client can make up
+	scopes map[cache.Scope]struct{} // those that the client can make up
 }
 
-// loadCalls are those that are open. The zero value is ready.
+// loadCalls are the open streams of reports. The zero value is ready.
 type loadCalls struct {
-	mu   sync.Mutex // comes last
+	mu   sync.Mutex // the innermost lock
 	open map[*loadCall]struct{}
 }
 
@@ -63,7 +63,7 @@ func (l *loadCalls) remove(c *loadCall) {
 	delete(l.open, c)
 }
 
-// dismiss ends the streams of clients that their listeners do not admit any more.
+// dismiss ends the streams of clients that their listeners no longer admit.
 func (l *loadCalls) dismiss() {
 	l.mu.Lock()
 	calls := make([]*loadCall, 0, len(l.open))
@@ -89,7 +89,7 @@ func (s *Server) registerLoads(r GRPCServer, d *Door) {
 	of := &lrsv3.LoadReportingService_ServiceDesc
 	desc := &grpc.ServiceDesc{ServiceName: of.ServiceName, HandlerType: (*any)(nil)}
 	desc.Streams = append(desc.Streams, streamDesc(of.Streams[0].StreamName, func(_ any, call grpc.ServerStream) error {
-		in, err := s.comeIn(call, d)
+		in, err := s.admitCall(call, d)
 		if err != nil {
 			return err
 		}
@@ -105,7 +105,7 @@ func (s *Server) registerLoads(r GRPCServer, d *Door) {
 	r.RegisterService(desc, s)
 }
 
-// serve takes the client's reports until it goes, and sends it what it is asked for.
+// serve receives the client's reports until the client goes, and sends it the responses of LoadReports.
 func (c *loadCall) serve() error {
 	pace := newPace(c.in.gate.limits)
 	first, err := c.receive()
@@ -160,7 +160,7 @@ func (c *loadCall) serve() error {
 	}
 }
 
-// ended returns the status of a stream that has ended with an error of receive.
+// ended returns the status of a stream that ends with an error of receive.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 		return nil
@@ -168,8 +168,7 @@ func ended(err error) error {
 	return err
 }
 
-// receive returns the next request, held against the limits. What it would cost is known before it is
-// decoded.
+// receive returns the next request, checked against the limits. Its cost is known before it is decoded.
 func (c *loadCall) receive() (*lrsv3.LoadStatsRequest, error) {
 	var in incoming
 	if err := c.grpc.RecvMsg(&in); err != nil {
@@ -203,13 +202,13 @@ func (c *loadCall) receive() (*lrsv3.LoadStatsRequest, error) {
 	return r, nil
 }
 
-// client returns the client as LoadReports sees it.
+// client returns the client in the form that LoadReports gets.
 func (c *loadCall) client(node *corev3.Node) LoadClient {
 	who := Client{Node: node, Identity: c.in.identity, SecretsForAnyone: c.in.gate.door.newest.Load().secretsForAnyone}
 	return LoadClient{Client: who, Account: identityKeyOf(c.grpc.Context(), c.in.identity), Enter: c.enter, Leave: c.leave}
 }
 
-// enter holds the scopes of the stream against the limits.
+// enter checks the scopes of the stream against the limits.
 func (c *loadCall) enter(scope cache.Scope) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +241,7 @@ func (c *loadCall) log() *slog.Logger {
 	return c.server.options.Log.With("client", addressOf(c.grpc.Context()))
 }
 
-// refuse notes that the client went over a limit, and returns the error that ends its stream.
+// refuse records that the client exceeded a limit, and returns the error that ends its stream.
 func (c *loadCall) refuse(e *excess) error {
 	c.count(e)
 	c.server.slowDown(c.grpc.Context(), c.in.identity)

@@ -65,7 +65,7 @@ func openLoads(t *testing.T, loads LoadReports, l Limits) (*Server, grpc.ClientS
 	return server, stream
 }
 
-// A client's first request has its Node, the answer what it is asked for, and each further request is a report.
+// A client's first request has its Node, the answer has what it should report, and each further request is a report.
 func TestLoadReportsAreTakenOverAStream(t *testing.T) {
 	loads := newLoadTaker()
 	server, stream := openLoads(t, loads, Limits{Streams: 1})
@@ -149,7 +149,7 @@ func TestLoadReportsAreBounded(t *testing.T) {
 	}
 }
 
-// What a client can make up of scopes is held against the limit of its stream.
+// The scopes that a client can make up count against the limit of its stream.
 func TestLoadReportsKeepToTheScopesOfAStream(t *testing.T) {
 	loads := newLoadTaker()
 	_, stream := openLoads(t, loads, Limits{Scopes: 2})
@@ -170,7 +170,7 @@ func TestLoadReportsKeepToTheScopesOfAStream(t *testing.T) {
 	}
 }
 
-// Without anybody to take them there is no such service.
+// If nothing receives the reports, there is no such service.
 func TestThereIsNoServiceForLoadReportsWithoutATaker(t *testing.T) {
 	_, stream := openLoads(t, nil, Limits{})
 	if err := stream.RecvMsg(&lrsv3.LoadStatsResponse{}); status.Code(err) != codes.Unimplemented {

@@ -16,16 +16,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestMakeBeforeBreak holds that no client is ever left with a name that leads
-// nowhere because of the relay: an origin that keeps the order itself (a cluster
-// and its endpoints come before a route names them, and go after no route does; a
-// route configuration goes after no listener names it) is passed on in an order
-// that does the same, whatever steps are merged for a client that reads slowly,
-// and whatever it answers.
-//
-// xDS: "Eventual consistency considerations": a listener comes before the route
-// configuration that it names, so that only what is taken from it counts; and as
-// removals go in reverse, the two may go together, the route configuration first.
+// xDS: "Eventual consistency considerations": a listener comes before the route configuration that it names, so only
+// route configurations of accepted listeners count. Removals go in reverse order, so the two may be removed together,
+// the route configuration first.
 func TestMakeBeforeBreak(t *testing.T) {
 	for _, asks := range []struct {
 		name string
@@ -221,7 +214,7 @@ func (o *orderlyOrigin) everything(typeURL string) (all []cache.Change) {
 	return all
 }
 
-// answer tells of all that was asked for since the last time.
+// answer sends all that was requested since the last time.
 func (o *orderlyOrigin) answer() {
 	for _, k := range o.asked {
 		u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}

@@ -24,9 +24,9 @@ import (
 //
 //   - when all has been read, a client has exactly what the origin has of what it
 //     subscribed to;
-//   - it is not sent what it has, unless it asked anew, or the form demands a full
+//   - it is not sent what it has, unless it requested it again, or the form demands a full
 //     state;
-//   - it is not told that something is gone that it neither has nor asked for;
+//   - it is not sent the removal of something that it neither has nor requested;
 //   - a version stands for one content of what it asked for: one of the origin's for the
 //     origin's state.
 func TestClientsConverge(t *testing.T) {
@@ -78,7 +78,7 @@ var (
 // inWildcard says which names a wildcard gives.
 func inWildcard(name string) bool { return name < "d" }
 
-// modelOrigin knows what is so, and tells the cache of what it was asked for.
+// modelOrigin has the true state, and sends the cache what the cache has requested.
 type modelOrigin struct {
 	cache    *cache.Cache
 	facts    map[string]map[string]*fact // by type URL and name
@@ -126,7 +126,7 @@ func (o *modelOrigin) Stop(k cache.Key) {
 	o.asked = slices.DeleteFunc(o.asked, func(a cache.Key) bool { return a == k })
 }
 
-// goOn tells the rest of the last change.
+// goOn sends the rest of the last change.
 func (o *modelOrigin) goOn(t *rapid.T) bool {
 	rest := o.rest
 	o.rest = nil
@@ -136,7 +136,7 @@ func (o *modelOrigin) goOn(t *rapid.T) bool {
 	return len(rest) > 0
 }
 
-// change makes a few things of one type so, and tells them in one update, or in one
+// change changes a few things of one type, and sends them in one update, or in one
 // for names and one for sets.
 func (o *modelOrigin) change(t *rapid.T) {
 	o.goOn(t)
@@ -157,10 +157,10 @@ func (o *modelOrigin) change(t *rapid.T) {
 			f.changes++
 		}
 		if o.answered[cache.Key{Scope: scope, TypeURL: typeURL, Name: name}] {
-			u.Changes = append(u.Changes, o.told(typeURL, name))
+			u.Changes = append(u.Changes, o.current(typeURL, name))
 		}
 		if inWildcard(name) {
-			set.Changes = append(set.Changes, o.told(typeURL, name))
+			set.Changes = append(set.Changes, o.current(typeURL, name))
 		}
 	}
 	if o.answered[cache.Key{Scope: scope, TypeURL: typeURL, Name: cache.Wildcard}] {
@@ -187,7 +187,7 @@ func (o *modelOrigin) change(t *rapid.T) {
 	}
 }
 
-// answer tells of something that the cache asked for, or that it cannot be had.
+// answer sends something that the cache has requested, or that it is unavailable.
 func (o *modelOrigin) answer(t *rapid.T) {
 	if len(o.asked) == 0 {
 		t.Skip("nothing was asked")
@@ -215,7 +215,7 @@ func (o *modelOrigin) answerOne(t *rapid.T, i int) {
 	if k.Name == cache.Wildcard {
 		u.Sets = []cache.SetUpdate{o.everything(k.TypeURL)}
 	} else {
-		u.Changes = []cache.Change{o.told(k.TypeURL, k.Name)}
+		u.Changes = []cache.Change{o.current(k.TypeURL, k.Name)}
 	}
 	o.apply(t, u)
 }
@@ -248,7 +248,7 @@ func (o *modelOrigin) apply(t *rapid.T, u cache.Update) {
 	o.cache.Apply(u)
 }
 
-func (o *modelOrigin) told(typeURL, name string) cache.Change {
+func (o *modelOrigin) current(typeURL, name string) cache.Change {
 	f := o.facts[typeURL][name]
 	if !f.exists {
 		return cache.Change{Name: name}
@@ -261,7 +261,7 @@ func (o *modelOrigin) everything(typeURL string) cache.SetUpdate {
 	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Origin: cache.NewOriginVersion(nil, "all"+strconv.Itoa(o.counter))}
 	for _, name := range modelNames {
 		if inWildcard(name) && o.facts[typeURL][name].exists {
-			set.Changes = append(set.Changes, o.told(typeURL, name))
+			set.Changes = append(set.Changes, o.current(typeURL, name))
 		}
 	}
 	return set
@@ -511,8 +511,8 @@ func (m *modelType) wants(name string, nonce int) bool {
 	return m.named[name] || m.wild && nonce > m.wildSince
 }
 
-// mayGet says whether the client asked for a name anew, and takes that as
-// answered if the response was made after it asked.
+// mayGet reports whether the client requested a name again, and takes that as
+// answered if the response was made after the request.
 func (m *modelType) mayGet(name string, nonce int) bool {
 	at, ok := m.asked[name]
 	if ok && nonce > at {
@@ -635,10 +635,10 @@ func (c *modelClient) takeChanges(t *rapid.T, m *modelType, r *sentToModel) {
 			continue
 		case held, mayGet, m.named[name] && !m.gone[name]:
 		case m.wild:
-			// A set remembers what went, but not who had heard of what had gone
-			// and come before that.
+			// A set remembers what was removed, but not which clients knew of earlier
+			// removals and returns.
 		default:
-			t.Fatalf("%s does not have %s, and was told so:\n%s", c.id, name, r)
+			t.Fatalf("%s does not have %s, and was sent its removal:\n%s", c.id, name, r)
 		}
 		delete(m.held, name)
 		delete(m.resumed, name)

@@ -12,9 +12,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A response is put together from what was so at one moment, also while an origin
-// changes things as fast as it can: what it names has been sent before. (Which
-// responses that are is TestMakeBeforeBreak's.)
+// A response is put together from the state of one moment, also while an origin changes things as fast as it can: what
+// it names has been sent before. (TestMakeBeforeBreak defines which responses that are.)
 func TestResponsesAreOfOneMoment(t *testing.T) {
 	const responses = 3000
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
@@ -27,7 +26,7 @@ func TestResponsesAreOfOneMoment(t *testing.T) {
 			for _, typeURL := range []string{clusterType, routeType} {
 				subscribe(t, c, typeURL, cache.Wildcard)
 			}
-			c.woken.Store(true) // it looks without being told to
+			c.woken.Store(true) // it looks without a wake
 
 			done := make(chan struct{})
 			var origin sync.WaitGroup

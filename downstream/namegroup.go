@@ -12,24 +12,23 @@ import (
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
-// Clients that ask for the same names are a group: it watches the names for all of them, and
-// numbers their changes. Of what a client was sent it is enough to know up to which change it
-// was sent everything. So one that comes, and one that is sent a change, costs the same
-// however many names there are.
+// Clients that request the same names are a group: the group watches the names for all of them, and numbers their
+// changes. To know what a client was sent, the group needs only the number of the change up to which the client was
+// sent everything. So a new client, or sending a change to a client, costs the same however many names there are.
 //
-// This holds for resources that are there, and of which there is nothing else to say. A name
-// for which that is not so is individual: each client watches it by itself (membership.take).
+// This holds for plain resources that exist, with no error or TTL. Any other name is individual: each client watches it
+// by itself (membership.take).
 
-// watchGroup is the watch of the names in a list, for those who have sent it. In a rollout some of them are
-// on the new side, where other names differ (groupsides.go).
+// watchGroup watches the names in a list, for the clients that have sent it. In a rollout some of the clients are on
+// the new side, where some names differ (groupsides.go).
 type watchGroup struct {
 	of      *nameList
 	kind    session.GroupKind
 	topics  *cache.Cache
 	clients int // guarded by list.mu
 
-	watches []cache.Watch // by name; Own is its place
-	// resumed: one of the clients has come with resources from an earlier stream.
+	watches []cache.Watch // one for each name, in the order of the list; Own has the place
+	// resumed: one of the clients has connected with resources from an earlier stream.
 	resumed atomic.Bool
 	sides   [nSides]groupSide
 
@@ -38,67 +37,67 @@ type watchGroup struct {
 
 	mu    sync.Mutex // guards all below, and what sides say that it does; comes before inbox.mu
 	names []groupName
-	// differing are the names that are watched on the new side as well, by their places.
+	// differing are the names that are also watched on the new side, by their places.
 	differing map[uint32]*newName
-	// seq numbers the changes. log has them from number logged on.
+	// seq numbers the changes. log has the changes from number logged on.
 	seq    uint64
 	log    []groupChange
 	logged uint64
-	// audiences are those of clients on listeners that prefetch.
+	// audiences are the audiences of the clients on listeners that prefetch.
 	audiences map[PrefetchAudience]*groupAudience
 }
 
-// nameList is a list of names that more than one client has sent, and what it means to whom.
+// nameList is a list of names that more than one client has sent, and what it means to which clients.
 type nameList struct {
-	fields []byte // as they are in requests
+	fields []byte // as encoded in requests
 	names  []string
 
 	index func() map[string]uint32
 
 	mu sync.Mutex
-	// groups are those of the clients that have sent it: one for all, unless it means
-	// different things to them.
+	// groups are the groups of the clients that have sent the list: one for all, unless it means different things to
+	// them.
 	groups []*watchGroup
-	// meant says to which clients a list of old-style names means resources in the scope of the first.
+	// meant has, for old-style names, the clients to whom the list means resources in the scope of the first name.
 	meant map[meantFor]bool
 }
 
-// meantFor are clients to whom all old-style names mean the same by one configuration, and who may have
-// the same of them. The class is 0 for those who may have all.
+// meantFor identifies clients to whom all old-style names mean the same by one configuration, and who may have the same
+// of them. The class is 0 for clients that may have all.
 type meantFor struct {
 	configuration uint32
 	class         uint64
 	first         cache.Key
 }
 
-// groupName is what is known of one of the names, on the accepted side.
+// groupName is the state of one of the names on the accepted side.
 type groupName struct {
 	nameState
-	// seqs are the numbers of its last change, by side.
+	// seqs are the numbers of the name's last change, by side.
 	seqs [nSides]uint64
 }
 
-// nameState is what a name is on a side.
+// nameState is the state of a name on a side.
 type nameState struct {
 	mark       uint64 // of its resource; 0 for none
 	bytes      int
 	individual bool
 }
 
-// groupChange is a change of one name, with what there was before.
+// groupChange is a change of one name, with the state before.
 type groupChange struct {
 	name   uint32
-	sides  sides // for which it is one
+	sides  sides // the sides on which it is a change
 	before uint64
 }
 
-// groupAudience is an audience with clients in a group.
+// groupAudience counts the clients of a group that are in an audience.
 type groupAudience struct {
 	clients int
-	wanted  moment // when the audience was last called for a client
+	wanted  moment // when the audience was last notified of a client
 }
 
-// side is one of the sides of a group.
+// side is one of the two sides of a group.
 type side uint8
 
 const (
@@ -114,7 +113,7 @@ func sideOf(onNew bool) side {
 	return accepted
 }
 
-// sides are some of the sides, as bits.
+// sides is a set of sides, as bits.
 type sides uint8
 
 const both sides = 1<<nSides - 1
@@ -133,38 +132,37 @@ func (in sides) each() iter.Seq[side] {
 	}
 }
 
-// groupSide is what a group has of one side. watchGroup.mu guards it, but for audience and newest.
+// groupSide is the state of one side of a group. watchGroup.mu guards it, except audience and newest.
 type groupSide struct {
 	audience cache.WatchGroup
-	// newest is the number of the last change. It does not change while the cache is held; on the new
-	// side it does when more names are watched there.
+	// newest is the number of the last change. It does not change while the cache is held, except on the new side when
+	// the group begins to watch more names there.
 	newest  atomic.Uint64
 	members []*session.Member
-	// changes are those that are measured.
+	// changes are the changes that are measured.
 	changes propagation.Numbered
-	// waking: somebody is to wake the members, and has not begun.
+	// waking: a goroutine is about to wake the members, and has not begun.
 	waking bool
-	// nHeld is how many names have a resource and are not individual, bytes are theirs, and sum is
-	// the sum of their digests. SotW.
+	// nHeld is how many names have a resource and are not individual, bytes is the size of these resources, and sum the
+	// sum of their digests. SotW.
 	nHeld int
 	bytes int
 	sum   uint64
-	// fresh is for clients that come, news for those that were sent all but the newest, and moved for those
-	// that come from the other side.
+	// fresh is for new clients, news for clients that were sent all but the newest change, and moved for clients that
+	// come from the other side.
 	fresh, news, moved weak.Pointer[session.News]
 	common             commonOrigin
 }
 
-// commonOrigin is the version of the origin that all had which are held, as of a change, as long as none has
-// left it.
+// commonOrigin is the version of the origin that all held resources had as of a change, as long as all still have it.
 type commonOrigin struct {
 	origin *cache.OriginVersion
 	seq    uint64
 	left   uint32
 }
 
-// kept returns where the news are kept for clients at a position.
-func (s *groupSide) kept(at session.Position, onNew bool) *weak.Pointer[session.News] {
+// cachedNews returns where the news for clients at a position are cached.
+func (s *groupSide) cachedNews(at session.Position, onNew bool) *weak.Pointer[session.News] {
 	switch {
 	case at.Seq == 0:
 		return &s.fresh
@@ -174,7 +172,7 @@ func (s *groupSide) kept(at session.Position, onNew bool) *weak.Pointer[session.
 	return &s.news
 }
 
-// newName is a name that is watched on the new side as well.
+// newName is a name that is also watched on the new side.
 type newName struct {
 	watch cache.Watch
 	entry *cache.Entry
@@ -183,19 +181,19 @@ type newName struct {
 	filled bool
 }
 
-// minLog is how many changes are remembered at least. A client that was sent nothing for longer is sent
-// what has changed since, also what is again as it was.
+// minLog is the least number of changes that are remembered. A client that was sent nothing for longer is sent all
+// names that have changed since, including those that have changed back.
 const minLog = 64
 
-// firstChange is the number of what there is when a group begins.
+// firstChange is the number of the state with which a group begins.
 const firstChange = 1
 
-// setPlace notes in a watch which name it is of. placeOf returns that.
+// setPlace stores in a watch the place of its name. placeOf returns the place.
 func setPlace(w *cache.Watch, i int) { binary.LittleEndian.PutUint32(w.Own[:], uint32(i)) } //nolint:gosec // a request has fewer
 
 func placeOf(w *cache.Watch) int { return int(binary.LittleEndian.Uint32(w.Own[:])) }
 
-// look says what a name's state is to the group.
+// look returns a name's state as the group sees it.
 func (g *watchGroup) look(i int, st *cache.State) nameState {
 	r := st.Resource
 	switch {
@@ -205,12 +203,12 @@ func (g *watchGroup) look(i int, st *cache.State) nameState {
 		return nameState{individual: true}
 	}
 	if form, ok := r.SharedForm(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
-		return nameState{individual: true} // as with a TTL, for who knows them
+		return nameState{individual: true} // as with a TTL, for clients that support it
 	}
 	return nameState{mark: r.Hash(), bytes: len(r.Encoded(!g.kind.SotW))}
 }
 
-// set notes what a name is on the accepted side, which is a change for some sides. The caller holds mu.
+// set sets the state of a name on the accepted side, which is a change for some sides. The caller holds mu.
 func (g *watchGroup) set(i int, is nameState, in sides, seq uint64) {
 	n := &g.names[i]
 	for s := range in.each() {
@@ -233,7 +231,7 @@ func (g *watchGroup) count(s side, i int, n nameState, by int) {
 	}
 }
 
-// changed is the group's part of cache.Watcher: it notes a change once for all clients.
+// changed is the group's part of cache.Watcher: it records a change once for all clients.
 func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	st := w.Entry().State()
 	g.mu.Lock()
@@ -243,14 +241,14 @@ func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	return g.toWake(in)
 }
 
-// note notes a change of one name.
+// note records a change of one name.
 func (g *watchGroup) note(i int, st *cache.State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.noteLocked(i, st)
 }
 
-// noteLocked is note. It returns for which sides it is a change. The caller holds mu.
+// noteLocked is note. It returns the sides on which the state has changed. The caller holds mu.
 func (g *watchGroup) noteLocked(i int, st *cache.State) sides {
 	in := both
 	if g.differs(i) {
@@ -274,7 +272,7 @@ func (g *watchGroup) record(i int, in sides, before uint64) (seq uint64) {
 	return g.seq
 }
 
-// toWake returns the group if somebody has to wake the clients of some sides. The caller holds mu.
+// toWake returns the group if the clients of some sides have to be woken. The caller holds mu.
 func (g *watchGroup) toWake(in sides) (w cache.Waker) {
 	for s := range in.each() {
 		if of := &g.sides[s]; !of.waking && (s == accepted || len(of.members) > 0) {
@@ -285,13 +283,13 @@ func (g *watchGroup) toWake(in sides) (w cache.Waker) {
 	return w
 }
 
-// differs reports whether a name is something of its own on the new side. The caller holds mu.
+// differs reports whether a name has a state of its own on the new side. The caller holds mu.
 func (g *watchGroup) differs(i int) bool {
 	n := g.differing[uint32(i)] //nolint:gosec // a request has fewer
 	return n != nil && n.filled
 }
 
-// on returns what a name is on a side. The caller holds mu.
+// on returns the state of a name on a side. The caller holds mu.
 func (g *watchGroup) on(s side, i uint32) *nameState {
 	if s == rolledOut && g.differs(int(i)) {
 		return &g.differing[i].nameState
@@ -299,7 +297,7 @@ func (g *watchGroup) on(s side, i uint32) *nameState {
 	return &g.names[i].nameState
 }
 
-// entry returns the entry that has what a name is on a side. The caller holds mu.
+// entry returns the entry that gives a name's state on a side. The caller holds mu.
 func (g *watchGroup) entry(s side, i uint32) *cache.Entry {
 	if s == rolledOut && g.differs(int(i)) {
 		return g.differing[i].entry
@@ -315,7 +313,7 @@ func (g *watchGroup) watched(s side, i uint32) *cache.Entry {
 	return g.watches[i].Entry()
 }
 
-// measure notes for the clients of some sides that the change is measured. The caller holds mu.
+// measure has the change measured for the clients of some sides. The caller holds mu.
 func (g *watchGroup) measure(w *cache.Watch, in sides) {
 	for s := range in.each() {
 		g.sides[s].changes.Add(w.Change(), g.seq, len(g.sides[s].members))

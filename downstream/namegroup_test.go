@@ -27,7 +27,7 @@ type groupClient struct {
 	missed int               // changes since it has read
 	has    map[string]string // content by name
 	errors map[string]string
-	again  map[string]bool // asked for anew, or told an error of
+	again  map[string]bool // requested again, or sent an error of
 }
 
 func newGroupClient(s *Server, form string, features ...string) *groupClient {

@@ -15,22 +15,22 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Lists of names in requests. Clients that are configured alike send the same list, often
-// all at once. From the second of them on a list is found by its bytes, and its names are
-// not decoded again; and those clients to whom it means the same become a group (namegroup.go).
+// Lists of names in requests. Clients that are configured alike send the same list, often all at once. From the second
+// such client on, the relay finds the list by its bytes and does not decode the names again. Clients to whom the list
+// means the same become a group (namegroup.go).
 
-// nameLists are the lists that clients have sent of late. The zero value is ready.
+// nameLists are the lists that clients have sent recently. The zero value is ready.
 type nameLists struct {
 	mu sync.Mutex
-	// known has each list by a hash over its bytes: nothing yet of one that was sent once.
-	// A list is there for as long as a group or a request has it.
+	// known has each list by a hash of its bytes. The pointer is nil for a list that was sent once. A list exists while
+	// a group or a request has it.
 	known map[uint64]weak.Pointer[nameList]
 }
 
-// mostLists bounds what is remembered. When there are more, it begins anew.
+// mostLists bounds what is remembered. When it is exceeded, the memory is cleared.
 const mostLists = 1 << 10
 
-// leastShared is of how many names a list is shared.
+// leastShared is the least number of names in a shared list.
 const leastShared = 2
 
 // find returns the list with these fields, nil if no other client has sent it.
@@ -67,7 +67,7 @@ func (l *nameLists) find(fields []byte, num protowire.Number, known *knownNames)
 	return list
 }
 
-// newAskedList returns nil for what is no list of names.
+// newNameList returns nil if the fields are no list of names.
 func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameList {
 	l := &nameList{fields: slices.Clone(fields)}
 	texts := known.texts()
@@ -89,7 +89,7 @@ func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameLi
 	return l
 }
 
-// maxMeant bounds what a list remembers. When there is more, it begins anew.
+// maxMeant bounds what a list remembers. When it is exceeded, the memory is cleared.
 const maxMeant = 1 << 8
 
 // All implements session.NameList.
@@ -114,11 +114,11 @@ func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *wa
 		setPlace(w, i)
 		key := kind.First
 		key.Name = name
-		// What newcomers must not be given is individual, and each requests it.
+		// Names that not every client may be given are individual, and each client requests them.
 		entry, _ := topics.WatchInGroup(key, w)
 		st := entry.State()
 		g.mu.Lock()
-		if g.names[i].seqs[accepted] == 0 { // it has not changed since
+		if g.names[i].seqs[accepted] == 0 { // it has not changed since then
 			g.set(i, g.look(i, &st), both, firstChange)
 		}
 		g.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics 
 	return g
 }
 
-// Means implements session.NameList. The names are decided upon without the lock.
+// Means implements session.NameList. It decides about the names without the lock.
 func (l *nameList) Means(first cache.Key, client session.Meaning) bool {
 	if !first.Scope.OldStyle {
 		return client.Means(l.names, first) && l.isUnique()
@@ -154,7 +154,7 @@ func (l *nameList) Means(first cache.Key, client session.Meaning) bool {
 	toAll := meantFor{configuration: to.configuration, first: first}
 	l.mu.Lock()
 	means, known := l.meant[to]
-	// Old-style names mean the same to all clients to whom one of them does.
+	// Old-style names that mean the same to two clients in one case do so in all cases.
 	same := l.meant[toAll]
 	l.mu.Unlock()
 	switch {
@@ -176,10 +176,10 @@ func (l *nameList) Means(first cache.Key, client session.Meaning) bool {
 	return means
 }
 
-// isUnique says that no name is there twice.
+// isUnique reports that no name is in the list twice.
 func (l *nameList) isUnique() bool { return len(l.index()) == len(l.names) }
 
-// left notes that a client has left a group, and says whether it was the last.
+// left notes that a client has left a group, and reports whether it was the last.
 func (l *nameList) left(g *watchGroup) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// stuck is a watcher that holds up the update that it is told of.
+// stuck is a watcher that holds up the update of which it is notified.
 type stuck struct {
 	cache.Watch
 	in, out chan struct{}
@@ -100,8 +100,8 @@ func (l *longSession) Additions(may session.RemovalRule) *session.Response {
 	return l.typeSession.Additions(may)
 }
 
-// A stream of which the sender finds out for long what is new lends its place too, so that
-// others are sent to; and no more of these are at work than there are senders.
+// A stream whose response takes long to put together lends its sender's place, too, so that others are served. At most
+// as many of these work at once as there are senders.
 func TestALongResponseHoldsUpNoSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, clients = 1, 10

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// newScopes bounds how often an identity has the relay begin a scope, which opens a stream upstream.
-// The number of scopes that it uses at once does not: it may leave each and begin another one. A scope
-// that the relay has already, in use or idle, costs nothing. The zero value is ready.
+// newScopes bounds how often an identity can make the relay begin a scope, which opens a stream upstream. The limit on
+// scopes in use at once does not bound that: an identity may leave each scope and begin another one. A scope that the
+// relay already has, in use or idle, costs nothing. The zero value is ready.
 type newScopes struct {
 	mu    sync.Mutex
 	of    map[identityKey]*rate.Limiter
@@ -17,17 +17,17 @@ type newScopes struct {
 }
 
 const (
-	// leastNewScopes may be begun at once, however low the limit is.
+	// leastNewScopes is how many may begin at once, however low the limit is.
 	leastNewScopes = 1000
-	// newScopesAtOnce and newScopesIn: how many times as many as an identity may use at once may be
-	// begun at once, and in which time it may begin as many again.
+	// An identity may begin at once newScopesAtOnce times as many scopes as it may use at once, and as many again
+	// within newScopesIn.
 	newScopesAtOnce = 2
 	newScopesIn     = time.Minute
-	// mostBeginning is how many identities are remembered that have begun scopes of late.
+	// mostBeginning is how many identities that recently began scopes are remembered.
 	mostBeginning = 1 << 16
 )
 
-// take takes a new scope of an identity that may use so many at once.
+// take counts a new scope of an identity that may use most scopes at once.
 func (n *newScopes) take(key identityKey, most int, now time.Time) *excess {
 	if most == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (n *newScopes) take(key identityKey, most int, now time.Time) *excess {
 	}
 }
 
-// makeRoom has room for one identity more. The caller holds mu.
+// makeRoom makes room for one more identity. The caller holds mu.
 func (n *newScopes) makeRoom(now time.Time) {
 	if n.of == nil {
 		n.of = map[identityKey]*rate.Limiter{}
@@ -68,7 +68,7 @@ func (n *newScopes) makeRoom(now time.Time) {
 	}
 	for key := range n.of {
 		if len(n.of) >= mostBeginning {
-			delete(n.of, key) // any: it begins anew
+			delete(n.of, key) // any one: its count restarts
 		}
 		return
 	}

@@ -16,11 +16,9 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// checkNode takes the Node of a request that is not the first. xDS: "only the
-// first request on a stream is guaranteed to carry the node identifier". Many
-// clients send it every time. What a client may see has been settled by the
-// first, so that another one is refused: the client comes back with it on a new
-// stream.
+// checkNode checks the Node of a request that is not the first. xDS: "only the first request on a stream is guaranteed
+// to carry the node identifier". Many clients send it every time. The first Node has decided what the client may see,
+// so a different one is refused: the client reconnects with it on a new stream.
 func (st *stream) checkNode(node *corev3.Node) error {
 	if node == nil || node == st.node {
 		return nil
@@ -32,8 +30,8 @@ func (st *stream) checkNode(node *corev3.Node) error {
 	return status.Errorf(codes.InvalidArgument, "the node is not that of the stream's first request: %s", strings.Join(changes, ", "))
 }
 
-// nodeChanges says in which fields two Nodes differ. Values are shown of those
-// only that name the client: others may hold what is not for logs.
+// nodeChanges returns the fields in which two Nodes differ. It shows values only of the fields that name the client:
+// others may hold what must not be logged.
 func nodeChanges(was, is *corev3.Node) (changes []string) {
 	a, b := was.ProtoReflect(), is.ProtoReflect()
 	for i := range a.Descriptor().Fields().Len() {
@@ -63,13 +61,12 @@ func nodeChanges(was, is *corev3.Node) (changes []string) {
 	return changes
 }
 
-// shown clips a part of a Node for an error that ends a stream: gRPC has its text in a
-// header, and clients do not read long ones.
+// shown clips a part of a Node for an error that ends a stream: gRPC sends its text in a header, and clients do not
+// read long headers.
 func shown(s string) string { return loglines.ClipTo(s, 256) }
 
-// The large parts of a Node are compared without reflection, which takes longer
-// than decoding them: many clients send theirs with every ACK. They cannot be
-// compared encoded, as the order of a map's entries is any.
+// The large parts of a Node are compared without reflection, which takes longer than decoding them: many clients send
+// their Node with every ACK. The encoded form cannot be compared, because the order of a map's entries is undefined.
 
 func equalExtensions(a, b *corev3.Extension) bool {
 	return a.GetName() == b.GetName() && a.GetCategory() == b.GetCategory() && a.GetDisabled() == b.GetDisabled() &&

@@ -12,8 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Services other than xDS, as health and reflection: their streams can be made up like any
-// others.
+// Services other than xDS, such as health and reflection: clients can open any number of their streams, too.
 
 // GRPCServer is what services are registered with: a *grpc.Server.
 type GRPCServer interface {
@@ -21,9 +20,9 @@ type GRPCServer interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }
 
-// gatedServer registers services whose streams come in by the listener's door, and so do their requests that get one
-// answer. Only whether the relay is healthy everybody may ask, however many clients there are: who asks may be what ends
-// the process if it is not answered.
+// gatedServer registers services whose streams and single-answer requests come in by the listener's door. Only the
+// health of the relay can be requested by everybody, however many clients there are: without an answer, the requester
+// may end the process.
 type gatedServer struct {
 	GRPCServer
 	server *Server
@@ -48,7 +47,7 @@ func (g *gatedServer) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	g.GRPCServer.RegisterService(&gated, impl)
 }
 
-// unary has requests that get one answer keep to the limits that those of a Fetch method have.
+// unary applies the limits of a Fetch method to single-answer requests.
 func (g *gatedServer) unary(h grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		gate := g.door.newest.Load()
@@ -83,15 +82,15 @@ func (g *gatedServer) handler(h grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// pacedStream is a stream that is read no faster than the limits say, and whose client has to read.
+// pacedStream is a stream that is read no faster than the limits allow, and whose client has to read.
 type pacedStream struct {
 	grpc.ServerStream
 	pace  *rate.Limiter // nil for no limit
 	stats *stats
 }
 
-// mostSend is how long a client may take to read a response of another service. What such a service has at work for a client
-// has no place for others meanwhile.
+// mostSend is how long a client may take to read a response of another service. Until then, the client occupies a part
+// of the service that others cannot use.
 const mostSend = 30 * time.Second
 
 var errNotRead = status.Error(codes.DeadlineExceeded, "the client has not read a response for 30s")

@@ -18,8 +18,8 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// A client of another service, such as CSDS, that does not read what it has asked for loses its stream: its answer has a
-// place that other clients wait for.
+// A client of another service, such as CSDS, that does not read the response loses its stream: the response has a place
+// that other clients wait for.
 func TestAClientOfAnotherServiceHasToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		topics := newTestCache(&recordingSource{}, 1000)
@@ -61,8 +61,8 @@ func TestAClientOfAnotherServiceHasToRead(t *testing.T) {
 	})
 }
 
-// A request of another service that gets one answer, such as FetchClientStatus, keeps to the limits of a Fetch method. Whether
-// the relay is healthy is answered all the same.
+// A single-answer request to another service, such as FetchClientStatus, keeps to the limits of a Fetch method. Health
+// requests are always answered.
 func TestARequestToAnotherServiceKeepsToTheLimits(t *testing.T) {
 	const perSecond, most = 10, (identityBurst + 1) * 10 // with those that have waited a second at most
 	desc := &grpc.ServiceDesc{ServiceName: "teller", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{

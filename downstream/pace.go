@@ -7,19 +7,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How fast requests are read: those of a stream, and over REST those of a connection. A
-// client that is faster is not cut off, but waits.
+// How fast requests are read: those of a stream, and over REST those of a connection. A faster client is not cut off,
+// but waits.
 
 const fasterThanRead = "client sends requests faster than they are read"
 
 // requestPace is how fast the requests of a stream are read. It is a rate.Limiter without a lock, which is small, as
 // there are very many streams. The zero value is ready.
 type requestPace struct {
-	unpaid float64       // requests that count still
-	at     time.Duration // when they did, by uptime
+	unpaid float64       // requests that still count
+	at     time.Duration // as of when they count, by uptime
 }
 
-// moment is a time in milliseconds since the process started, modulo 2^32: it is small.
+// moment is a time in milliseconds since the process started, modulo 2^32: it is small in memory.
 type moment uint32
 
 var processStart = time.Now()
@@ -29,10 +29,10 @@ func uptime() time.Duration { return time.Since(processStart) }
 
 func now() moment { return moment(uptime().Milliseconds()) }
 
-// ago is how long m is past, if that is less than 49 days.
+// ago returns how long m is past, if that is less than 49 days.
 func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }
 
-// time is when that was, zero for moment 0.
+// time returns m as a time.Time, zero for moment 0.
 func (m moment) time() time.Time {
 	if m == 0 {
 		return time.Time{}
@@ -40,7 +40,7 @@ func (m moment) time() time.Time {
 	return time.Now().Add(-m.ago())
 }
 
-// take takes a request, and returns how long it has to wait.
+// take counts a request, and returns how long the request has to wait.
 func (p *requestPace) take(perSecond, burst int, now time.Duration) (wait time.Duration) {
 	if p.unpaid > 0 {
 		p.unpaid = max(0, p.unpaid-(now-p.at).Seconds()*float64(perSecond))
@@ -51,7 +51,7 @@ func (p *requestPace) take(perSecond, burst int, now time.Duration) (wait time.D
 	return time.Duration(max(0, over) / float64(perSecond) * float64(time.Second))
 }
 
-// newPace returns nil where there is no limit.
+// newPace returns nil if there is no limit.
 func newPace(l Limits) *rate.Limiter {
 	if l.RequestsPerSecond == 0 {
 		return nil
@@ -59,13 +59,13 @@ func newPace(l Limits) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(l.RequestsPerSecond), max(l.RequestBurst, 1))
 }
 
-// pause waits until the next request may be taken, and says whether it had to; not ok if
-// ctx ended in the meantime.
+// pause waits until the next request may be read. waited reports whether it had to wait. ok is false if ctx ended
+// first.
 func pause(ctx context.Context, pace *rate.Limiter) (waited, ok bool) {
-	if pace.Allow() { // as mostly; and it allocates nothing
+	if pace.Allow() { // the usual case, without allocation
 		return false, true
 	}
-	// Not Wait, which gives up at once where the client's own deadline is nearer.
+	// Not Wait, which gives up at once if the client's own deadline is nearer.
 	delay := pace.Reserve().Delay()
 	if delay == 0 {
 		return false, true
@@ -73,7 +73,7 @@ func pause(ctx context.Context, pace *rate.Limiter) (waited, ok bool) {
 	return true, sleep(ctx, delay)
 }
 
-// sleep waits, and says false if ctx ended in the meantime.
+// sleep waits, and returns false if ctx ended first.
 func sleep(ctx context.Context, delay time.Duration) bool {
 	timer := time.NewTimer(delay)
 	defer timer.Stop()

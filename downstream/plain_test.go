@@ -11,9 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// Clients that know TTLs and ask for the same names are sent their heartbeats in the same
-// buffer, from the second client on, also among what is new; those who do not know TTLs
-// are sent no heartbeat, and have nothing to be sent.
+// Clients that support TTLs and request the same names are sent their heartbeats in the same buffer, from the second
+// client on, also together with news. Clients without TTL support are sent no heartbeat, and have nothing pending.
 func TestClientsWithTheSameNamesShareHeartbeats(t *testing.T) {
 	names := benchNames(20)
 	for _, form := range []string{deltaForm.name, sotwForm.name} {

@@ -10,11 +10,10 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// Prefetching: the streams of a listener say what they watch to somebody who finds out what their clients
-// will request next. Streams of other listeners have nothing of this.
+// Prefetching: the streams of a listener report what they watch to the Prefetcher, which finds out what their clients
+// will request next. Streams of listeners that do not prefetch pay nothing for this.
 
-// streamPrefetch is a stream's part in prefetching. Guarded by stream.mu. The keys are those that names
-// lead to.
+// streamPrefetch is a stream's part in prefetching. stream.mu guards it. The keys are those that names resolve to.
 type streamPrefetch struct {
 	audience PrefetchAudience
 	wants    map[cache.Key]int
@@ -26,8 +25,8 @@ type streamPrefetch struct {
 // maxCovers bounds streamPrefetch.covers.
 const maxCovers = 16
 
-// prefetchKey returns the topic that a subscription had before it followed a redirect. It returns false
-// for what is derived otherwise.
+// prefetchKey returns the topic that a subscription had before it followed a redirect. It returns false for topics that
+// are derived in other ways.
 func prefetchKey(k cache.Key) (cache.Key, bool) {
 	switch k.Scope.Derived {
 	case "":
@@ -42,7 +41,7 @@ func prefetchKey(k cache.Key) (cache.Key, bool) {
 	return k, true
 }
 
-// startPrefetch has the stream take part if its listener prefetches, and notes what it watches already. The
+// startPrefetch has the stream take part if its listener prefetches, and reports what the stream watches already. The
 // caller holds mu.
 func (st *stream) startPrefetch() {
 	p := st.server.options.Prefetcher
@@ -61,8 +60,9 @@ func (st *stream) startPrefetch() {
 	st.joinAudience()
 }
 
-// prefetchAnew has the stream take part as its listener and its client's names are now. The caller holds mu.
-func (st *stream) prefetchAnew() {
+// restartPrefetch has the stream take part according to its listener's and its client's current settings. The caller holds
+// mu.
+func (st *stream) restartPrefetch() {
 	switch on := st.gate != nil && st.gate.door.newest.Load().prefetch; {
 	case st.prefetch == nil && on:
 		st.startPrefetch()
@@ -73,7 +73,7 @@ func (st *stream) prefetchAnew() {
 	}
 }
 
-// joinAudience has the stream be of the audience that it belongs to now.
+// joinAudience moves the stream to the audience that it belongs to now.
 func (st *stream) joinAudience() {
 	p := st.prefetch
 	before := p.audience
@@ -95,7 +95,7 @@ func (st *stream) joinAudience() {
 	}
 }
 
-// each calls do for each topic that is wanted, and moves the groups to an audience, or away.
+// each calls do for each wanted topic, and moves the groups to an audience, or away.
 func (p *streamPrefetch) each(do func(cache.Key), of PrefetchAudience) {
 	for k := range p.wants {
 		do(k)
@@ -122,7 +122,7 @@ func (st *stream) endPrefetch() {
 	of.Leave()
 }
 
-// noteSides has the stream join another audience if it is on another side of a rollout. The caller holds mu.
+// noteSides moves the stream to another audience if the stream is on another side of a rollout. The caller holds mu.
 func (st *stream) noteSides() {
 	if st.prefetch == nil {
 		return
@@ -143,7 +143,7 @@ func (st *stream) noteSides() {
 	}
 }
 
-// wants notes that the stream watches a topic.
+// wants records that the stream watches a topic.
 func (st *stream) wants(k cache.Key) {
 	if st.prefetch == nil {
 		return
@@ -157,7 +157,7 @@ func (st *stream) wants(k cache.Key) {
 	}
 }
 
-// noteWant is wants without the audience. It returns false if that has nothing to know.
+// noteWant is wants without the audience. It returns false if the audience need not know.
 func (st *stream) noteWant(k cache.Key) bool {
 	p := st.prefetch
 	k, ok := prefetchKey(k)
@@ -176,7 +176,7 @@ func (st *stream) noteWant(k cache.Key) bool {
 	return true
 }
 
-// wantsNoMore notes that the stream does not watch a topic any more.
+// wantsNoMore records that the stream no longer watches a topic.
 func (st *stream) wantsNoMore(k cache.Key) {
 	p := st.prefetch
 	if p == nil {
@@ -197,7 +197,7 @@ func (st *stream) wantsNoMore(k cache.Key) {
 	}
 }
 
-// joinPrefetch notes that the client of a member watches what the group does.
+// joinPrefetch records that the client of a member watches what the group watches.
 func (g *watchGroup) joinPrefetch(m *session.Member) {
 	st, ok := m.Host.(*stream)
 	if !ok || st.prefetch == nil || !st.server.options.Prefetcher.Follows(g.kind.First.TypeURL) {
@@ -207,7 +207,7 @@ func (g *watchGroup) joinPrefetch(m *session.Member) {
 	g.want(st.prefetch.audience)
 }
 
-// leavePrefetch ends joinPrefetch.
+// leavePrefetch undoes joinPrefetch.
 func (g *watchGroup) leavePrefetch(m *session.Member) {
 	st, ok := m.Host.(*stream)
 	if !ok || st.prefetch == nil {
@@ -219,11 +219,11 @@ func (g *watchGroup) leavePrefetch(m *session.Member) {
 	}
 }
 
-// wantAgainAfter is how long an audience is not called for more clients of a group.
+// wantAgainAfter is how long further clients of a group are not reported to an audience.
 const wantAgainAfter = 5 * time.Second
 
-// want notes that one more client of an audience watches the group's names. For the audience all of them are
-// one, but now and then it has to know that there are more.
+// want records that one more client of an audience watches the group's names. The audience counts all of these clients
+// as one, but from time to time it has to know that there are more.
 func (g *watchGroup) want(a PrefetchAudience) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,7 +247,7 @@ func (g *watchGroup) want(a PrefetchAudience) {
 	}
 }
 
-// unwant ends a want.
+// unwant undoes a want.
 func (g *watchGroup) unwant(a PrefetchAudience) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

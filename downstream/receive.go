@@ -24,11 +24,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Requests: the goroutine of a stream that receives reads them, holds them against the limits, and hands
-// each to the session of its type.
+// Requests: the goroutine of a stream that receives reads them, checks them against the limits, and passes each to the
+// session of its type.
 
-// decodeLimited decodes a request that is within the limits. list is the list of names in it, nil if no other
-// client has sent it. The request keeps nothing of its bytes. into is to be recycled when the request is not needed any
+// decodeLimited decodes a request that is within the limits. list is the list of names in it, nil if no other client
+// has sent it. The request keeps no reference to its bytes. The caller recycles into when the request is not needed any
 // more.
 func decodeLimited[R request, S typeSession](s *Server, f form[R, S], request []byte, limits *Limits) (req R, list *nameList, into *reusable[R], err error) {
 	o := f.fields.Outline(request)
@@ -66,7 +66,7 @@ func decodeLimited[R request, S typeSession](s *Server, f form[R, S], request []
 	return into.request, list, into, nil
 }
 
-// reusable is a request with what it takes to decode it, which are reused. nil is none.
+// reusable is a request with the buffers to decode it. All of it is reused. nil is none.
 type reusable[R request] struct {
 	request R
 	rest    [256]byte // of the encoded request, if that is enough
@@ -97,8 +97,8 @@ func withoutRuns(b, request []byte, runs [2]wire.Run) []byte {
 	return append(b, request[at:]...)
 }
 
-// repeated takes a request that says nothing new, and says whether it is one, and
-// whether there may be something to answer now.
+// repeated processes a request that contains nothing new. It reports whether the request is one, and whether there may
+// be something to send now.
 func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 	if g.More {
 		return false, false
@@ -124,23 +124,23 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 	}
 	st.server.stats.requests.Add(1)
 	if st.trials != nil {
-		st.tryAnswered(sess, had, nil)
+		st.trialAnswered(sess, had, nil)
 	}
 	return true, st.answered(sess, had) || st.due(sess, behind)
 }
 
-// due says whether there may be something to send after a request of a session,
-// which was catching up before it, or not.
+// due reports whether there may be something to send after a request of a session. wasBehind: before the request, the
+// session awaited an ACK.
 func (st *stream) due(sess typeSession, wasBehind bool) bool {
 	if sess.Adding() {
 		return true
 	}
-	// The others may have waited for this one.
+	// The other sessions may have waited for this one.
 	caughtUp := wasBehind && !sess.AwaitsACK()
 	return slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Removing() || caughtUp && s.Adding() })
 }
 
-// serve takes a client's requests until it goes, and ends its subscriptions.
+// serve processes a client's requests until the client goes, and then ends its subscriptions.
 func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 	st.server.workers.join()
 	defer st.server.workers.leave()
@@ -177,8 +177,8 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 	return nil
 }
 
-// take takes an encoded request, and says whether there may be something to answer.
-// It keeps nothing of its bytes.
+// take processes an encoded request, and reports whether there may be something to send. It keeps no reference to the
+// bytes.
 func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
 	g := f.fields.Peek(data)
 	if taken, answer := st.repeated(g); taken {
@@ -187,8 +187,8 @@ func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answ
 	return decodeAndAccept(st, f, data, g)
 }
 
-// takeNew is take of a request that is no repetition, without the stack that this needs. It has the stream
-// sent what there may be to answer.
+// takeNew is take for a request that is no repetition, without the stack that this needs. It wakes the stream if there
+// may be something to send.
 func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) error {
 	r, _ := f.unprocessed.Get().(*newRequest[R, S])
 	if r == nil {
@@ -202,7 +202,7 @@ func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g 
 	return err
 }
 
-// newRequest is a request that says something new, on its way through a worker.
+// newRequest is a request that contains something new, on its way through a worker.
 type newRequest[R request, S typeSession] struct {
 	st     *stream
 	form   form[R, S]
@@ -232,8 +232,8 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 	return acceptList(st, f, req, g, list)
 }
 
-// accept hands a request to its session that was not decoded by decodeLimited, and says whether there may be
-// something to answer.
+// accept passes a request that decodeLimited has not decoded to its session, and reports whether there may be something
+// to send.
 func accept[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked) (answer bool, err error) {
 	if e := over(limitNodeBytes, proto.Size(req.GetNode()), maxNodeBytes, "a node of %d bytes"); e != nil {
 		return false, st.refuse(e)
@@ -241,8 +241,7 @@ func accept[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Pe
 	return acceptList(st, f, req, g, nil)
 }
 
-// acceptList is accept of a request with a list of names in it that others have sent, if it
-// is not nil.
+// acceptList is accept for a request with a list of names that other clients have sent; list may be nil.
 func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked, list *nameList) (answer bool, err error) {
 	st.server.stats.requests.Add(1)
 	if e := overTypeURL(len(req.GetTypeUrl())); e != nil {
@@ -260,9 +259,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 			return false, st.invalid(err)
 		}
 		st.resumed = f.resumed(req)
-		admittedBy := st.who.Generation
+		admittedBy := st.sessionClient.Generation
 		st.identify(req.GetNode(), through)
-		if st.who.Generation != admittedBy {
+		if st.sessionClient.Generation != admittedBy {
 			if err := st.notAdmitted(); err != nil {
 				return false, err
 			}
@@ -278,7 +277,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		if e := over(limitTypes, len(st.sessions)+1, maxTypes, "%d types on this stream"); e != nil {
 			return false, st.refuse(e)
 		}
-		sess = f.newSession(typeURL, &st.who)
+		sess = f.newSession(typeURL, &st.sessionClient)
 	}
 	if e := check(st, f, typeURL, sess, req); e != nil {
 		return false, st.refuse(e)
@@ -309,7 +308,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.passOn(sess, rejection)
 	}
 	if st.trials != nil {
-		st.tryAnswered(sess, had, rejection)
+		st.trialAnswered(sess, had, rejection)
 	}
 	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
@@ -323,8 +322,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	return st.answered(sess, had) || st.due(sess, behind), nil
 }
 
-// identify notes who the client is. xDS: the Node comes with the first request
-// of a stream.
+// identify records the client's Node. xDS: the Node comes with the first request of a stream.
 func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	if node == nil {
 		node = &corev3.Node{}
@@ -332,15 +330,15 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	st.node, st.scopes.stream = node, st
 	able := session.AbilitiesOf(node)
 	able.CountsLostNames, able.CountsLostSets = st.unreachable != Wait, st.unreachable == EndAll
-	// In SotW a redirect, which has no name inside, can only go wrapped: it is followed for
-	// who does not take that.
+	// In SotW a redirect, which has no name inside, can only go wrapped: the relay follows it for clients that do not
+	// support that.
 	able.Passes = st.passes && (st.form == deltaForm.name || able.Form&cache.Wrapped != 0)
 	able.Relay = through.Relay
 	if _, once := st.grpc.(noStream); through.Relay && !once {
-		// An error says that the stream is over, as the next message will.
+		// An error means that the stream is over; the next message will report it, too.
 		_ = st.grpc.SetHeader(metadata.Pairs(chain.RelayHeader, "true"))
 	}
-	st.who = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
+	st.sessionClient = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
 	st.useNames(st.server.naming.Load(), through)
 	st.startPrefetch()
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
@@ -348,8 +346,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	}
 }
 
-// invalid notes that a request breaks the protocol, and returns why as the error
-// that ends the stream.
+// invalid records that a request breaks the protocol, and returns the error that ends the stream.
 func (st *stream) invalid(err error) error {
 	if log, ok := st.gate.line(eventInvalid, st.logger()); ok {
 		log.Warn("client's request is not valid, and ends its stream", "reason", status.Convert(err).Message())
@@ -357,13 +354,12 @@ func (st *stream) invalid(err error) error {
 	return err
 }
 
-// unreadable notes why a request cannot be read, and returns it. gRPC has ended
-// the stream with it already.
+// unreadable records why a request cannot be read, and returns the error. gRPC has ended the stream with it already.
 func (st *stream) unreadable(err error) error {
 	switch status.Code(err) {
 	case codes.ResourceExhausted:
 		st.server.farTooLong(st.gate, st.logger(), err)
-	case codes.Internal, codes.Unimplemented: // undecodable, and of an unknown compression
+	case codes.Internal, codes.Unimplemented: // undecodable, or of an unknown compression
 		return st.invalid(err)
 	default: // the connection's end
 	}
@@ -384,8 +380,7 @@ func (st *stream) rejected(n *session.NACK) {
 		"name", n.Names.First, "resources", n.Names.Total, "code", n.Code.String(), "reason", n.Reason)
 }
 
-// pace waits until the stream's next request may be read. It says false if the client has
-// gone in the meantime.
+// pace waits until the stream's next request may be read. It returns false if the client has gone first.
 func (st *stream) pace() bool {
 	if st.limits.RequestsPerSecond == 0 {
 		return true
@@ -394,7 +389,7 @@ func (st *stream) pace() bool {
 	return wait == 0 || st.waitPaced(wait)
 }
 
-// waitPaced is pace of a client that sends too fast.
+// waitPaced is pace for a client that sends too fast.
 func (st *stream) waitPaced(wait time.Duration) bool {
 	ok := sleep(st.grpc.Context(), wait)
 	st.server.stats.limits[limitRequests].Add(1)
@@ -407,9 +402,8 @@ func (st *stream) waitPaced(wait time.Duration) bool {
 	return ok
 }
 
-// typeOf returns the type URL of a request: its own, which the aggregated service
-// requires, or the implied one of the service of a single type. A service of the v2
-// transport serves resources of version 3 of the API, too.
+// typeOf returns the type URL of a request: its own, which the aggregated service requires, or that of a single-type
+// service. A service of the v2 transport also serves resources of version 3 of the API.
 func typeOf(implied, requested string) (string, error) {
 	switch {
 	case requested == "" && implied == "":
@@ -422,15 +416,14 @@ func typeOf(implied, requested string) (string, error) {
 	return requested, nil
 }
 
-// servesV3 says that a service of the v2 transport implies the same type as the
-// requested one.
+// servesV3 reports that a service of the v2 transport implies the same type as the requested one.
 func servesV3(implied, requested string) bool {
 	t := xdstype.Of(implied)
 	return t.V2 != nil && t.V2.TypeURL == implied && xdstype.Of(requested) == t
 }
 
-// end ends the client's subscriptions. A sender that is held up by the client
-// ends with the stream's context, when serve has returned.
+// end ends the client's subscriptions. A sender that is blocked by the client ends with the stream's context, when
+// serve has returned.
 func (st *stream) end() {
 	st.mu.Lock()
 	st.closed = true

@@ -9,29 +9,29 @@ import (
 	"github.com/xds-relay/xds-relay/chain"
 )
 
-// A new configuration while streams are open. Each stream gets new Names for its client, and its
-// sessions look up anew what they are subscribed to (Reconfigure in package session).
+// A new configuration while streams are open. Each stream gets new Names for its client, and its sessions look up their
+// subscriptions again (Reconfigure in package session).
 //
-// The streams do so one after another, on one goroutine of their own: it takes none of the senders,
-// and lets all that can run go first after each stream. So however much there is to look up, responses
-// of control planes are stored and sent meanwhile, to each stream by the configuration that it has. Two
-// things do not wait for a stream's turn: a request is taken by the newest configuration, and a stream
-// with few subscriptions, or where clients may not have everything, is sent nothing by an older one.
+// The streams do so one after another, on one separate goroutine: it takes none of the senders, and yields to all
+// runnable goroutines after each stream. So however much there is to look up, the relay stores and sends responses of
+// control planes at the same time, to each stream by the configuration that the stream has. Two things do not wait for
+// a stream's turn: a request is processed by the newest configuration, and a stream with few subscriptions, or with
+// restricting rights, is sent nothing by an older one.
 
 // fewSubscriptions can be looked up in about the time that a response takes.
 const fewSubscriptions = 16
 
-// mostSettling is for how long removals wait at most: control planes answer in that time.
+// mostSettling is the longest time that removals wait: control planes answer in that time.
 const mostSettling = 15 * time.Second
 
-// dismissSpread keeps clients that are not admitted any more from coming back at the same moment.
+// dismissSpread keeps clients that are no longer admitted from reconnecting at the same moment.
 const dismissSpread = time.Second
 
-// Reconfigure gives the names that clients use, and their rights, another meaning. New streams get it at
-// once, and open ones soon after, each by itself. It does not wait for that.
+// Reconfigure changes the meaning of the names that clients use, and their rights. New streams get the new meaning at
+// once, and open ones soon after, one by one. Reconfigure does not wait for them.
 //
-// A subscription whose topic stays is not touched. A client whose subscription moves to another topic keeps
-// what it has until that one has an answer, and is then sent what differs.
+// A subscription whose topic stays is not touched. If a subscription moves to another topic, the client keeps what it
+// has until that topic has an answer, and is then sent the difference.
 func (s *Server) Reconfigure(names func(Client) Names) {
 	s.mu.Lock()
 	s.naming.Store(&naming{of: names, generation: s.naming.Load().generation + 1})
@@ -45,8 +45,7 @@ func (s *Server) Reconfigure(names func(Client) Names) {
 	go s.loadCalls.dismiss()
 }
 
-// reconfigureAll has each stream use the newest configuration. A Reconfigure in the middle of it has it
-// begin again.
+// reconfigureAll has each stream use the newest configuration. If Reconfigure is called in the middle, it starts over.
 func (s *Server) reconfigureAll() {
 	for st := s.nextStream(); st != nil; st = s.nextStream() {
 		st.mu.Lock()
@@ -68,26 +67,28 @@ func (s *Server) nextStream() *stream {
 	return st
 }
 
-// useNames gives the stream Names of a configuration. The caller holds mu.
+// useNames gives the stream the Names of a configuration. The caller holds mu.
 func (st *stream) useNames(n *naming, through chain.Chain) {
 	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
-	st.who.Rights, st.who.Generation = nil, n.generation
+	st.sessionClient.Rights, st.sessionClient.Generation = nil, n.generation
 	if names, ok := st.names.(Restricted); ok {
-		st.who.Rights = names.Rights()
+		st.sessionClient.Rights = names.Rights()
 	}
 	if st.isRestricted() && !n.restricts.Load() {
 		n.restricts.Store(true)
 	}
 }
 
-// isRestricted says that rules decide what the client may have. The caller holds mu.
-func (st *stream) isRestricted() bool { return st.who.Rights != nil && st.who.Rights.Class() != 0 }
+// isRestricted reports that rules decide what the client may have. The caller holds mu.
+func (st *stream) isRestricted() bool {
+	return st.sessionClient.Rights != nil && st.sessionClient.Rights.Class() != 0
+}
 
-// waitsForTurn says that the stream need not use the newest configuration before it is sent something: it has
-// many subscriptions, and rights do not decide about them. The caller holds mu.
+// waitsForTurn reports that the stream may be sent something before it uses the newest configuration: it has many
+// subscriptions, and rights do not restrict them. The caller holds mu.
 func (st *stream) waitsForTurn() bool {
 	n := st.server.naming.Load()
-	if st.who.Generation == n.generation || st.isRestricted() || n.restricts.Load() {
+	if st.sessionClient.Generation == n.generation || st.isRestricted() || n.restricts.Load() {
 		return false
 	}
 	subscribed := 0
@@ -97,39 +98,38 @@ func (st *stream) waitsForTurn() bool {
 	return subscribed > fewSubscriptions
 }
 
-// reconfigure has the stream use the newest configuration, if it does not yet. The error is why the
-// listener does not admit its client any more: the stream ends with it. The caller holds mu, and
-// not the topics.
+// reconfigure has the stream use the newest configuration, unless it does already. The error is why the listener no
+// longer admits its client: the stream ends with it. The caller holds mu, and not the topics.
 func (st *stream) reconfigure() error {
 	n := st.server.naming.Load()
-	if st.names == nil || st.closed || st.dismissed || st.who.Generation == n.generation {
+	if st.names == nil || st.closed || st.dismissed || st.sessionClient.Generation == n.generation {
 		return nil
 	}
 	if err := st.notAdmitted(); err != nil {
-		st.who.Generation = n.generation
+		st.sessionClient.Generation = n.generation
 		return err
 	}
 	through, err := st.through()
 	if err != nil { // not reached: it was parsed before
 		return err
 	}
-	old, restricted := st.names, st.who.Rights != nil
+	old, restricted := st.names, st.sessionClient.Rights != nil
 	st.useNames(n, through)
 	if user, ok := st.names.(ScopeUser); ok {
 		for scope := range st.scopes.all() {
 			user.Enter(scope)
 		}
 	}
-	restricted = restricted || st.who.Rights != nil
+	restricted = restricted || st.sessionClient.Rights != nil
 	request := st.topics.Cache().Requests().Begin()
 	for _, s := range st.sessions {
-		s.Reconfigure(st.who.Rights, n.generation, restricted)
+		s.Reconfigure(st.sessionClient.Rights, n.generation, restricted)
 	}
 	st.topics.Cache().Requests().End(request)
 	old.Close()
 	st.joinNewTrials()
-	st.prefetchAnew()
-	st.scopes.excess = nil // the client has not asked for more
+	st.restartPrefetch()
+	st.scopes.excess = nil // the client has not requested more
 	for _, s := range st.sessions {
 		st.recountNames(s)
 	}
@@ -144,8 +144,8 @@ func (st *stream) reconfigure() error {
 	return nil
 }
 
-// settles says that something has moved by the newest configuration and has no answer yet. Then nothing is sent as
-// removed, for a while: types that come later in the order may still refer to it. The caller holds mu.
+// settles reports that something has moved by the newest configuration and has no answer yet. Then no removals are sent
+// for a while: types that come later in the order may still refer to the removed resources. The caller holds mu.
 // xDS: "Eventual consistency considerations".
 func (st *stream) settles() bool {
 	if st.movedAt == 0 {
@@ -158,8 +158,8 @@ func (st *stream) settles() bool {
 	return true
 }
 
-// notAdmitted returns why the listener does not serve the stream's client any more, and has the stream end
-// with that. A request that is answered once goes on.
+// notAdmitted returns why the listener no longer serves the stream's client, and ends the stream with that. A request
+// that is answered once continues.
 func (st *stream) notAdmitted() error {
 	if _, once := st.grpc.(noStream); once || st.gate == nil {
 		return nil

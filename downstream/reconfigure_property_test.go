@@ -20,16 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// TestStreamsConvergeAfterNewConfigurations holds, for any sequence of configurations, of what origins do,
-// and of what clients of both forms request:
-//
-//   - When all has been read, a client holds what a new stream of the same client with the same requests holds.
-//     Only of what it may not have, or what means nothing, it may hold more.
-//   - A client loses nothing that it has by the configuration before and by the one after, in no order in
-//     which the origins answer, or do not.
-//   - It uses the scopes that the new stream uses, and each Names that was made is closed once.
-//
-// The streams take the configurations on a goroutine of their own, before anything else happens, or meanwhile.
+// The streams apply the configurations on a separate goroutine, before or while other things happen.
 func TestStreamsConvergeAfterNewConfigurations(t *testing.T) {
 	for _, meanwhile := range []bool{false, true} {
 		t.Run(fmt.Sprintf("meanwhile: %v", meanwhile), func(t *testing.T) { streamsConverge(t, meanwhile) })

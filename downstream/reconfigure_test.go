@@ -109,5 +109,5 @@ func TestGroupsMoveAsAWhole(t *testing.T) {
 func (c *groupClient) configured() bool {
 	c.st.mu.Lock()
 	defer c.st.mu.Unlock()
-	return c.st.who.Generation == c.st.server.naming.Load().generation
+	return c.st.sessionClient.Generation == c.st.server.naming.Load().generation
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Names that mean nothing to a client. Clients are sent an error, but many (gRPC's) do not
-// say so to anybody: the operator finds them in the metrics and by client. Who gives names
-// their meaning logs them, and knows more of why than clients do.
+// Names that the relay refuses. Clients are sent an error, but many (such as gRPC's) report it to nobody: operators
+// find the refusals in the metrics and by client. The resolver of the names logs them, with more detail than clients
+// get.
 
-// Refusal is why a name can mean nothing.
+// Refusal is why a name is refused.
 type Refusal uint8
 
 // The refusals.
@@ -31,11 +31,11 @@ const (
 	RefusedType
 	// RefusedParameter: the name lacks a context parameter that its authority requires.
 	RefusedParameter
-	// RefusedLimit: the client has too many of what it takes.
+	// RefusedLimit: the client has too many of something that the name needs.
 	RefusedLimit
-	// RefusedRight: the client may not have it, by the rules of rights.
+	// RefusedRight: the client may not have it, by the rules under rights.
 	RefusedRight
-	// RefusedSecret: the listener gives no Secrets to the client.
+	// RefusedSecret: the listener gives the client no Secrets.
 	RefusedSecret
 	numRefusals
 )
@@ -78,7 +78,7 @@ func (c *refusalCounts) read() map[string]uint64 { return readTotals[Refusal](c[
 // RefusedNames are the names of one type that a client was refused.
 type RefusedNames struct {
 	Total uint64 // how often
-	// Last is the last one, clipped, with why.
+	// Last is the last refused name, clipped; Refusal and Reason are why.
 	Last    string
 	Refusal Refusal
 	Reason  string // in words, clipped
@@ -87,7 +87,7 @@ type RefusedNames struct {
 // maxRefusedName is how much of a name is kept for the operator, in bytes.
 const maxRefusedName = 256
 
-// refusal is why a client is refused a name for a limit of its stream.
+// refusal is the error of a name that is refused for a limit of its stream.
 func (e *excess) refusal() error {
 	return &RefusedError{Refusal: RefusedLimit, Client: &cache.Error{Code: codes.ResourceExhausted, Message: e.Error()}, excess: e}
 }

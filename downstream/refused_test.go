@@ -15,7 +15,7 @@ import (
 type refusingNames struct{}
 
 func (refusingNames) Key(_, name string) (cache.Key, error) {
-	why := &RefusedError{Client: &cache.Error{Code: codes.FailedPrecondition, Message: "told to clients"}}
+	why := &RefusedError{Client: &cache.Error{Code: codes.FailedPrecondition, Message: "sent to clients"}}
 	switch {
 	case strings.HasPrefix(name, "authority"):
 		why.Refusal = RefusedAuthority
@@ -59,7 +59,7 @@ func TestRefusedNamesAreCountedAndShown(t *testing.T) {
 			t.Errorf("%s: counted %v", form, got)
 		}
 		refused := c.st.describe().Types[0].Refused
-		if refused.Total != 5 || len(refused.Last) > maxRefusedName+3 || refused.Reason != "told to clients" {
+		if refused.Total != 5 || len(refused.Last) > maxRefusedName+3 || refused.Reason != "sent to clients" {
 			t.Errorf("%s: shown %+v", form, refused)
 		}
 	}
@@ -101,7 +101,7 @@ func TestNamesWithoutRoomUpstreamAreCountedAndShown(t *testing.T) {
 			t.Errorf("%s: shown %+v", form, refused)
 		}
 		lines := *log.lines
-		if want := "log: client is refused names, for a limit client=greedy limit=max_request_bytes reason=no room"; len(lines) != 1 || lines[0] != want {
+		if want := "log: client is refused names because of a limit client=greedy limit=max_request_bytes reason=no room"; len(lines) != 1 || lines[0] != want {
 			t.Errorf("%s: logged %q, want one line: %s", form, lines, want)
 		}
 	}

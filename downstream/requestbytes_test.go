@@ -29,8 +29,8 @@ func sizedRequest(t *testing.T, form, typeURL string, size int) proto.Message {
 	return nil
 }
 
-// A request over max_request_bytes ends its stream, or is answered, with an error
-// that says so. Of one that is far over it gRPC says it, and does not read it.
+// A request over max_request_bytes ends its stream, or is answered, with an error that names the limit. If it is far
+// over the limit, gRPC reports the error and does not read the request.
 func TestTheErrorOfARequestThatIsTooLongNamesTheLimit(t *testing.T) {
 	const limit = 2000
 	o := ListenerOptions{MaxRequestBytes: limit, V2: true}
@@ -74,7 +74,7 @@ func TestTheErrorOfARequestThatIsTooLongNamesTheLimit(t *testing.T) {
 				req := sizedRequest(t, call.form, call.typeURL, test.size)
 				var err error
 				if call.form == formUnary {
-					// Nobody knows the name, so that is what one that is taken is told.
+					// Nothing has that name, so a request that is accepted gets that error.
 					err = m.dial().Invoke(testContext(t), call.method, req, new(discoveryv3.DiscoveryResponse), options...)
 				} else {
 					g, opening := m.dial().NewStream(testContext(t), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, call.method, options...)

@@ -2,16 +2,15 @@ package downstream
 
 import "github.com/xds-relay/xds-relay/wire"
 
-// What a request would cost when it is decoded is held against the limits before that.
+// The cost of decoding a request is checked against the limits before it is decoded.
 
-// nodeLimits are those that end the counting of a Node.
+// nodeLimits end the counting of a Node.
 var nodeLimits = wire.NodeLimits{Bytes: maxNodeBytes, Values: maxNodeValues}
 
-// fewLocators take too little memory to be refused before it is known which of them are
-// the same.
+// fewLocators take too little memory to be refused before it is known which of them are equal.
 const fewLocators = 1000
 
-// overCost holds a request that is not decoded yet against the limits.
+// overCost checks a request that is not decoded yet against the limits.
 func (l Limits) overCost(c wire.RequestCost) *excess {
 	if e := overTypeURL(c.TypeURL); e != nil {
 		return e
@@ -23,7 +22,7 @@ func (l Limits) overCost(c wire.RequestCost) *excess {
 		return e
 	}
 	if c.Locators <= fewLocators {
-		return nil // what they come to is counted when they are decoded
+		return nil // their parameters are counted when they are decoded
 	}
 	return over(limitSubscriptions, c.Locators, l.Subscriptions, "%d locators in a request")
 }

@@ -120,7 +120,7 @@ func peekedJSON(body []byte) wire.RequestCost {
 	return j.RequestCost
 }
 
-// What is in JSON is counted as it is in protobuf, or as more.
+// Values in JSON count as in protobuf, or as more.
 func TestNoNodeIsLargerThanItLooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		node := &corev3.Node{
@@ -148,7 +148,7 @@ func TestNoNodeIsLargerThanItLooks(t *testing.T) {
 	})
 }
 
-// What a request may cost when it is decoded does not grow faster than its bytes.
+// The cost of decoding a request does not grow faster than its bytes.
 func TestCostOfDecodingARequestIsBounded(t *testing.T) {
 	details := &statuspb.Status{Message: "bad"}
 	for range 1 << 20 {
@@ -169,7 +169,7 @@ func TestCostOfDecodingARequestIsBounded(t *testing.T) {
 	}
 }
 
-// A Node's values are counted in one walk: twice as many are twice the work.
+// A Node's values are counted in one walk: twice as many values are twice the work.
 func TestValuesOfANodeAreCountedWithoutAllocations(t *testing.T) {
 	for _, n := range []int{1000, 2000} {
 		data := encoded(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Metadata: manyValues(n)}})
@@ -179,7 +179,7 @@ func TestValuesOfANodeAreCountedWithoutAllocations(t *testing.T) {
 	}
 }
 
-// What cannot be decoded is told so by who decodes it, whatever the walk made of it.
+// The decoder reports what cannot be decoded, whatever the walk made of it.
 func FuzzPeek(f *testing.F) {
 	f.Add(encoded(&discoveryv3.DiscoveryRequest{TypeUrl: "t", Node: &corev3.Node{Id: "a", Metadata: manyValues(3)}}))
 	f.Add(protowire.AppendTag(nil, 2, protowire.StartGroupType))

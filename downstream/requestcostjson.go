@@ -9,11 +9,10 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// What a request in JSON would cost, while it is being read: the rest of one that is over a
-// limit is not read. What is no JSON may count as anything: who decodes it finds out why.
+// The cost of a request in JSON, counted while it is being read: if it exceeds a limit, the rest is not read. What is
+// no JSON may count as anything: the decoder finds out why.
 
-// jsonPeeker counts what is in the bytes of a request that are written to it. The zero value
-// is ready.
+// jsonPeeker counts what is in the bytes of a request that are written to it. The zero value is ready.
 type jsonPeeker struct {
 	wire.RequestCost
 	objects int // in the locators: each is one, or two with its parameters
@@ -22,7 +21,7 @@ type jsonPeeker struct {
 	depth             int
 	inString, escaped bool
 	key               []byte // of the newest value of the request itself, quoted
-	about             string // the same, while the value is read
+	about             string // the same, while the value is being read
 }
 
 func (j *jsonPeeker) write(b []byte) {
@@ -70,7 +69,7 @@ func (j *jsonPeeker) over(l Limits) *excess {
 	return over(limitNodeValues, j.details, maxNodeValues, "an error_detail of %d values")
 }
 
-// text takes a byte of a string.
+// text processes a byte of a string.
 func (j *jsonPeeker) text(c byte) {
 	if j.depth == 1 && j.about == "" && len(j.key) <= maxJSONKey {
 		j.key = append(j.key, c)
@@ -85,8 +84,8 @@ func (j *jsonPeeker) text(c byte) {
 	}
 }
 
-// value counts the value that begins with c, or after it: too many rather than too few.
-// What is nested too deeply counts as if it were too much.
+// value counts the value that begins with c, or after it: too many rather than too few. A value that is nested too
+// deeply counts as too much.
 func (j *jsonPeeker) value(c byte) {
 	n := 1
 	if j.depth > wire.MaxNesting+1 { // the request's own object is one
@@ -105,11 +104,10 @@ func (j *jsonPeeker) value(c byte) {
 	}
 }
 
-// maxJSONKey is more than any key of a request has, in whichever spelling.
+// maxJSONKey is longer than any key of a request, in whichever spelling.
 const maxJSONKey = 128
 
-// jsonText returns what a string in JSON says. It is not empty, as no value is about
-// nothing.
+// jsonText returns the content of a JSON string. It is never empty, because a value always has a key.
 func jsonText(quoted []byte) string {
 	var text string
 	if len(quoted) > maxJSONKey || json.Unmarshal(quoted, &text) != nil || text == "" {
@@ -138,6 +136,6 @@ func readJSON(from io.Reader, l Limits) (body []byte, over *excess, err error) {
 	}
 }
 
-// decodeSlots bound how many requests are decoded from JSON at once, which takes many
-// times their length in memory, and all of a processor.
+// decodeSlots bounds how many requests are decoded from JSON at once, which takes many times their length in memory,
+// and a whole processor.
 func decodeSlots() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// requestWorkers process the requests that say something new, on goroutines of their own.
+// requestWorkers process the requests that contain something new, on separate goroutines.
 //
-// Such a request needs several times the stack that a stream needs to wait for the next one. A stack that
-// has grown is copied for that, and stays large until the garbage collector comes. So if the streams'
-// goroutines processed them, a herd of clients would have twice the stacks that it needs. A worker keeps
-// its stack for the next request: a herd costs as many large stacks as requests are processed at once.
+// Such a request needs several times the stack that a stream needs to wait for the next one. A stack grows by copying,
+// and stays large until the next garbage collection. So if the streams' goroutines processed these requests, many
+// clients that connect at once would have twice the stacks that they need. A worker keeps its stack for the next
+// request: there are only as many large stacks as requests are processed at once.
 //
 // No request waits for another: if no worker is idle, there is a new one. The zero value is ready.
 type requestWorkers struct {
 	mu      sync.Mutex
 	streams int              // those that may have requests
-	idle    []*requestWorker // the one that became idle last is the last; none without streams
+	idle    []*requestWorker // the newest idle one last; empty without streams
 }
 
 // requestWorker processes one request at a time.
@@ -25,9 +25,9 @@ type requestWorker struct {
 	done     chan struct{}    // has no room: the worker is idle only when its stream has come back
 }
 
-// unprocessed is a request that says something new.
+// unprocessed is a request that contains something new.
 type unprocessed interface {
-	// process processes it. If the worker is to become one of the senders of a server, that is returned.
+	// process processes the request. It returns a sender if the worker is to become that sender of a server.
 	process() *sender
 }
 
@@ -53,7 +53,7 @@ func (p *requestWorkers) take() *requestWorker {
 	return w
 }
 
-// work processes requests until the worker is not needed any more.
+// work processes requests until the worker is no longer needed.
 func (w *requestWorker) work(p *requestWorkers) {
 	for r := range w.requests {
 		next := r.process()
@@ -67,7 +67,7 @@ func (w *requestWorker) work(p *requestWorkers) {
 	}
 }
 
-// rest makes a worker idle. It returns false if the worker is to end: there are enough, or no streams.
+// rest makes a worker idle. It returns false if the worker is to end: there are enough workers, or no streams.
 func (p *requestWorkers) rest(w *requestWorker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TestCostOfAStack: the stack of a stream's goroutine does not grow by a request that is taken,
-// with a Node and names.
+// TestCostOfAStack: the stack of a stream's goroutine does not grow when a request with a Node and names is processed.
 func TestCostOfAStack(t *testing.T) {
 	skipUnderRace(t)
 	const clients, most = 500, 9 << 10
@@ -144,7 +143,7 @@ func (r *notedRequest) process() *sender {
 	return nil
 }
 
-// A stream goes on when its own request was processed, also if others come meanwhile.
+// A stream continues only when its own request was processed, also if others come at the same time.
 func TestARequestIsProcessedWhenItsStreamGoesOn(t *testing.T) {
 	var workers requestWorkers
 	workers.join()

@@ -10,8 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A session's steps: a name more and a name less, of a client with many, and the whole
-// state of a set that has changed.
+// A session's steps: one more and one less name of a client with many, and the full state of a set that has changed.
 func BenchmarkSessionStep(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		server, _, names := benchServer(b, n)

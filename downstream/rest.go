@@ -23,15 +23,15 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The discovery services over HTTP. xDS: "REST-JSON polling subscriptions". fetch.go
-// says when a request is answered, and with what.
+// The discovery services over HTTP. xDS: "REST-JSON polling subscriptions". fetch.go explains when a request is
+// answered, and with what.
 
-// timeoutHeader is how Envoy says in milliseconds how long it waits for the
-// answer: its ApiConfigSource.request_timeout, which is one second by default.
+// timeoutHeader is where Envoy states, in milliseconds, how long it waits for the answer: its
+// ApiConfigSource.request_timeout, which is one second by default.
 const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
 
-// HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2,
-// the latter without TLS too, to clients that know.
+// HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2; it also speaks HTTP/2 without TLS, to
+// clients that begin with it.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 	h := &restHandler{server: s, door: o.door(), options: o, services: map[string]*xdstype.Service{}, decoding: decodeSlots()}
 	if h.options.MaxRequestBytes == 0 {
@@ -65,7 +65,7 @@ type restHandler struct {
 	gate     *gate // of one request
 	options  ListenerOptions
 	services map[string]*xdstype.Service // by path
-	// decoding has the requests that are being decoded.
+	// decoding holds a slot for each request that is being decoded.
 	decoding chan struct{}
 }
 
@@ -76,7 +76,7 @@ func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	of.serve(w, r)
 }
 
-// refuseClient answers a client that is refused for who it is.
+// refuseClient answers a client that is refused for its identity.
 func refuseClient(w http.ResponseWriter, err error) {
 	refused := &identity.RefusedError{}
 	if errors.As(err, &refused) {
@@ -95,7 +95,7 @@ func refuseClient(w http.ResponseWriter, err error) {
 
 func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	if !h.pace(r) {
-		return // nobody is there any more
+		return // the client has gone
 	}
 	service, ok := h.services[r.URL.Path]
 	switch {
@@ -112,7 +112,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	away, leave := joinFetch(ctx)
 	defer leave()
 	ctx = context.WithValue(ctx, awayKey{}, away)
-	// Also what is being read costs something.
+	// A request that is still being read counts, too.
 	if e := h.gate.enter(); e != nil {
 		failWith(w, h.server.turnAway(h.gate, noStream{ctx: ctx}, e))
 		return
@@ -139,7 +139,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	answer, err := h.server.fetch(ctx, h.gate, id, formREST, service.TypeURL, req, h.gate.longPoll)
 	closeIfLeaving(ctx, w)
 	switch {
-	case r.Context().Err() != nil: // nobody is there any more
+	case r.Context().Err() != nil: // the client has gone
 	case err != nil:
 		failWith(w, err)
 	case answer == nil:
@@ -154,7 +154,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// read reads the request. If it is none, that is answered.
+// read reads the request. If that fails, it answers the client and returns false.
 func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, bool) {
 	limit := int64(h.options.MaxRequestBytes)
 	body, tooMuch, err := readJSON(http.MaxBytesReader(w, r.Body, limit), h.gate.limits)
@@ -168,14 +168,14 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, tooMuch).Error())
 		return nil, false
 	case err != nil:
-		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request did not come as a whole: "+err.Error())
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request is incomplete: "+err.Error())
 		return nil, false
 	}
 	select {
 	case h.decoding <- struct{}{}:
 		defer func() { <-h.decoding }()
 	case <-r.Context().Done():
-		return nil, false // nobody is there any more
+		return nil, false // the client has gone
 	}
 	req := new(discoveryv3.DiscoveryRequest)
 	// A client's API may be newer than the relay's, as it may over gRPC.
@@ -184,7 +184,7 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", r.RemoteAddr)); ok {
 			log.Warn("client's request is not valid", "path", r.URL.Path)
 		}
-		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "+protoText(err))
+		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "+protoText(err))
 		return nil, false
 	}
 	return req, true
@@ -198,16 +198,16 @@ func (h *restHandler) unknownPath(path string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("there is nothing at %q (want one such as %s)", loglines.Clip(path), xdstype.Cluster.V3.Path)
+	return fmt.Sprintf("there is no discovery service at %q (want a path such as %s)", loglines.Clip(path), xdstype.Cluster.V3.Path)
 }
 
-// clientPatience is how long the client waits for the answer, if it says so.
+// clientPatience is how long the client waits for the answer, if it states that.
 func clientPatience(h http.Header) (time.Duration, bool) {
 	ms, err := strconv.ParseUint(h.Get(timeoutHeader), 10, 31)
 	return time.Duration(ms) * time.Millisecond, err == nil && ms > 0
 }
 
-// httpStatus is the HTTP status of a gRPC code, as google/rpc/code.proto has it.
+// httpStatus is the HTTP status of a gRPC code, as in google/rpc/code.proto.
 func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange:
@@ -241,7 +241,7 @@ func failWith(w http.ResponseWriter, err error) {
 func fail(w http.ResponseWriter, httpStatus int, code codes.Code, message string) {
 	body, err := protojson.Marshal(status.New(code, strings.ToValidUTF8(message, "?")).Proto())
 	if err != nil {
-		body = []byte("{}") // it has no fields that cannot be JSON
+		body = []byte("{}") // not reached: its fields always have a JSON form
 	}
 	send(w, httpStatus, body)
 }
@@ -253,11 +253,10 @@ func send(w http.ResponseWriter, httpStatus int, body []byte) {
 	_, _ = w.Write(body) // the client has gone
 }
 
-// pace waits until the request may be answered. It says false if the client has gone in
-// the meantime.
+// pace waits until the request may be answered. It returns false if the client has gone first.
 func (h *restHandler) pace(r *http.Request) bool {
 	conn, _ := r.Context().Value(restConnKey{}).(*restConn)
-	if conn == nil || conn.pace == nil || r.ProtoMajor == 2 { // of which the connection is read more slowly: restListener
+	if conn == nil || conn.pace == nil || r.ProtoMajor == 2 { // HTTP/2 connections are read more slowly instead: restListener
 		return true
 	}
 	waited, ok := pause(r.Context(), conn.pace)
@@ -271,7 +270,7 @@ func (h *restHandler) pace(r *http.Request) bool {
 	return ok
 }
 
-// peerOf returns a request's client as gRPC would.
+// peerOf returns a request's client in gRPC's form.
 func (h *restHandler) peerOf(r *http.Request) *peer.Peer {
 	c, ok := r.Context().Value(restConnKey{}).(*restConn)
 	if !ok { // the server is not that of HTTPServer

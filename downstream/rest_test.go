@@ -62,7 +62,7 @@ func newRESTServer(t testing.TB, o ListenerOptions, start func(*httptest.Server)
 	return r
 }
 
-// put has the origin say a resource, to whoever asks for it by name or for all.
+// put has the origin send a resource, to all who request it by name or by a wildcard.
 func (r *restServer) put(t testing.TB, name string, m proto.Message) {
 	t.Helper()
 	a, err := anypb.New(m)
@@ -160,16 +160,16 @@ func TestRESTRefusesWhatIsNoRequest(t *testing.T) {
 		code                     codes.Code
 		message                  string // a part of it
 	}{
-		{"no JSON", "POST", "/v3/discovery:clusters", `{"node": `, 400, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "},
-		{"nothing", "POST", "/v3/discovery:clusters", ``, 400, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "},
-		{"other JSON", "POST", "/v3/discovery:clusters", `[1]`, 400, codes.InvalidArgument, "the body is no DiscoveryRequest as JSON: "},
+		{"no JSON", "POST", "/v3/discovery:clusters", `{"node": `, 400, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "},
+		{"nothing", "POST", "/v3/discovery:clusters", ``, 400, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "},
+		{"other JSON", "POST", "/v3/discovery:clusters", `[1]`, 400, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "},
 		{"a wrong type of a field", "POST", "/v3/discovery:clusters", `{"resource_names": "a"}`, 400, codes.InvalidArgument, `unexpected token "a"`},
 		{"another type's request", "POST", "/v3/discovery:clusters", `{"type_url": "type.googleapis.com/envoy.config.listener.v3.Listener"}`,
 			400, codes.InvalidArgument, `the request is for type_url "type.googleapis.com/envoy.config.listener.v3.Listener" on the service of`},
 		{"a v2 type on v3", "POST", "/v3/discovery:clusters", `{"type_url": "type.googleapis.com/envoy.api.v2.Cluster"}`, 400, codes.InvalidArgument, "envoy.api.v2.Cluster"},
-		{"an unknown path", "POST", "/v3/discovery:widgets", `{}`, 404, codes.NotFound, `there is nothing at "/v3/discovery:widgets" (want one such as /v3/discovery:`},
-		{"ADS", "POST", "/v3/discovery:aggregated", `{}`, 404, codes.NotFound, "there is nothing"},
-		{"the root", "GET", "/", ``, 404, codes.NotFound, "there is nothing"},
+		{"an unknown path", "POST", "/v3/discovery:widgets", `{}`, 404, codes.NotFound, `there is no discovery service at "/v3/discovery:widgets" (want a path such as /v3/discovery:`},
+		{"ADS", "POST", "/v3/discovery:aggregated", `{}`, 404, codes.NotFound, "there is no discovery service"},
+		{"the root", "GET", "/", ``, 404, codes.NotFound, "there is no discovery service"},
 		{"v2 where it is off", "POST", "/v2/discovery:clusters", `{}`, 404, codes.NotFound, "is of the v2 transport, which this listener does not serve"},
 		{"GET", "GET", "/v3/discovery:clusters", ``, 405, codes.Unimplemented, "the method is GET (want POST)"},
 		{"too much", "POST", "/v3/discovery:clusters", `{"versionInfo": "` + strings.Repeat("x", limit) + `"}`, 413, codes.ResourceExhausted, "a request of at least 1019 bytes, but max_request_bytes is 1000"},
@@ -212,7 +212,7 @@ func TestRESTRefusesWhatIsNoRequest(t *testing.T) {
 	}
 }
 
-// What the clients of a listener may cost holds for those that poll as well.
+// The limits of a listener also apply to clients that poll.
 func TestRESTKeepsTheLimits(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour, Limits: Limits{Streams: 1, Subscriptions: 2}}, (*httptest.Server).Start)
 	resp, body := post(t, r.Client(), r.URL+"/v3/discovery:endpoints", `{"resource_names": ["a", "b", "c"]}`)
@@ -246,8 +246,8 @@ func TestANodeIsBoundedOverREST(t *testing.T) {
 	}
 }
 
-// What has no form in JSON is told, and takes nothing else with it.
-func TestRESTTellsWhatItCannotRender(t *testing.T) {
+// A resource without a JSON form is reported, and the others are sent.
+func TestRESTReportsWhatItCannotRender(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{V2: true}, (*httptest.Server).Start)
 	unknown := &anypb.Any{TypeUrl: "type.googleapis.com/example.Unheard", Value: []byte{8, 1}}
 	bad := &listenerv3.Listener{Name: "bad", ListenerFilters: []*listenerv3.ListenerFilter{
@@ -340,7 +340,7 @@ func TestRESTServesSecretsAndDoesNotLogThem(t *testing.T) {
 	}
 }
 
-// A client may come in every version of HTTP that it knows.
+// A client may use any version of HTTP.
 func TestRESTSpeaksHTTP1AndHTTP2(t *testing.T) {
 	secure := newRESTServer(t, ListenerOptions{KeepaliveTime: time.Minute, KeepaliveTimeout: time.Minute}, func(s *httptest.Server) {
 		s.EnableHTTP2 = true
@@ -375,7 +375,7 @@ func TestRESTSpeaksHTTP1AndHTTP2(t *testing.T) {
 	}
 }
 
-// A held request ends with its client: nothing waits for nobody.
+// A waiting request ends when its client goes.
 func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour}, (*httptest.Server).Start)
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -413,7 +413,7 @@ func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 	}
 }
 
-// Envoy says how long it waits, and is answered before.
+// Envoy states how long it waits, and is answered before that time.
 func TestRESTClientIsAnsweredBeforeItGoes(t *testing.T) {
 	for header, want := range map[string]time.Duration{"1000": time.Second, "0": 0, "": 0, "-1": 0, "soon": 0, "99999999999999": 0} {
 		got, ok := clientPatience(http.Header{timeoutHeader: []string{header}})
@@ -479,7 +479,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 	put(maxJSONCached)
 	fetch(v3)
 	if n := len(server.jsonCache.entries); n != 1 {
-		t.Errorf("%d renderings are kept besides one that is as large as all may be, want none", n-1)
+		t.Errorf("%d renderings are kept in addition to one that is as large as all may be, want none", n-1)
 	}
 	if server.jsonCache.size != server.jsonCache.entries[0].key.size {
 		t.Errorf("%d bytes are counted, not the %d of the one that is kept", server.jsonCache.size, server.jsonCache.entries[0].key.size)
@@ -490,7 +490,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 	}
 }
 
-// FuzzREST holds that whatever comes is answered, and in form.
+// FuzzREST holds that every request is answered, and well-formed.
 func FuzzREST(f *testing.F) {
 	for _, service := range servicesOf(ListenerOptions{V2: true}) {
 		f.Add(service.Path, []byte(`{}`))
@@ -571,8 +571,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// What bounds the time for a request to come, and for its answer to be read, does
-// not bound the wait for the answer.
+// The timeouts for a request to arrive, and for its answer to be read, do not bound the wait for the answer.
 func TestRESTWaitIsNotBoundedByOtherTimes(t *testing.T) {
 	const hold = time.Hour
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
@@ -613,7 +612,7 @@ func TestRESTWaitIsNotBoundedByOtherTimes(t *testing.T) {
 	}
 }
 
-// A request that begins and does not go on costs little, and not for long.
+// A request that begins and does not continue costs little, and is soon given up.
 func TestRESTRequestThatDoesNotComeIsGivenUp(t *testing.T) {
 	for path, want := range map[string]int{"/v3/discovery:clusters": http.StatusBadRequest, "/": http.StatusNotFound} {
 		t.Run(path, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { beginRequest(t, path, want) }) })

@@ -13,10 +13,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// The connections of a REST listener. net/http bounds neither the control frames of HTTP/2
-// nor how fast a client opens and resets streams. So the relay decrypts the connections
-// itself and counts the frames. net/http sees plaintext, in which it recognizes HTTP/2 by the
-// preface.
+// The connections of a REST listener. net/http bounds neither the control frames of HTTP/2 nor how fast a client opens
+// and resets streams. So the relay decrypts the connections itself and counts the frames. net/http sees plaintext, in
+// which it recognizes HTTP/2 by the preface.
 
 // ListenREST is Listen for the server that HTTPServer makes. tlsConfig is nil for plaintext.
 func (s *Server) ListenREST(socket net.Listener, tlsConfig *tls.Config, o ListenerOptions) Listener {
@@ -56,19 +55,19 @@ func (l *restListener) Accept() (net.Conn, error) {
 	return metered, nil
 }
 
-// closeIfLeaving has the answer be the last one on a connection whose client was sent away. With
-// HTTP/2 net/http sends GOAWAY for it.
+// closeIfLeaving makes the answer the last one on a connection whose client was sent away. With HTTP/2, net/http then
+// sends GOAWAY.
 func closeIfLeaving(ctx context.Context, w http.ResponseWriter) {
 	if conn := connOf(ctx); conn != nil && conn.calls.isLeaving() {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// decryptedConn is a TLS connection that shakes hands before its first byte is read.
+// decryptedConn is a TLS connection that does the handshake before its first byte is read.
 type decryptedConn struct {
 	*tls.Conn
 	limited *limitedConn
-	shaken  bool // hands, or tried to
+	shaken  bool // the handshake was done, or has failed
 }
 
 // Read implements net.Conn.
@@ -76,14 +75,14 @@ func (c *decryptedConn) Read(b []byte) (int, error) {
 	if !c.shaken {
 		c.shaken = true
 		if err := c.handshake(); err != nil {
-			return 0, io.EOF // it is logged here
+			return 0, io.EOF // the failure is logged here
 		}
 	}
 	return c.Conn.Read(b) // the handshake's error, if there was one
 }
 
 const (
-	restPatience = 10 * time.Second // for a request to come, once it has begun
+	restPatience = 10 * time.Second // for a request to arrive, once it has begun
 	restWriting  = time.Minute      // for a client to read the answer
 )
 
@@ -99,8 +98,7 @@ func (c *decryptedConn) handshake() error {
 	return c.SetWriteDeadline(time.Time{})
 }
 
-// refuse logs that there is no connection, and says to a client that does not speak
-// TLS why.
+// refuse logs a failed handshake, and sends a client that does not speak TLS the reason.
 func (c *decryptedConn) refuse(err error) {
 	c.limited.handshakeFailed(err)
 	var plain tls.RecordHeaderError

@@ -59,7 +59,7 @@ func TestRESTConnectionsAreReadNoFasterThanRequestsMayCome(t *testing.T) {
 	})
 }
 
-// A client that does not speak TLS, or not enough of it, is logged, and told if it can be.
+// A client that does not speak TLS, or not enough of it, is logged, and gets the reason if it can read it.
 func TestFailedHandshakesOfRESTListeners(t *testing.T) {
 	for _, test := range []struct{ name, sent, answer, logged string }{
 		{"a request without TLS", "GET /v3/discovery:clusters HTTP/1.1\r\n\r\n", "HTTP/1.0 400 Bad Request\r\n", "first record does not look like a TLS handshake"},
@@ -105,7 +105,7 @@ func TestFailedHandshakesOfRESTListeners(t *testing.T) {
 	}
 }
 
-// gRPC says nothing of clients with which it could not shake hands.
+// gRPC logs nothing about failed handshakes.
 func TestFailedHandshakesOfGRPCListeners(t *testing.T) {
 	server, log := newTestServer(newTestCache(&recordingSource{}, 1000), 0)
 	with := httptest.NewUnstartedServer(nil)

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Who the clients of a REST listener are. Handlers of net/http see no connections, and the
-// requests' TLS state is not set, because it is the relay that decrypts.
+// The identity of the clients of a REST listener. Handlers of net/http see no connections, and the requests' TLS state
+// is not set, because the relay decrypts.
 
-// restConn is what the requests of one connection have in common.
+// restConn is what the requests of one connection share.
 type restConn struct {
 	conn net.Conn
 	pace *rate.Limiter // nil for no limit
@@ -23,7 +23,7 @@ func withConn(ctx context.Context, c net.Conn, l Limits) context.Context {
 	return context.WithValue(ctx, restConnKey{}, &restConn{conn: c, pace: newPace(l)})
 }
 
-// remoteAddr is a client's address, for those who expect a net.Addr.
+// remoteAddr is a client's address, where a net.Addr is needed.
 type remoteAddr string
 
 // Network implements net.Addr.

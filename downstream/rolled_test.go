@@ -236,8 +236,8 @@ func (f *fleet) group(t *testing.T) *watchGroup {
 	return nil
 }
 
-// TestCostOfARollout: what a client that is shown a change before others costs more than one that is not
-// depends neither on the number of clients nor on that of their names.
+// TestCostOfARollout: the additional cost of a client that gets a change early depends neither on the number of clients
+// nor on that of their names.
 func TestCostOfARollout(t *testing.T) {
 	skipUnderRace(t)
 	const changes = 4
@@ -281,8 +281,8 @@ const (
 	bytesOfRollout   = 1 << 10
 )
 
-// One of 100 names changes that 1,000 clients have: without a rollout; with one in which one client is the
-// first and then come all others; and with one in which half of the clients get it before the others.
+// One of 100 names changes, which 1,000 clients have: without a rollout; with a rollout in which one client is the
+// first and all others follow; and with one in which half of the clients get it first.
 func BenchmarkRollout(b *testing.B) {
 	const clients = 1000
 	first := inSteps(time.Millisecond)

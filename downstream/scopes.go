@@ -6,12 +6,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// The scopes that a client uses. A scope is an authority, a partition of one, or either with
-// dynamic parameters. Each costs one stream upstream, two while names and a set of one type are
-// wanted, that for each type if the server does not aggregate (types have limits of their own: enterType), and that for each server that is
-// tried. Clients can make up any number of them: as authorities under a pattern, as Nodes where the
-// partition is node.id, as parameters. So a stream may use a bounded number of them at once,
-// and so may all streams of one connection together, and all of one identity.
+// The scopes that a client uses. A scope is an authority, a partition of one, or either with dynamic parameters. Each
+// costs one stream upstream; two if clients want both names and a set of one type; one for each type if the server has
+// no aggregated service (types have limits of their own: enterType); and all that for each server that is tried.
+// Clients can make up any number of scopes: as authorities under a pattern, as Nodes if the partition is node.id, as
+// parameters. So a limit bounds the scopes that a stream uses at once, and further limits bound those of all streams of
+// one connection together, and of one identity.
 
 // Admits implements session.Host.
 func (s *streamScopes) Admits(k cache.Key) error {
@@ -23,7 +23,7 @@ func (s *streamScopes) Admits(k cache.Key) error {
 
 // Enter implements session.Host.
 func (s *streamScopes) Enter(k cache.Key) error {
-	var entered []cache.Scope // of those before
+	var entered []cache.Scope // before the failed one
 	for scope := range scopesOf(k) {
 		if e := s.enterOne(scope, true); e != nil {
 			for _, before := range entered {
@@ -60,8 +60,8 @@ func (s *streamScopes) Leave(k cache.Key) {
 	s.alternatives.count(k, -1)
 }
 
-// Move implements session.Host. No limit refuses it: the client has done nothing, and other streams of
-// its connection and its identity may move later.
+// Move implements session.Host. No limit applies: the client has done nothing, and other streams of its connection and
+// its identity may move later.
 func (s *streamScopes) Move(from, to cache.Key) {
 	for scope := range scopesOf(to) {
 		_ = s.enterOne(scope, false)
@@ -111,7 +111,7 @@ func (s *streamScopes) leaveOne(scope cache.Scope) {
 	}
 }
 
-// enterUnlimited counts a scope that is new to the stream, without the limits.
+// enterUnlimited counts a scope that is new to the stream, without applying the limits.
 func (s *streamScopes) enterUnlimited(scope cache.Scope) {
 	if s.stream.limits.ScopesPerConnection > 0 {
 		_ = s.connection().enter(scope, 0)
@@ -121,7 +121,7 @@ func (s *streamScopes) enterUnlimited(scope cache.Scope) {
 	}
 }
 
-// enterConn counts a scope that is new to the stream for its connection.
+// enterConn counts, for the connection, a scope that is new to the stream.
 func (s *streamScopes) enterConn(scope cache.Scope) *excess {
 	most := s.stream.limits.ScopesPerConnection
 	if most == 0 {
@@ -151,7 +151,7 @@ func (s *streamScopes) close() {
 	}
 }
 
-// enterIdentity counts a scope that is new to the stream for its client's identity.
+// enterIdentity counts, for the client's identity, a scope that is new to the stream.
 func (s *streamScopes) enterIdentity(scope cache.Scope) *excess {
 	u := s.stream.uses
 	if u == nil {

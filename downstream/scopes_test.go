@@ -113,7 +113,7 @@ func (st *stream) deltaKeys(typeURL string) map[string]bool {
 	return nil
 }
 
-// expectScopes counts anew what a stream uses.
+// expectScopes counts again what a stream uses.
 func expectScopes(rt *rapid.T, c *testClient) {
 	var want scopeCounts
 	count := func(k cache.Key) {
@@ -141,7 +141,7 @@ func expectScopes(rt *rapid.T, c *testClient) {
 	}
 }
 
-// TP2: what is asked for with other parameters is another set of subscriptions upstream.
+// TP2: the same name with other parameters is another set of subscriptions upstream.
 func TestDynamicParametersAreScopes(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
@@ -156,13 +156,13 @@ func TestDynamicParametersAreScopes(t *testing.T) {
 	}
 	all := c.readAll(t)
 	if len(all) != 1 || len(all[0].errors) != 1 || c.st.scopes.len() != 2 {
-		t.Errorf("%d scopes are used, and told is %+v; want two, and one that is refused", c.st.scopes.len(), all)
+		t.Errorf("%d scopes are used, and sent is %+v; want two, and one that is refused", c.st.scopes.len(), all)
 	}
 }
 
-// A name is refused by itself; a partition has all of a client's old-style names, and their
-// wildcard, so that the stream ends.
-func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
+// A refused name is refused alone. A refused partition covers all of a client's old-style names, and their wildcard, so
+// the stream ends.
+func TestAClientThatMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
 	for _, names := range [][]string{{"x"}, {cache.Wildcard}} {
@@ -180,7 +180,7 @@ func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 			all := c.readAll(t)
 			// In SotW that waits: a state with nothing but the error would be an empty one.
 			if form == deltaForm.name && (len(all) != 1 || len(all[0].errors) != 1) {
-				t.Errorf("%s: told is %+v, want that one name is refused", form, all)
+				t.Errorf("%s: sent is %+v, want that one name is refused", form, all)
 			}
 			err := ask(append(names, inAuthority(1))...)
 			want := "2 authorities, partitions and sets of dynamic parameters on this stream, but limits.scopes is 1"
@@ -192,7 +192,8 @@ func TestWhoMayNotUseItsPartitionLosesItsStream(t *testing.T) {
 	}
 }
 
-// Equal addresses are not one connection, and one value is: gRPC gives it to all streams.
+// Connections are compared by the identity of their address value, which gRPC gives to all of their streams. Equal
+// addresses are different connections.
 func TestAConnectionIsFoundByTheValueOfItsAddress(t *testing.T) {
 	ch := newTestCache(&recordingSource{}, 1000)
 	defer ch.Close()
@@ -212,7 +213,7 @@ func TestAConnectionIsFoundByTheValueOfItsAddress(t *testing.T) {
 	}
 }
 
-// The work of scopes that come and go is that of each of them.
+// The work for many scopes is the sum of the work for each of them.
 func TestManyScopesCostWhatEachOfThemDoes(t *testing.T) {
 	work := func(n int) float64 {
 		keys := make([]cache.Key, n)

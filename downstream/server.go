@@ -13,7 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// What a server is made of. Its streams are in stream.go, the gates of its listeners in door.go, and its senders in senders.go.
+// The parts of a server. Its streams are in stream.go, the gates of its listeners in door.go, and its senders in
+// senders.go.
 
 // Server serves xDS to clients from the cache. Its methods may be called
 // concurrently.
@@ -31,8 +32,8 @@ type Server struct {
 	workers requestWorkers
 
 	identities identities
-	paces      identityPaces // of requests that get one answer
-	refusals   identityPaces // of streams that are refused
+	paces      identityPaces // for requests that get one answer
+	refusals   identityPaces // for streams that are refused
 	newScopes  newScopes
 	loadCalls  loadCalls
 
@@ -48,8 +49,8 @@ type Server struct {
 	reconfiguration
 }
 
-// streamList has streams in the order in which they came. The zero value is ready. Each step takes
-// the same time however many there are.
+// streamList has streams, oldest first. The zero value is ready. Each operation takes the same time however many there
+// are.
 type streamList struct {
 	first, last *stream
 	n           int
@@ -81,15 +82,15 @@ func (l *streamList) remove(st *stream) {
 	l.n--
 }
 
-// naming makes the Names of a configuration. The generations count the configurations.
+// naming makes the Names of one configuration. The generations count the configurations.
 type naming struct {
 	of         func(Client) Names
 	generation uint32
-	// restricts: there are clients that may not have everything by it.
+	// restricts: some clients may not have everything by this configuration.
 	restricts atomic.Bool
 }
 
-// reconfiguration goes through the streams. Server.mu guards it.
+// reconfiguration is the pass through the streams. Server.mu guards it.
 type reconfiguration struct {
 	next    *stream // nil after the last
 	running bool
@@ -105,8 +106,8 @@ type stats struct {
 	admission                  admissionStats
 }
 
-// NewServer makes a server of what is in topics. names is called once for each
-// stream, and once more after each Reconfigure.
+// NewServer makes a server of what is in topics. names is called once for each stream, and again after each
+// Reconfigure.
 func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes
@@ -124,24 +125,23 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 // SetRelayID changes Options.RelayID, for streams that begin from now on.
 func (s *Server) SetRelayID(id string) { s.relayID.Store(&id) }
 
-// What a connection may cost on which nothing is requested.
+// What a connection without requests may cost.
 const (
 	// connectionSetup is for TLS, and HTTP/2's preface.
 	connectionSetup = 20 * time.Second
-	// idleConnection is how long a connection stays without a stream, or a request: more
-	// than anybody's poll interval.
+	// idleConnection is how long a connection stays without a stream or a request: longer than any usual poll interval.
 	idleConnection = 5 * time.Minute
 	// maxHeaderBytes is room for the longest chain of relays, which has 50 KB.
 	maxHeaderBytes = 64 << 10
 )
 
-// unlimited is for streams of no listener.
+// unlimited is for streams without a listener.
 var unlimited Limits
 
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, came: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
-	st.who.Generation = s.naming.Load().generation
+	st.sessionClient.Generation = s.naming.Load().generation
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++

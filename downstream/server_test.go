@@ -159,8 +159,8 @@ func TestClientsMayAdvertiseGzip(t *testing.T) {
 	}
 }
 
-// A client that does not read delays nobody, and costs what one that reads does:
-// nothing is kept for it that it has not read.
+// A client that does not read delays nobody, and costs what one that reads does: the relay keeps nothing for it that it
+// has not read.
 func TestSlowClientDelaysNobodyAndCostsNoMore(t *testing.T) {
 	const (
 		updates = 200
@@ -204,8 +204,8 @@ func TestSlowClientDelaysNobodyAndCostsNoMore(t *testing.T) {
 	}
 }
 
-// An idle stream is one goroutine of ours, the one that receives: as many as a
-// gRPC service has that does nothing else.
+// An idle stream is one goroutine of the relay, the one that receives: as many as for a gRPC service that does nothing
+// else.
 func TestIdleStreamIsOneGoroutine(t *testing.T) {
 	const streams, few = 50, 5 // few are of the connection, or of the process
 	// open opens streams, and returns how many goroutines there are more than before.
@@ -255,8 +255,8 @@ func (bareServer) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryServ
 	}
 }
 
-// Clients of both forms that come, change their minds and go while the origin
-// changes: all that stay have the newest state in the end.
+// Clients of both forms connect, change their subscriptions and leave while the origin changes: all that stay have the
+// newest state in the end.
 func TestManyClientsAtOnce(t *testing.T) {
 	const (
 		clients = 40

@@ -24,9 +24,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// servicesOf returns the discovery services of a listener. All of them are served by
-// the same sessions. The messages of the v2 transport have the form of v3's on the
-// wire, and may carry resources of either version of the API.
+// servicesOf returns the discovery services of a listener. The same sessions serve all of them. The messages of the v2
+// transport have the wire form of v3's, and may carry resources of either version of the API.
 func servicesOf(o ListenerOptions) []*xdstype.Service {
 	services := xdstype.Services(false)
 	if o.V2 {
@@ -35,9 +34,8 @@ func servicesOf(o ListenerOptions) []*xdstype.Service {
 	return services
 }
 
-// Register adds the xDS services of a listener to a gRPC server that was made
-// with its ServerOptions, and returns what other services are to be registered with. The
-// limits are those of all streams that come through either.
+// Register adds the xDS services of a listener to a gRPC server that was made with its ServerOptions. It returns the
+// server to register other services with. The limits cover the streams of both together.
 func (s *Server) Register(r GRPCServer, o ListenerOptions) GRPCServer {
 	d := o.door()
 	for _, service := range servicesOf(o) {
@@ -65,14 +63,14 @@ func streamDesc(name string, h grpc.StreamHandler) grpc.StreamDesc {
 
 func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service *xdstype.Service) grpc.StreamHandler {
 	return func(_ any, call grpc.ServerStream) error {
-		in, err := s.comeIn(call, d)
+		in, err := s.admitCall(call, d)
 		if err != nil {
 			return err
 		}
 		defer in.leave()
 		st := s.open(call, in.identity, f.name, service.TypeURL)
 		defer s.forget(st)
-		st.uses, st.who.Generation = in.uses, in.admittedBy
+		st.uses, st.sessionClient.Generation = in.uses, in.admittedBy
 		in.gate.admit(st)
 		if stop := st.expires(in.gate); stop != nil {
 			defer stop()
@@ -88,12 +86,12 @@ type arrival struct {
 	grpc     grpc.ServerStream
 	gate     *gate
 	identity *identity.Identity
-	uses     *identityUse // nil without limits on that
-	// admittedBy is the generation of names by which it was admitted.
+	uses     *identityUse // nil without identity limits
+	// admittedBy is the generation of names that admitted it.
 	admittedBy uint32
-	conn       *limitedConn // nil of no listener
+	conn       *limitedConn // nil without a listener
 	call       connCall     // of conn
-	// stream is nil unless it is one of xDS that has begun.
+	// stream is nil unless an xDS stream has begun.
 	stream atomic.Pointer[stream]
 }
 
@@ -113,9 +111,9 @@ func (in *arrival) end(why error) {
 	finish(in.grpc.Context(), why)
 }
 
-// comeIn lets a stream in by the door of its listener, if its client and the limits allow it. The error
-// is the status with which the call ends otherwise.
-func (s *Server) comeIn(call grpc.ServerStream, d *Door) (_ *arrival, err error) {
+// admitCall admits a stream by the door of its listener, if its client and the limits allow that. Otherwise the error is
+// the status with which the call ends.
+func (s *Server) admitCall(call grpc.ServerStream, d *Door) (_ *arrival, err error) {
 	in := &arrival{server: s, grpc: call, gate: d.newest.Load()}
 	g := in.gate
 	if e := g.enter(); e != nil {
@@ -148,8 +146,8 @@ func (s *Server) comeIn(call grpc.ServerStream, d *Door) (_ *arrival, err error)
 	return in, nil
 }
 
-// ServerOptions are the gRPC options that a server's listeners need (the codec),
-// and those that suit many quiet clients.
+// ServerOptions are the gRPC options that a server's listeners need (the codec), and those that suit many quiet
+// clients.
 func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 	const (
 		window  = 1 << 20

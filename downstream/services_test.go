@@ -50,7 +50,7 @@ var typedMethods = []struct{ typeURL, sotw, delta string }{
 func TestServicesOfSingleTypesImplyTheirType(t *testing.T) {
 	r := newRelay(t)
 	conn := r.dial()
-	// answer has the name "a" told, once it is asked for.
+	// answer has the name "a" sent, once it is requested.
 	answer := func(t *testing.T, typeURL string) {
 		t.Helper()
 		if k := <-r.started; k.TypeURL != typeURL || k.Name != "a" {
@@ -113,8 +113,8 @@ func TestServicesOfSingleTypesRefuseOthers(t *testing.T) {
 	}
 }
 
-// A Fetch method is answered once: with what there is, or when the time is over
-// with nothing but the version that the client has.
+// A Fetch method is answered once: with the current state, or, when the time is over, with only the version that the
+// client has.
 func TestFetchMethodsAreAnsweredOnce(t *testing.T) {
 	r := newRelay(t)
 	conn := r.dial()
@@ -158,8 +158,8 @@ func TestFetchMethodsAreAnsweredOnce(t *testing.T) {
 	eventually(t, "nothing is left of them", func() bool { return r.server.Clients() == 0 })
 }
 
-// The v2 transport carries resources of either version of the API: those of
-// version 2 if a request on a service of one type does not say.
+// The v2 transport carries resources of either version of the API: those of version 2 if a request on a single-type
+// service does not state one.
 func TestV2ServicesServeBothVersionsOfTheirType(t *testing.T) {
 	r := newRelay(t)
 	conn := r.dial()
@@ -207,7 +207,7 @@ func TestV2ServicesServeBothVersionsOfTheirType(t *testing.T) {
 	}
 }
 
-// The v2 transport is there only if it is switched on.
+// The v2 transport is served only if it is enabled.
 func TestV2ServicesAreOffByDefault(t *testing.T) {
 	r := newRelay(t)
 	v3 := serveInMemory(t, func(g *grpc.Server) { r.server.Register(g, ListenerOptions{}) }, ServerOptions(ListenerOptions{})...)

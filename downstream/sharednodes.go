@@ -14,37 +14,37 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Nodes that clients share. The Nodes of clients that are configured alike differ in their ids only. The Node of
-// an Envoy with all of its extensions has thousands of values. So from the second such client on, the rest of the
-// Node is found by its bytes, and is neither decoded nor stored again. Nobody changes a client's Node.
+// Nodes that clients share. The Nodes of clients that are configured alike differ only in their ids. The Node of an
+// Envoy with all of its extensions has thousands of values. So from the second such client on, the relay finds the rest
+// of the Node by its bytes, and neither decodes nor stores it again. Nothing changes a client's Node.
 
-// sharedNodes are the Nodes that clients have sent of late. The zero value is ready.
+// sharedNodes are the Nodes that clients have sent recently. The zero value is ready.
 type sharedNodes struct {
 	mu sync.Mutex
-	// known has each by a hash over its bytes without the id: nothing yet of one that was sent once. A Node
-	// is there for as long as a client has it.
+	// known has each Node by a hash of its bytes without the id. The pointer is nil for one that was sent once. A Node
+	// exists while a client has it.
 	known map[uint64]weak.Pointer[nodeRest]
 }
 
-// mostNodes bounds what is remembered. When there are more, it begins anew.
+// mostNodes bounds what is remembered. When it is exceeded, the memory is cleared.
 const mostNodes = 1 << 10
 
 // nodeRest is a Node without its id.
 type nodeRest struct {
 	encoded []byte
 	node    *corev3.Node
-	// newest is the Node with the id of the client that came last: the streams of one client have one Node.
+	// newest is the Node with the id of the newest client: the streams of one client share one Node.
 	newest atomic.Pointer[sharedNode]
 }
 
 // sharedNode is a client's Node.
 type sharedNode struct {
 	corev3.Node
-	rest *nodeRest // is there as long as the Node is
+	rest *nodeRest // keeps the rest alive as long as the Node
 }
 
-// find returns the Node with that encoding, nil if no client has sent it but for its id, or it cannot be decoded.
-// isAllowed says whether it may be decoded.
+// find returns the Node with that encoding. It returns nil if no client has sent the same Node, apart from the id, or
+// if the Node cannot be decoded. isAllowed reports whether it may be decoded.
 func (s *sharedNodes) find(node []byte, isAllowed func() bool) *corev3.Node {
 	id, before, after, ok := splitNode(node)
 	if !ok {
@@ -86,15 +86,15 @@ func (s *sharedNodes) find(node []byte, isAllowed func() bool) *corev3.Node {
 	return rest.with(id)
 }
 
-// splitNode returns the id in an encoded Node, and what is before and after it; not ok if there are several ids, or
-// the Node cannot be read.
+// splitNode returns the id in an encoded Node, and what is before and after it. ok is false if there are several ids,
+// or the Node cannot be read.
 func splitNode(node []byte) (id, before, after []byte, ok bool) {
 	const fieldID = 1
 	before = node
 	for at := 0; at < len(node); {
 		num, value, size := wire.NextBytes(node[at:])
 		if size == 0 {
-			return nil, nil, nil, false // Nodes without deprecated fields have no others
+			return nil, nil, nil, false // Nodes without deprecated fields have only fields of this kind
 		}
 		if num == fieldID {
 			if id != nil || !utf8.Valid(value) {

@@ -14,11 +14,11 @@ import (
 type ClientStatus struct {
 	Node   *corev3.Node // nil before the first request
 	Peer   string
-	Form   string // sotw or delta; unary or rest of a request that waits
+	Form   string // sotw or delta; unary or rest for a request that waits
 	Since  time.Time
 	Types  []TypeStatus
 	Stream uint64
-	// Identity is who the client has proven to be.
+	// Identity is what the client has proven of its identity.
 	Identity *identity.Identity
 }
 
@@ -26,7 +26,7 @@ type ClientStatus struct {
 type TypeStatus struct {
 	session.Status
 	Refused RefusedNames
-	// NACK is the last one of those that still count: what came later may have been accepted.
+	// NACK is the last NACK that still counts: the client may have accepted later responses.
 	NACK *LastNACK
 }
 
@@ -34,7 +34,7 @@ type TypeStatus struct {
 type LastNACK struct {
 	Reason string // in the client's words, without secrets
 	At     time.Time
-	// Since is when the first of the client's NACKs came that count.
+	// Since is when the first of the client's NACKs that still count came.
 	Since   time.Time
 	Version string // of the response
 	Names   session.NameSample
@@ -50,7 +50,7 @@ func nackOf(r *session.Rejection) *LastNACK {
 func (st *stream) describe() ClientStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.came), Stream: st.id, Identity: st.identity}
+	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.began), Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
 		t := s.Describe()
 		c.Types = append(c.Types, TypeStatus{t, st.refusedNames[s.TypeURL()], nackOf(t.Rejection)})
@@ -58,8 +58,8 @@ func (st *stream) describe() ClientStatus {
 	return c
 }
 
-// Describe gives what Clients counts, in the order in which they came. Each is described
-// when it is its turn, so that no more than one is held in memory.
+// Describe iterates over what Clients counts, oldest first. It describes each when its turn comes, so that at most one
+// description is in memory.
 func (s *Server) Describe() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for st := range s.streamsAfter(0) {
@@ -91,20 +91,18 @@ type Stats struct {
 	Denied uint64
 	// Refusals is how often names were refused, by the Refusal's name.
 	Refusals map[string]uint64
-	// Ended is how many streams have ended, and requests were answered that are answered
-	// once.
+	// Ended is how many streams have ended, plus how many requests that are answered once were answered.
 	Ended uint64
-	// Limits is how often clients went over each limit, by its name.
+	// Limits is how often clients exceeded each limit, by its name.
 	Limits map[string]uint64
-	// ClientsRefused is how often calls were refused for who the client is, by the Reason's name.
+	// ClientsRefused is how often calls were refused for the client's identity, by the Reason's name.
 	ClientsRefused map[string]uint64
 	// SentAway is how many connections' clients were sent away, by the Departure's name.
 	SentAway  map[string]uint64
 	Admission AdmissionStats
 }
 
-// Clients returns the number of open streams, and of requests that are answered
-// once and wait for that.
+// Clients returns the number of open streams, plus that of waiting requests that are answered once.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,123 +27,121 @@ type stream struct {
 	form   string
 	// implied is the type URL of the service, empty on an aggregated stream.
 	implied string
-	// identity is who the client has proven to be.
+	// identity is what the client has proven of its identity.
 	identity *identity.Identity
 	// uses is what all streams of the identity use; nil without limits on that.
 	uses   *identityUse
-	came   int64   // when it did, in nanoseconds since 1970
+	began  int64   // when the stream began, in nanoseconds since 1970
 	limits *Limits // of its listener
-	gate   *gate   // nil of no listener
+	gate   *gate   // nil without a listener
 	// maxResponse is the size below which responses are cut, in bytes.
 	maxResponse int
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
-	// passes: redirects go to the client as they are.
+	// passes: redirects go to the client unchanged.
 	passes bool
 	// unreachable: whether the stream ends when nothing can be served on it.
 	unreachable WhenUnreachable
-	// slowness is how often the stream has to have been sent all that there was, until
-	// a sender takes it again. Only the goroutine that has the awake inbox uses it.
+	// slowness is how often the stream still has to be sent everything before a sender serves it again. Only the
+	// goroutine that has the awake inbox uses it.
 	slowness uint8
 
 	inbox inbox
-	// before and after are its neighbours in Server.streams, which Server.mu guards.
+	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
 	before, after *stream
 
-	// Of the goroutine that receives.
+	// For the goroutine that receives.
 	requests requestPace
-	incoming incoming // the request that is read
-	// paced: the log says that the client sends too fast.
+	incoming incoming // the request that is being read
+	// paced: a line was logged that the client sends too fast.
 	paced bool
 	// halfClosed: the client has ended its requests.
 	halfClosed bool
 
-	mu       sync.Mutex // guards all below, and the sessions
-	node     *corev3.Node
-	sameNode uint64 // of a request whose Node was that, as in wire.Peeked
-	names    Names  // from the first request on
-	who      session.Client
-	topics   cache.Reader
-	sessions []typeSession // by xdstype.Type.Order; in ownSession if there is one
-	nonces   uint64
-	closed   bool
-	// dismissed: it ends, because its listener does not admit its client any more.
+	mu            sync.Mutex // guards all below, and the sessions
+	node          *corev3.Node
+	sameNode      uint64 // of a request with the same Node, as in wire.Peeked
+	names         Names  // from the first request on
+	sessionClient session.Client
+	topics        cache.Reader
+	sessions      []typeSession // by xdstype.Type.Order; in ownSession if there is one
+	nonces        uint64
+	closed        bool
+	// dismissed: the stream ends, because its listener no longer admits its client.
 	dismissed bool
-	// deniedSent: it has had the time of one that was sent an error. See denies.
+	// deniedSent: the client has had the extra time of a client that was sent an error. See denies.
 	deniedSent bool
-	// refusedLately: a name was refused since that was looked at.
+	// refusedLately: a name was refused since the last check.
 	refusedLately bool
-	// resumed: the client's first request says that it holds something.
+	// resumed: the client's first request states that it holds something.
 	resumed bool
 	flow    flow
 	held    heldRemovals
 	scopes  streamScopes
 	counted []countedNames // in ownCounted if there is one
-	// Most streams have one session. Its places are part of the stream.
+	// Most streams have one session. The room for it is part of the stream.
 	ownSession [1]typeSession
 	ownCounted [1]countedNames
 	trials     *streamTrials   // nil if the stream is in no rollout, and has no view
 	prefetch   *streamPrefetch // nil if its listener does not prefetch
 	// answerTimer is nil until the stream has waited for an answer.
 	answerTimer *time.Timer
-	// nackLines bounds what is logged of its rejections: a client that rejects everything
-	// says the same again and again.
+	// nackLines bounds what is logged about the client's rejections: a client that rejects everything does so again and
+	// again.
 	nackLines loglines.Lines
-	// namesRefused: it is logged that it was refused names.
+	// namesRefused: a line was logged that the client was refused names.
 	namesRefused bool
-	// namesNotRequested: the same, now or with notRequestedWhy, of names that a request to a control
-	// plane has no room for.
+	// namesNotRequested: a line was logged, or will be with notRequestedWhy, that a request to a control plane has no
+	// room for names.
 	namesNotRequested bool
-	// movedAt is when something moved by a new configuration, 0 if all of that has an answer.
+	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
-	// denies is for when the client may have nothing of what it asks for, and nil if it may have
-	// something. See endIfDenied.
+	// denies is the timer of endIfDenied, nil if the client may have some of what it requests.
 	denies *time.Timer
-	// ends is for when nothing can be served, and nil if something can: see ending.
+	// ends is the timer of ending, nil if something can be served.
 	ends *time.Timer
 	// undecided is nil unless the stream has waited for others: see waitsForOthers.
 	undecided *undecided
 }
 
-// streamScopes are those that one stream uses, with the number of its subscriptions in each.
-// Guarded by stream.mu, as its sessions are.
+// streamScopes are the scopes that one stream uses, with the number of its subscriptions in each. stream.mu guards
+// them, as it guards the sessions.
 type streamScopes struct {
 	scopeCounts
 	stream *stream
-	conn   *connScopes // nil before the first, and without a limit
-	// alternatives are those of what it is subscribed to.
+	conn   *connScopes // nil before the first scope, and without a limit
+	// alternatives are those of the stream's subscriptions.
 	alternatives alternatives
-	// excess, if not nil, is why the stream is to end: it may not use the partition that
-	// all of its old-style names are in.
+	// excess, if not nil, is why the stream is to end: it may not use the partition of all of its old-style names.
 	excess *excess
 }
 
 // flow is what a stream knows of its client's answers. stream.mu guards it.
 type flow struct {
 	answers bool // the client has answered a response
-	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays
-	// awake, though nobody looks after it.
+	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays awake, though no goroutine is
+	// responsible for the stream.
 	waits bool
 	late  bool // the answer took too long: one response goes without it
 }
 
-// heldRemovals are removals that wait for what the control plane may send together with them.
-// They belong to a stream, and are guarded by its lock.
+// heldRemovals are removals that wait for what the control plane may send together with them. They belong to a stream,
+// whose lock guards them.
 type heldRemovals struct {
 	since time.Duration // by uptime; 0 if there are none
-	timer *time.Timer   // nil until there were some
+	timer *time.Timer   // nil until the first removal is held
 }
 
-// undecided is such a time of a stream.
+// undecided is the time for which a stream waits for others: see waitsForOthers.
 type undecided struct {
 	over  bool
 	timer *time.Timer
 }
 
-// streamTrials are those of a stream. Guarded by stream.mu. nil has none.
+// streamTrials are the trials of a stream. stream.mu guards them. nil has none.
 type streamTrials struct {
 	all   []*streamTrial
 	views bool // the client has, or had, a subscription to a view
@@ -156,43 +154,41 @@ func (t *streamTrials) each() []*streamTrial {
 	return t.all
 }
 
-// streamTrial is a Trial of a stream. Guarded by stream.mu.
+// streamTrial is a Trial of a stream. stream.mu guards it.
 type streamTrial struct {
 	Trial
 	scope cache.Scope
 	// showing is not 0 if the subscriptions are on the new side: see Trial.Showing.
 	showing uint64
 	settled bool
-	// stays: they never are on the new side.
+	// stays: the subscriptions stay on the accepted side.
 	stays bool
-	// types has what is known of the types that are rolled out and of which the client was sent something.
-	types map[string]*triedType
-	// open are the responses with something new that the client has not answered. reported: Sent or
-	// Untouched was called since the move, or since the trial asked: asked is how often it had when the
-	// stream began to compose a response. rejected: it has rejected one of them.
+	// types has the types that are rolled out and of which the client was sent something.
+	types map[string]*trialType
+	// open are the responses with something new that the client has not answered. asked is Trial.Asked as of when the
+	// stream began to compose a response. reported: Sent or Untouched was called since the move, and since Asked last
+	// changed. rejected: the client has rejected one of the responses.
 	open     []sentNew
 	asked    uint64
 	reported bool
 	rejected bool
 }
 
-// triedType says whether the client's last answer of a type was an ACK.
-type triedType struct {
+// trialType says whether the client's last answer of a type was an ACK.
+type trialType struct {
 	acked bool
-	// new is the last response with something new. A client that is a relay may reject it after it has
-	// acknowledged it.
+	// new is the last response with something new. A client that is a relay may reject it after it has acknowledged it.
 	new sentNew
 }
 
 // sentNew is a response with something new.
 type sentNew struct {
 	typeURL, nonce string
-	// hashes are those of what is new, nil if that is much.
+	// hashes are the hashes of the new resources, nil if there are many.
 	hashes []uint64
 }
 
-// client names the client in logs: by its node id, or where that is empty by its
-// address.
+// client names the client in logs: by its node id, or by its address if the id is empty.
 func (st *stream) client() string {
 	if id := st.node.GetId(); id != "" {
 		return id
@@ -203,8 +199,7 @@ func (st *stream) client() string {
 // peer returns the client's address. It formats it for each call, because few callers need it.
 func (st *stream) peer() string { return addressOf(st.grpc.Context()) }
 
-// logger returns a logger that names the client. It is for the goroutine that
-// receives. Few streams ever need one.
+// logger returns a logger that names the client. It is for the goroutine that receives. Few streams ever need one.
 func (st *stream) logger() *slog.Logger {
 	return st.server.options.Log.With("stream", st.id, "client", st.client())
 }

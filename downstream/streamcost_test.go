@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What the whole life of a stream allocates, besides what gRPC does.
+// What the whole life of a stream allocates, apart from gRPC's allocations.
 
 // lifeCosts are bounds, each a little above what is so today: to be lowered with it. The stream requests the same
 // names as others, is sent their resources, acknowledges them, and ends.

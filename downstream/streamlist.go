@@ -5,8 +5,8 @@ import "iter"
 // streamPiece is how many streams are collected at a time, while the server is locked.
 const streamPiece = 128
 
-// streamsAfter yields the open streams whose ID is greater than that, in the order in which they came: a piece at
-// a time, so that those who look at a few do not collect all. What comes meanwhile is not among them.
+// streamsAfter iterates over the open streams whose ID is greater than id, oldest first. It collects them in pieces, so
+// that looking at a few does not collect all. Streams that begin during the iteration are not included.
 func (s *Server) streamsAfter(id uint64) iter.Seq[*stream] {
 	return func(yield func(*stream) bool) {
 		s.mu.Lock()
@@ -27,7 +27,7 @@ func (s *Server) streamsAfter(id uint64) iter.Seq[*stream] {
 	}
 }
 
-// streamsFrom appends some streams after one, or after an ID if that has ended.
+// streamsFrom appends some streams after last, or after an ID if last has ended.
 func (s *Server) streamsFrom(last *stream, id uint64, piece []*stream) []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Server) streamsFrom(last *stream, id uint64, piece []*stream) []*stream
 	return piece
 }
 
-// streamOf returns the open stream with an ID, nil if there is none.
+// streamOf returns the open stream with this ID, nil if there is none.
 func (s *Server) streamOf(id uint64) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()

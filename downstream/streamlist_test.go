@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Who looks at all streams gets each that was open all the time once, in the order in which they came, whatever ends
-// and comes meanwhile.
+// An iteration over all streams gets each that was open all the time once, oldest first, whatever ends and begins
+// in the meantime.
 func TestStreamsComeOnceInTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &Server{}

@@ -2,27 +2,27 @@ package downstream
 
 import "iter"
 
-// Subscriber is a client's stream, and what it is subscribed to.
+// Subscriber is a client's stream, and its subscriptions.
 type Subscriber struct {
-	// Client is as it was given to NewServer's names, without Through.
+	// Client is as NewServer's names got it, without Through.
 	Client
-	Door  *Door // of its listener; nil of none
+	Door  *Door // of its listener; nil without one
 	Types []SubscribedType
-	// More says that it is subscribed to more names than are in Types.
+	// More reports that there are more subscriptions than Types has names.
 	More bool
 }
 
-// SubscribedType has the names that a client is subscribed to of one type, as it requested them.
+// SubscribedType has the names of one type that a client has subscribed to, as it requested them.
 type SubscribedType struct {
 	TypeURL string
 	Names   []string
 }
 
-// Streams returns how many streams are open that came in by the door.
+// Streams returns how many open streams came in by the door.
 func (d *Door) Streams() int { return int(d.streams.Load()) }
 
-// Subscribers gives the open streams on which something was requested, with up to most names of each. A
-// stream is locked only while its names are copied.
+// Subscribers iterates over the open streams that have requested something, with up to most names of each. It locks a
+// stream only while it copies the names.
 func (s *Server) Subscribers(most int) iter.Seq[Subscriber] {
 	return func(yield func(Subscriber) bool) {
 		s.mu.Lock()

@@ -60,7 +60,8 @@ func TestSubscribersHaveWhatTheirClientsRequested(t *testing.T) {
 	}
 }
 
-// Clients with the same list share it. One that has left a name of it is not subscribed to that.
+// Clients with the same list share it. A client that has unsubscribed from one of the names is not listed with that
+// name.
 func TestSubscribersHaveTheNamesThatTheyShare(t *testing.T) {
 	topics := newTestCache(silentSource{}, 1<<20)
 	t.Cleanup(topics.Close)

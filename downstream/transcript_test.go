@@ -354,7 +354,7 @@ func (tr *transcript) request(t *testing.T, d *datadriven.TestData) []string {
 	return tr.result(c.sotw(sotw))
 }
 
-// namesAndLocators tells apart what a client asks for: A{K=V} is a locator.
+// namesAndLocators separates what a client requests into names and locators: A{K=V} is a locator.
 func namesAndLocators(words []string) (names []string, locators []*discoveryv3.ResourceLocator) {
 	for _, word := range words {
 		name, params, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")

@@ -10,16 +10,16 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// Rollouts: clients that get a change before others. Such a client is on the new side of a scope, and
-// watches other topics there (cache.Scope.New). The rollout says when to the stream, which moves
-// its subscriptions when it next composes a response, and says what the client makes of it.
+// Rollouts: some clients get a change before others. Such a client is on the new side of a scope, and watches other
+// topics there (cache.Scope.New). The rollout decides when. The stream moves its subscriptions when it next composes a
+// response, and reports what the client makes of the change.
 
 // maxSentNews bounds sentNew.hashes.
 const maxSentNews = 64
 
 func (t *streamTrial) onNew() bool { return t.showing != 0 }
 
-// joinTrial begins the stream's part in the rollouts of a scope that it begins to use.
+// joinTrial begins the stream's part in the rollouts of a scope that the stream begins to use.
 func (s *streamScopes) joinTrial(scope cache.Scope) {
 	st := s.stream
 	rollouts := st.server.options.Rollouts
@@ -62,8 +62,8 @@ func (s *streamScopes) joinTrial(scope cache.Scope) {
 	st.trials.all = append(st.trials.all, trial)
 }
 
-// joinNewTrials begins the stream's part in the rollouts of scopes that had none when the stream began to
-// use them. What the client was sent of them since counts. The caller holds mu.
+// joinNewTrials begins the stream's part in rollouts of scopes that had none when the stream began to use them. What
+// the client was sent since then counts. The caller holds mu.
 func (st *stream) joinNewTrials() {
 	for scope := range st.scopes.all() {
 		if slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
@@ -77,7 +77,7 @@ func (st *stream) joinNewTrials() {
 	}
 }
 
-// noteAnswers notes in a trial that has just begun what the client has answered before.
+// noteAnswers records in a new trial how the client has answered so far.
 func (st *stream) noteAnswers(t *streamTrial) {
 	more := false
 	for _, s := range st.sessions {
@@ -86,7 +86,7 @@ func (st *stream) noteAnswers(t *streamTrial) {
 		}
 		more = more || s.Adding()
 		if n, _ := s.InFlight(); n > 0 || s.LastAnswer() != session.NoAnswer {
-			t.try(s.TypeURL()).acked = s.LastAnswer() == session.ACKed
+			t.typeState(s.TypeURL()).acked = s.LastAnswer() == session.ACKed
 		}
 	}
 	if !more {
@@ -94,9 +94,9 @@ func (st *stream) noteAnswers(t *streamTrial) {
 	}
 }
 
-// settle notes that the client has taken what is accepted, if it has.
+// settle records that the client has accepted the accepted state, if it has.
 func (st *stream) settle(t *streamTrial) {
-	if t.settled || t.onNew() || !st.tookAll(t) {
+	if t.settled || t.onNew() || !st.ackedAll(t) {
 		return
 	}
 	t.settled = true
@@ -117,12 +117,12 @@ func (s *streamScopes) leaveTrial(scope cache.Scope) {
 	st.trials.all = slices.Delete(st.trials.all, at, at+1)
 }
 
-// brokeOff says that neither the relay nor the client has ended the stream. A program that dies cannot
-// half-close its stream, and a client whom the relay sends away has a reason to end it.
+// brokeOff reports that neither the relay nor the client has ended the stream. A program that dies cannot half-close
+// its stream, and a client that the relay sends away has a reason to end it.
 func (st *stream) brokeOff() bool { return !st.byRelay.Load() && !st.halfClosed && !st.sentAway() }
 
-// sentAway says that the relay has sent the client away from its connection, so that it opens its streams on
-// another one.
+// sentAway reports that the relay has sent the client away from its connection, so that it opens its streams on another
+// one.
 func (st *stream) sentAway() bool {
 	conn := connOf(st.grpc.Context())
 	if conn == nil {
@@ -132,7 +132,7 @@ func (st *stream) sentAway() bool {
 	return g != nil && g.wanted.Load()
 }
 
-// side returns the topic that the client watches, of one that its names lead to.
+// side returns the topic that the client watches in place of one that its names resolve to.
 func (st *stream) side(k cache.Key) cache.Key {
 	for _, t := range st.trials.each() {
 		if t.onNew() && t.scope == k.Scope.Accepted() && t.RollsOut(k.TypeURL) {
@@ -142,8 +142,8 @@ func (st *stream) side(k cache.Key) cache.Key {
 	return k
 }
 
-// switchSides moves the subscriptions of the scopes of which the stream is to be on the other side.
-// The cache must not be held.
+// switchSides moves the subscriptions in scopes for which the stream should be on the other side. The cache must not be
+// held.
 func (st *stream) switchSides() {
 	if st.closed {
 		return
@@ -176,7 +176,7 @@ func (st *stream) switchSides() {
 	}
 }
 
-// leaveEnded ends the stream's part in rollouts that the authority does not have any more.
+// leaveEnded ends the stream's part in rollouts that the authority no longer has.
 func (st *stream) leaveEnded() {
 	if st.trials == nil {
 		return
@@ -193,7 +193,7 @@ func (st *stream) leaveEnded() {
 	})
 }
 
-// showAccepted moves the subscriptions back, also those of types that were rolled out when they were moved.
+// showAccepted moves the subscriptions back, including those of types that were rolled out when they moved.
 func (st *stream) showAccepted(t *streamTrial) {
 	for _, s := range st.sessions {
 		s.ShowAccepted(t.scope)
@@ -211,20 +211,20 @@ func (st *stream) showNew(t *streamTrial) {
 	t.Moved(t.showing)
 }
 
-// isToMove says whether the stream is to be on another side, or was in between.
+// isToMove reports whether the stream should be on another side, or should have been in between.
 func (t *streamTrial) isToMove(showing uint64) bool {
 	return showing != t.showing && (showing == 0 || t.settled && !t.stays)
 }
 
-// sidesChanged says whether the stream is to be on another side than it is. What is on the new side
-// changes only after those have to leave it who are not to get that. So if the sides are still right while
-// the cache is held, the client may have what there is.
+// sidesChanged reports whether the stream should be on another side than it is. The content of the new side changes
+// only after the streams that must not get it have had to leave. So if the sides are still right while the cache is
+// held, the client may have the current content.
 func (st *stream) sidesChanged() bool {
 	return !st.closed && slices.ContainsFunc(st.trials.all, func(t *streamTrial) bool { return t.isToMove(t.Showing()) })
 }
 
-// withdrawTrials has the client be on the accepted side: it has subscribed to a view. The topics of a view
-// have what is accepted, and may have what names lead to as well.
+// withdrawTrials keeps the client on the accepted side, because it has subscribed to a view. The topics of a view have
+// accepted content, which may be the content of other names, too.
 func (st *stream) withdrawTrials() {
 	switch {
 	case st.server.options.Rollouts == nil || st.trials != nil && st.trials.views:
@@ -238,14 +238,14 @@ func (st *stream) withdrawTrials() {
 	}
 }
 
-// withdraw has the stream be on the accepted side. It moves there when the gate says so.
+// withdraw keeps the stream on the accepted side. It moves there when the gate says so.
 func (t *streamTrial) withdraw() {
 	t.stays = true
 	t.Withdraw()
 }
 
-// behind returns who stands behind the client for the rollouts, empty if that is only its Node: a client on
-// this machine.
+// behind identifies the party behind the client for the rollouts. It is empty for a client on this machine, which only
+// its Node identifies.
 func (st *stream) behind() string {
 	if st.identity != nil && st.identity.Local && !st.identity.Authenticated() {
 		return ""
@@ -257,7 +257,7 @@ func (st *stream) behind() string {
 	return key.address.String()
 }
 
-// composed notes what was composed for the client, nil for nothing.
+// composed records what was composed for the client, nil for nothing.
 func (st *stream) composed(r *session.Response) {
 	for _, t := range st.trials.each() {
 		switch {
@@ -267,7 +267,7 @@ func (st *stream) composed(r *session.Response) {
 				t.Untouched(t.showing)
 			}
 		case t.RollsOut(r.TypeURL):
-			t.try(r.TypeURL)
+			t.typeState(r.TypeURL)
 			if t.onNew() && slices.ContainsFunc(r.News, t.IsNew) {
 				t.composedNew(r)
 			}
@@ -278,20 +278,20 @@ func (st *stream) composed(r *session.Response) {
 	}
 }
 
-// try returns what is known of a type, of which something is being sent.
-func (t *streamTrial) try(typeURL string) *triedType {
+// typeState returns the record of a type of which something is being sent.
+func (t *streamTrial) typeState(typeURL string) *trialType {
 	of := t.types[typeURL]
 	if of == nil {
 		if t.types == nil {
-			t.types = map[string]*triedType{}
+			t.types = map[string]*trialType{}
 		}
-		of = &triedType{}
+		of = &trialType{}
 		t.types[typeURL] = of
 	}
 	return of
 }
 
-// composedNew notes a response with something new.
+// composedNew records a response with something new.
 func (t *streamTrial) composedNew(r *session.Response) {
 	if len(t.open) == 0 || !t.reported {
 		t.Sent(t.showing)
@@ -311,16 +311,16 @@ func (t *streamTrial) composedNew(r *session.Response) {
 	t.open, t.reported = append(t.open, of), true
 }
 
-// hasMore says that there is something to send of the types that are rolled out.
+// hasMore reports that there is something to send of the types that are rolled out.
 func (st *stream) hasMore(t *streamTrial) bool {
 	return slices.ContainsFunc(st.sessions, func(s typeSession) bool {
 		return t.RollsOut(s.TypeURL()) && (s.Adding() || s.Removing())
 	})
 }
 
-// tryAnswered notes that a client has answered a response of a session, which had so many in
-// flight before. rejection is nil for an ACK.
-func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
+// trialAnswered records that a client has answered a response of a session, which had so many in flight before. rejection
+// is nil for an ACK.
+func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK) {
 	n, _ := s.InFlight()
 	for _, t := range st.trials.each() {
 		of := t.types[s.TypeURL()]
@@ -342,8 +342,8 @@ func (st *stream) tryAnswered(s typeSession, had int, rejection *session.NACK) {
 	}
 }
 
-// sentAs returns the response with something new that a NACK is for; ok is false if it is for none.
-func (t *streamTrial) sentAs(of *triedType, typeURL string, n *session.NACK) (sent sentNew, ok bool) {
+// sentAs returns the response with something new that a NACK rejects; ok is false if there is none.
+func (t *streamTrial) sentAs(of *trialType, typeURL string, n *session.NACK) (sent sentNew, ok bool) {
 	if n == nil || !t.onNew() {
 		return sent, false
 	}
@@ -357,9 +357,8 @@ func (t *streamTrial) sentAs(of *triedType, typeURL string, n *session.NACK) (se
 	return t.open[at], true
 }
 
-// tookAll says whether the client has acknowledged what it was sent last of each type that is rolled
-// out.
-func (st *stream) tookAll(t *streamTrial) bool {
+// ackedAll reports whether the client has acknowledged the last response of each type that is rolled out.
+func (st *stream) ackedAll(t *streamTrial) bool {
 	for _, s := range st.sessions {
 		if !t.RollsOut(s.TypeURL()) {
 			continue
@@ -372,8 +371,8 @@ func (st *stream) tookAll(t *streamTrial) bool {
 	return len(t.types) > 0
 }
 
-// passOn passes a rejection on to the control planes that may have sent what was rejected, if that is
-// what they have sent last. Where there is a rollout, that is for the rollout to do.
+// passOn passes a rejection on to the control planes that may have sent what was rejected, if that is the last that
+// they have sent. If a scope has a rollout, the rollout decides instead.
 func (st *stream) passOn(s typeSession, n *session.NACK) {
 	pass := st.server.options.Rejected
 	if pass == nil {

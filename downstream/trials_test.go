@@ -154,8 +154,8 @@ func (h *trialHost) onNew(t *testing.T) {
 	h.says(t, "sent 1")
 }
 
-// A client that is to be back on the accepted side, and whose stream has not noticed, is not sent what is
-// on the new side by then: that is the next change, which goes to others first.
+// A client that should be back on the accepted side, but whose stream has not noticed, is not sent the current content
+// of the new side: that is the next change, which goes to other clients first.
 func TestAClientThatIsToBeBackIsNotSentTheNextChange(t *testing.T) {
 	h := newTrialHost(t)
 	h.onNew(t)
@@ -166,8 +166,8 @@ func TestAClientThatIsToBeBackIsNotSentTheNextChange(t *testing.T) {
 	h.reads(t, "1")
 }
 
-// A client that was hidden and shown again before its stream has noticed says what it makes of what is
-// new then. What it says of earlier does not count.
+// A client that was taken off the new side and put back before its stream noticed reports again what it makes of the
+// new content. Its earlier reports do not count.
 func TestAClientThatIsShownAgainReportsAgain(t *testing.T) {
 	h := newTrialHost(t)
 	h.onNew(t)
@@ -182,7 +182,7 @@ func TestAClientThatIsShownAgainReportsAgain(t *testing.T) {
 	h.says(t, "sent 2", "rejected 2: no such cluster, 1 new")
 }
 
-// When more joins, a stream says once more whether it is sent some of it.
+// When there is more on the new side, a stream reports again whether it is sent some of it.
 func TestAStreamReportsOnceMoreWhenItIsAsked(t *testing.T) {
 	h := newTrialHost(t)
 	h.onNew(t)
@@ -232,8 +232,8 @@ func TestOnlyAStreamThatBreaksOffIsADeath(t *testing.T) {
 	}
 }
 
-// Of the names that a client subscribes to, those move to the new side that differ there, also later, and
-// back. That holds for clients whose names are watched for several of them, too.
+// Of the names that a client subscribes to, only those that differ on the new side move there, also later, and back.
+// That also holds for clients whose names are watched in a group.
 func TestOnlyNamesThatDifferMove(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		h := &trialHost{trial: &scriptedTrial{showing: []uint64{0}, news: map[string]bool{"2": true}, all: all}}

@@ -17,7 +17,7 @@ const (
 	virtualHostType = xdstype.VirtualHostV3
 )
 
-// xDS: "Eventual consistency considerations". What the order is, xdstype says.
+// xDS: "Eventual consistency considerations". Package xdstype defines the order.
 func TestSessionsOfAStreamAreInTheOrderOfTheirTypes(t *testing.T) {
 	st := &stream{}
 	urls := []string{"type.googleapis.com/example.Unheard"}

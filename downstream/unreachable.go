@@ -14,21 +14,20 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
-// Streams that nothing can be served on end, so that clients try their next server.
-// gRFC A71: "xDS Fallback": a client falls back only if its stream to the first server
-// fails before there was a response. So on such a stream no response is sent, not even
-// one that says why.
+// Streams on which nothing can be served end, so that clients try their next server. gRFC A71: "xDS Fallback": a client
+// falls back only if its stream to the first server fails before there was a response. So no response is sent on such a
+// stream, not even one with the reason.
 
-// A stream ends when nothing could be served for settle, and up to spread more. Within
-// settle a client that comes back subscribes to all that it wants, of which something may
-// be held. The spread keeps many clients from coming back at the same moment.
+// A stream ends when nothing could be served for settle, and up to spread longer. Within settle, a client that
+// reconnects subscribes to everything that it wants, some of which may be held. The spread keeps many clients from
+// reconnecting at the same moment.
 const (
 	settle = 250 * time.Millisecond
 	spread = 500 * time.Millisecond
 )
 
-// unservable says why nothing can be served on the stream: nil if something can, or
-// nothing is subscribed to. The caller holds mu.
+// unservable returns why nothing can be served on the stream. It returns nil if something can, or if the stream has no
+// subscriptions. The caller holds mu.
 func (st *stream) unservable() error {
 	if st.unreachable == Wait {
 		return nil
@@ -49,8 +48,8 @@ func (st *stream) unservable() error {
 	return status.Error(codes.Unavailable, loglines.Clip(strings.Join(reasons, "; "))+" (and nothing that this stream subscribes to is held)")
 }
 
-// ending sees that a stream ends on which nothing can be served, and says whether it is
-// one: then nothing is sent on it. The caller holds mu.
+// ending schedules the end of a stream on which nothing can be served, and reports whether the stream is one: then
+// nothing is sent on it. The caller holds mu.
 func (st *stream) ending() bool {
 	switch is := st.unservable() != nil; {
 	case !is:
@@ -86,7 +85,7 @@ func (st *stream) giveUp() {
 	finish(st.grpc.Context(), why)
 }
 
-// noteGivenUp notes that a stream ends because nothing can be served on it.
+// noteGivenUp records that a stream ends because nothing can be served on it.
 func (s *Server) noteGivenUp(st *stream, why error) {
 	s.stats.unreachable.Add(1)
 	level := slog.LevelDebug
@@ -98,15 +97,14 @@ func (s *Server) noteGivenUp(st *stream, why error) {
 		"stream", st.id, "client", st.client(), "reason", status.Convert(why).Message())
 }
 
-// undecidedFor is how long a stream on which nothing was sent yet keeps back that some control
-// planes cannot be reached, while it is not known whether the others can. A server that does
-// not accept a connection counts as unreachable after 3 s.
+// undecidedFor is how long a stream on which nothing was sent yet withholds that some control planes are unreachable,
+// while it is not known whether the others can be reached. A server that does not accept a connection counts as
+// unreachable after 3 s.
 const undecidedFor = 5 * time.Second
 
-// waitsForOthers says that nothing may be sent yet: some of what the stream subscribes to cannot
-// be reached, none of it can be served, and the rest is not known. If that cannot be reached
-// either, the stream ends, and its client falls back only if nothing was sent. The caller holds
-// mu.
+// waitsForOthers reports that nothing may be sent yet: some of the stream's subscriptions cannot be reached, none can
+// be served, and the rest are not known. If the rest cannot be reached either, the stream ends, and its client falls
+// back only if nothing was sent. The caller holds mu.
 func (st *stream) waitsForOthers() bool {
 	if st.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
 		return false
@@ -120,7 +118,7 @@ func (st *stream) waitsForOthers() bool {
 	return true
 }
 
-// decide ends the waiting for others.
+// decide ends the wait for others.
 func (st *stream) decide() {
 	st.mu.Lock()
 	st.undecided.over = true

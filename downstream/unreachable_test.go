@@ -51,7 +51,7 @@ func TestGRPCStreamsEndWhenNothingCanBeServed(t *testing.T) {
 	}
 }
 
-// A name may have no answer yet although its control plane can be reached again.
+// A name may have no answer yet although its control plane is reachable again.
 func TestAStreamIsKeptOnceTheOutageIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ch := newTestCache(&recordingSource{}, 1000)
@@ -109,8 +109,8 @@ func TestLinesAboutStreamsThatEndAreBounded(t *testing.T) {
 	})
 }
 
-// TestAStreamEndsExactlyWhenNothingCanBeServed compares what is counted with what there
-// is, whatever was asked for and given up before.
+// TestAStreamEndsExactlyWhenNothingCanBeServed compares the counts with the actual state, after any subscriptions and
+// unsubscriptions.
 func TestAStreamEndsExactlyWhenNothingCanBeServed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ch := newTestCache(&recordingSource{}, 1000)

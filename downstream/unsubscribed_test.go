@@ -11,8 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A client can make up any number of names, and unsubscribe from them. While a wildcard has no answer, it
-// is not known what to say of them.
+// A client can make up any number of names, and unsubscribe from them. While a wildcard has no answer, it is not known
+// what to send about them.
 func TestNamesThatAreUnsubscribedFromAreBounded(t *testing.T) {
 	const each, rounds = 1000, 5
 	for _, tt := range []struct {

@@ -17,7 +17,7 @@ import (
 // originVersions are the versions of an origin.
 type originVersions struct {
 	names map[string]*cache.OriginVersion // the newest of names, by type
-	told  map[versioned]cache.Change      // what was said last of a name, or of a member
+	sent  map[versioned]cache.Change      // what was sent last for a name, or for a member
 	// states are, by version, the contents by name.
 	states map[string]map[string]string
 	// seen are the contents that clients had with a version that is not the origin's.
@@ -28,13 +28,13 @@ type versioned struct{ of, typeURL, name string }
 
 func newOriginVersions() *originVersions {
 	return &originVersions{
-		names: map[string]*cache.OriginVersion{}, told: map[versioned]cache.Change{},
+		names: map[string]*cache.OriginVersion{}, sent: map[versioned]cache.Change{},
 		states: map[string]map[string]string{}, seen: map[versioned]string{},
 	}
 }
 
-// stamp gives an update versions: its names none, one of their own, or one that all have
-// that were told; and a part of a set none, or one of its own.
+// stamp gives an update versions: its names none, one of their own, or the one that all sent
+// names have; and a part of a set none, or one of its own.
 func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 	v := o.versions
 	if len(u.Changes) > 0 {
@@ -53,9 +53,9 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 			}
 			origin.Set(version)
 			for _, name := range modelNames {
-				c, told := v.told[versioned{"names", u.TypeURL, name}]
+				c, wasSent := v.sent[versioned{"names", u.TypeURL, name}]
 				known := o.answered[cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}]
-				if told && known && c.Resource != nil && !slices.ContainsFunc(u.Changes, func(c cache.Change) bool { return c.Name == name }) {
+				if wasSent && known && c.Resource != nil && !slices.ContainsFunc(u.Changes, func(c cache.Change) bool { return c.Name == name }) {
 					u.Changes = append(u.Changes, c)
 				}
 			}
@@ -64,7 +64,7 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 			if u.Changes[i].Err == nil {
 				u.Changes[i].Origin = origin
 			}
-			v.tell("names", u.TypeURL, u.Changes[i])
+			v.noteSent("names", u.TypeURL, u.Changes[i])
 		}
 		v.states[version] = map[string]string{}
 		if origin != nil {
@@ -78,18 +78,18 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 		}
 		if set.Full {
 			for _, name := range modelNames {
-				v.tell("members", u.TypeURL, cache.Change{Name: name})
+				v.noteSent("members", u.TypeURL, cache.Change{Name: name})
 			}
 		} else if rapid.Bool().Draw(t, "version of a part") {
 			o.counter++
 			set.Origin = cache.NewOriginVersion(o, "s"+strconv.Itoa(o.counter))
 		}
 		for _, c := range set.Changes {
-			v.tell("members", u.TypeURL, c)
+			v.noteSent("members", u.TypeURL, c)
 		}
 		var all []cache.Change
 		for _, name := range modelNames {
-			all = append(all, v.told[versioned{"members", u.TypeURL, name}])
+			all = append(all, v.sent[versioned{"members", u.TypeURL, name}])
 		}
 		v.states[set.Origin.Latest()] = map[string]string{}
 		v.note(set.Origin.Latest(), all)
@@ -97,9 +97,9 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 	delete(v.states, "")
 }
 
-func (v *originVersions) tell(of, typeURL string, c cache.Change) {
+func (v *originVersions) noteSent(of, typeURL string, c cache.Change) {
 	if c.Err == nil {
-		v.told[versioned{of, typeURL, c.Name}] = c
+		v.sent[versioned{of, typeURL, c.Name}] = c
 	}
 }
 

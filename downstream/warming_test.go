@@ -13,8 +13,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// xDS: "Resource warming": when a Cluster changes, Envoy waits for a response with
-// its ClusterLoadAssignment, changed or not, without asking for one.
+// xDS: "Resource warming": when a Cluster changes, Envoy waits for a response with its ClusterLoadAssignment, changed
+// or not, without requesting one.
 func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 	eds := func(name, service string) *clusterv3.Cluster {
 		return &clusterv3.Cluster{

@@ -34,8 +34,8 @@ func workNames(format string, n int) []string {
 	return names
 }
 
-// tell has names, and the globs that they are in, be something.
-func (c *crowd) tell(version string, names ...string) {
+// put gives names a version, also in the globs that they are in.
+func (c *crowd) put(version string, names ...string) {
 	u := cache.Update{Scope: cache.Scope{Authority: knownAuthority}, TypeURL: endpointType}
 	sets := map[string]*cache.SetUpdate{}
 	for _, name := range names {
@@ -68,17 +68,17 @@ func inWorkBubble(t *testing.T, n int, work func(c *crowd, n int)) {
 	})
 }
 
-// Names, and as many globs that they are in, asked for and given up one after the other.
+// Names, and as many globs that contain them, subscribed to and unsubscribed from one after another.
 func TestWorkOfNamesAndGlobsInDelta(t *testing.T) {
 	inWorkBubble(t, 200, func(c *crowd, n int) {
 		names, globs := workNames("dir/%d/x", n), workNames("dir/%d/*", n)
 		st := c.join(deltaForm.name, endpointType, names...)
-		c.tell("1", names...)
+		c.put("1", names...)
 		for _, glob := range globs {
 			c.ask(st, []string{glob}, nil)
 		}
 		for _, name := range names {
-			c.tell("2", name)
+			c.put("2", name)
 		}
 		for i := range n {
 			c.ask(st, nil, []string{names[i]})
@@ -89,36 +89,36 @@ func TestWorkOfNamesAndGlobsInDelta(t *testing.T) {
 	})
 }
 
-// The same of a client that is sent full states, all at once.
+// The same for a client that is sent full states, all at once.
 func TestWorkOfNamesAndGlobsInSotW(t *testing.T) {
 	inWorkBubble(t, 200, func(c *crowd, n int) {
 		names, globs := workNames("dir/%d/x", n), workNames("dir/%d/*", n)
 		st := c.join(sotwForm.name, endpointType, append(names, globs...)...)
-		c.tell("1", names...)
-		c.tell("2", names...)
+		c.put("1", names...)
+		c.put("2", names...)
 		last := st.nonces
 		c.take(st, encoded(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResponseNonce: fmt.Sprint(last), ResourceNames: names[:1]}))
 	})
 }
 
-// Names that are gone are sent in responses of which each has room for few.
+// Removals are sent in responses each of which has room for few.
 func TestWorkOfRemovals(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	inWorkBubble(t, 1000, func(c *crowd, n int) {
 		names := workNames("dir/"+long+"%d", n)
 		c.join(deltaForm.name, endpointType, names...)
-		c.tell("1", names...)
-		c.tell("", names...)
+		c.put("1", names...)
+		c.put("", names...)
 	})
 }
 
-// Names that a glob gives as well, and that are all given up for it.
+// Names that a glob gives as well, and from all of which the client unsubscribes.
 func TestWorkOfNamesLeftToAGlob(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	inWorkBubble(t, 1000, func(c *crowd, n int) {
 		names := workNames("dir/"+long+"%d", n)
 		st := c.join(deltaForm.name, endpointType, append(names, workType+"dir/*")...)
-		c.tell("1", names...)
+		c.put("1", names...)
 		c.ask(st, nil, names)
 	})
 }
@@ -150,18 +150,18 @@ func TestWorkOfSpellings(t *testing.T) {
 	t.Run("sotw", func(t *testing.T) {
 		inWorkBubble(t, 400, func(c *crowd, n int) {
 			st := c.join(sotwForm.name, endpointType, spellings(n)...)
-			c.tell("1", workType+strings.Repeat("a", 14)+"/x")
+			c.put("1", workType+strings.Repeat("a", 14)+"/x")
 			c.take(st, encoded(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResponseNonce: fmt.Sprint(st.nonces)}))
 		})
 	})
 }
 
-// A client that comes back with the versions of what it holds, by name and by globs.
+// A client that reconnects with the versions of what it holds, by name and by globs.
 func TestWorkOfResumingClients(t *testing.T) {
 	inWorkBubble(t, 400, func(c *crowd, n int) {
 		names, globs := workNames("dir/%d/x", n), workNames("dir/%d/*", n)
 		first := c.join(deltaForm.name, endpointType, append(names, globs...)...)
-		c.tell("1", names...)
+		c.put("1", names...)
 		first.end()
 		versions := map[string]string{}
 		for i, name := range names {
@@ -184,7 +184,7 @@ func TestWorkOfRejections(t *testing.T) {
 		name := workType + "x"
 		st := c.join(deltaForm.name, endpointType, name)
 		for i := range n {
-			c.tell(fmt.Sprint(i), name)
+			c.put(fmt.Sprint(i), name)
 			c.take(st, encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: fmt.Sprint(st.nonces), ErrorDetail: &statuspb.Status{Code: 3, Message: "no"}}))
 		}
 	})

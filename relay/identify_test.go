@@ -332,7 +332,7 @@ func TestAdmitDecidesByCertificateOverEveryDoor(t *testing.T) {
 	}
 	r.stop()
 	for _, want := range []string{
-		`msg="client is refused for who it is"`, "refused=admit_failed",
+		`msg="client is refused because of its identity"`, "refused=admit_failed",
 		`evaluated for mtls spiffe://example.org/shop: the client has no dns_names`,
 	} {
 		if !strings.Contains(r.log.String(), want) {

@@ -13,10 +13,11 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What the client has answered of what it was sent, for whoever looks (held.go). Nothing is done for a
-// resource that is sent but to note the number of the response, and nothing at all when it is answered.
+// The client's answers to what it was sent, for the operator's pages (held.go). To keep this cheap, a session only
+// notes the number of the response for each resource that it sends, and does nothing per resource when the response is
+// answered.
 
-// sent is what is remembered of the newest response.
+// sent returns the record of a response that becomes the newest.
 func (s *subscriptions) sent(r *Response) sentResponse {
 	s.newest = s.sending()
 	r.delivery = r.brings.Deliver()
@@ -32,7 +33,7 @@ func (s *subscriptions) sent(r *Response) sentResponse {
 
 func (s *nameSub) isRejected() bool { return s.Own[ownSent]&isRejectedBit != 0 }
 
-// noteSpan notes which changes of a set go in the response that is being put together.
+// noteSpan records which changes of a set go in the response that is being put together.
 func (s *subscriptions) noteSpan(set *setSub, from, to uint64) {
 	if from >= to {
 		return
@@ -44,11 +45,11 @@ func (s *subscriptions) noteSpan(set *setSub, from, to uint64) {
 	}
 	kept = slices.Delete(kept, 0, answered)
 	set.spans = append(kept, span{from: from, to: to, number: s.sending()})
-	s.nacks.drop(func(p *rejectedSpan) bool { return p.set == set && from <= p.from && p.to <= to }) // they are sent again
+	s.nacks.drop(func(p *rejectedSpan) bool { return p.set == set && from <= p.from && p.to <= to }) // their resources are sent again
 }
 
-// noteSending notes that the response that is being put together has what is new up to a position. To a client
-// that has moved to the other side of a rollout, older changes are new, too.
+// noteSending records that the response that is being put together has the news up to a position. For a client that has
+// moved to the other side of a rollout, older changes are new, too.
 func (m *membership) noteSending(to Position) {
 	switch {
 	case m.sentUpTo.Seq > 0 && m.sentUpTo.New != to.New:
@@ -60,8 +61,8 @@ func (m *membership) noteSending(to Position) {
 	m.unanswered = uint16(min(to.Seq-m.sentUpTo.Seq+uint64(m.unanswered), math.MaxUint16)) //nolint:gosec // it is bounded
 }
 
-// inFlight returns which changes went in responses that the client has not answered, or had not when the newest
-// was sent.
+// inFlight returns the changes in responses that the client has not answered, or had not answered when the newest was
+// sent.
 func (m *membership) inFlight() span {
 	if m.unanswered == math.MaxUint16 {
 		return span{to: m.sentUpTo.Seq}
@@ -69,18 +70,18 @@ func (m *membership) inFlight() span {
 	return span{from: m.sentUpTo.Seq - uint64(m.unanswered), to: m.sentUpTo.Seq}
 }
 
-// dropSpans forgets what a response was to have that is not sent.
+// dropSpans forgets the spans of a response that is not sent after all.
 func (s *subscriptions) dropSpans() {
 	for set := range s.sets() {
 		set.spans = slices.DeleteFunc(set.spans, func(p span) bool { return p.number == s.sending() })
 	}
 }
 
-// maxRejections bounds the NACKs that are remembered of one type.
+// maxRejections bounds the remembered NACKs of one type.
 const maxRejections = 8
 
-// find returns the newest rejection of something in a set's span for which is returns true, and the span; nil if there is none.
-// set is nil for the group, and name empty if the names in the response are not known.
+// find returns the newest rejection that has a span of set for which is returns true, and that span; nil if there is
+// none. set is nil for the group. name is empty if the names in the response do not matter.
 func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection, *span) {
 	for r := range n.newestFirst() {
 		if name != "" && !r.response.mayHave(name) {
@@ -95,7 +96,7 @@ func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection,
 	return nil, nil
 }
 
-// noteRejection notes that the client has rejected a response, and what it has rejected with it.
+// noteRejection records that the client has rejected a response, and which changes it has rejected with it.
 func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection {
 	is := &Rejection{Reason: words, SentAt: r.at, Version: r.version, Names: r.names, response: *r}
 	for set := range s.sets() {
@@ -157,7 +158,7 @@ func (s *subscriptions) sentWith(sub *nameSub, r *sentResponse) bool {
 	return r.mayHave(name)
 }
 
-// endRejections notes that the client has taken everything.
+// endRejections records that the client has accepted everything.
 func (s *subscriptions) endRejections() {
 	s.nacks.of = nil
 	for sub := range s.named.own() {
@@ -165,7 +166,7 @@ func (s *subscriptions) endRejections() {
 	}
 }
 
-// LastAnswer returns the client's answer to the newest response that it has answered; NoAnswer before the first.
+// LastAnswer returns the client's answer to the newest response that it has answered; NoAnswer before the first answer.
 func (s *subscriptions) LastAnswer() Answer {
 	if s.settled == 0 {
 		return NoAnswer
@@ -178,10 +179,9 @@ func (s *subscriptions) LastAnswer() Answer {
 	return ACKed
 }
 
-// reject takes a client's rejection of a response. It returns nil if it has
-// rejected that response before. The client is taken to hold what it held before, and the
-// resource is sent again only when it changes. Whether a control plane learns of it is not decided here: see
-// passOn in package downstream, and the rollouts.
+// reject processes a client's rejection of a response. It returns nil if the client has rejected that response before.
+// The session takes the client to keep what it had, and sends the resource again only when it changes. Whether a
+// control plane gets the rejection is decided elsewhere: see passOn in package downstream, and the rollouts.
 func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 	if r.rejected {
 		return nil

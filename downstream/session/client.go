@@ -2,17 +2,17 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// Client is what the sessions of a stream know of their client, and what they use of its stream.
+// Client is what the sessions of a stream know about their client, and what they use of its stream.
 type Client struct {
 	Abilities
-	// Settles says that something of the stream moves by a new configuration, and has no answer yet: what
-	// it refers to is not to go before.
+	// Settles is set while something on the stream moves because of a new configuration and has no answer yet: nothing
+	// that it refers to may be removed before.
 	Settles bool
 	Host    Host
 	Topics  *cache.Reader
 	Limit   int    // of a response, bytes
 	Rights  Rights // nil if the client may have everything
-	// Generation is that of the configuration by which names have their meaning, and clients rights.
+	// Generation is the generation of the configuration that gives the names their meaning, and the client its rights.
 	Generation uint32
 }
 
@@ -22,74 +22,71 @@ type Host interface {
 	Admission
 	Refusals
 	Changes
-	// Side returns the topic that the client watches of one that its names lead to, and that it has
-	// entered: in a rollout it may get what is not accepted yet.
+	// Side returns the topic that the client watches in place of the given one, to which its names resolve and which it
+	// has entered: in a rollout the client may get what is not accepted yet.
 	Side(cache.Key) cache.Key
-	// OnNew says whether the client gets something that is not accepted yet: see Response.News.
+	// OnNew reports whether the client gets something that is not accepted yet: see Response.News.
 	OnNew() bool
-	// PendingLists are reused. NewPendingList makes one.
+	// PendingLists has lists for reuse. NewPendingList makes one.
 	PendingLists() Pool
 }
 
-// Names gives the names that a client uses their meaning.
+// Names resolves the names that a client uses.
 type Names interface {
-	// Key returns what a name (or cache.Wildcard) of that type means for the
-	// client. The error, for the client's eyes, says why it can mean nothing; its code is
-	// PERMISSION_DENIED if the client may not have it, and only then. Two clients
-	// to whom one old-style name of a type means the same mean the same by all of them that
-	// both may have.
+	// Key returns what a name (or cache.Wildcard) of that type means for the client. The error, which the client is
+	// sent, says why the name is refused; its code is PERMISSION_DENIED if and only if the client may not have it. If
+	// one old-style name of a type means the same to two clients, all old-style names of the type that both may have
+	// mean the same to them.
 	Key(typeURL, name string) (cache.Key, error)
 }
 
 // Rights are what a client may have.
 type Rights interface {
-	// MayHaveOwn returns why the client may not have what a topic has under another name, which
-	// is an alias of that: own is the resource's own name. nil if it may.
+	// MayHaveOwn returns why the client may not have what a topic has under another name of which it is an alias; nil
+	// if it may. own is the resource's own name.
 	MayHaveOwn(k cache.Key, own string) error
-	// MayHaveAll reports whether the client may have all old-style names of the scope and the type
-	// of a key.
+	// MayHaveAll reports whether the client may have all these old-style names in the scope and of the type of a key.
 	MayHaveAll(names []string, of cache.Key) bool
-	// Class is equal for two clients only if they may have the same names of a type, unless they
-	// may have no name of it. It is 0 for clients that may have all names, or none.
+	// Class is equal for two clients only if they may have the same names of a type, or may have no name of it. It is 0
+	// for clients that may have all names, or none.
 	Class() uint64
 }
 
-// Admission bounds what a client subscribes to. Its errors are for the client's eyes.
+// Admission bounds what a client subscribes to. The client is sent its errors.
 type Admission interface {
-	// Admits returns why there cannot be a subscription to a topic, as far as that can be
-	// known without beginning it.
+	// Admits returns why there cannot be a subscription to a topic, as far as that is known before it begins.
 	Admits(cache.Key) error
-	// Enter counts a subscription to a topic, or returns why there cannot be one. Leave undoes
-	// it, with the key of the same topic or of the one that took its place. Move does both, without
-	// the bounds: a name means another topic now.
+	// Enter counts a subscription to a topic, or returns why there cannot be one. Leave undoes that, with the key of
+	// the same topic or of the one that has replaced it. Move does both without the bounds, for a name that means
+	// another topic now.
 	Enter(cache.Key) error
 	Leave(cache.Key)
 	Move(from, to cache.Key)
 }
 
-// Refusals records each name that the client is refused.
+// Refusals records each name that is refused to the client.
 type Refusals interface {
-	// Refused records a name that can mean nothing to the client, or for which there is a
-	// limit. NotRequested records a name for which a request to the control plane has no room.
+	// Refused records a name that the relay refuses, also because of a limit. NotRequested records a name for which a
+	// request to the control plane has no room.
 	Refused(typeURL, name string, why error)
 	NotRequested(typeURL, name string, why *cache.Error)
 }
 
-// Changes is where subscriptions are marked that have changed. It may be called at any time.
+// Changes marks the subscriptions that have changed. It may be called at any time.
 type Changes interface {
-	// Mark returns whom to wake, if anybody.
+	// Mark returns the Waker to call, or nil.
 	Mark(Subscription) cache.Waker
-	// Expire marks s when a resource's TTL has passed, unless that is stopped.
+	// Expire marks s when a resource's TTL has expired, unless stop is called.
 	Expire(r *cache.Resource, s Subscription) (stop func())
 }
 
-// Subscription is what can be marked as changed.
+// Subscription can be marked as changed.
 type Subscription interface {
-	// Enter notes that the subscription is marked, and says whether it was not before. Leave
-	// notes that it is not any more. Whoever has the marks guards both.
+	// Enter marks the subscription, and reports whether it was unmarked before. Leave removes the mark. The owner of
+	// the marks guards both.
 	Enter() bool
 	Leave()
-	// MoveToPending hands the subscription to its session.
+	// MoveToPending passes the subscription to its session.
 	MoveToPending()
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// keys are what the subscriptions are kept under that a request is about.
+// keys returns the keys of the subscriptions that a request is about.
 func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
 	if len(locators) == 0 {
 		return names
@@ -24,8 +24,8 @@ func keys(names []string, locators []*discoveryv3.ResourceLocator) []string {
 	return all
 }
 
-// SubscribedWith returns how many names the session will have when it has taken
-// the request. Where that is no more than enough, it may be less.
+// SubscribedWith returns how many names the session will have after the request. A result of at most enough may be too
+// high.
 func (d *Delta) SubscribedWith(req *discoveryv3.DeltaDiscoveryRequest, enough int) int {
 	subscribe := keys(req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe())
 	if n := d.Subscribed() + len(subscribe); n <= enough {
@@ -47,7 +47,7 @@ func (d *Delta) SubscribedWith(req *discoveryv3.DeltaDiscoveryRequest, enough in
 	return n
 }
 
-// SubscribedWith is that of a delta session for SotW.
+// SubscribedWith is Delta.SubscribedWith for SotW.
 func (*SotW) SubscribedWith(req *discoveryv3.DiscoveryRequest, enough int) int {
 	names := keys(req.GetResourceNames(), req.GetResourceLocators())
 	if len(names) <= enough {
@@ -56,7 +56,7 @@ func (*SotW) SubscribedWith(req *discoveryv3.DiscoveryRequest, enough int) int {
 	return len(distinct(names))
 }
 
-// distinct returns the names without repetitions, nor the wildcard.
+// distinct returns the names without repetitions and without the wildcard.
 func distinct(names []string) map[string]struct{} {
 	set := make(map[string]struct{}, len(names))
 	for _, name := range names {

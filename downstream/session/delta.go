@@ -20,7 +20,7 @@ func NewDelta(typeURL string, c *Client) *Delta {
 	return d
 }
 
-// Request takes a client's request, and returns the NACK if it is one.
+// Request processes a client's request, and returns the NACK if it is one.
 func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	first := !d.begun
 	if first {
@@ -29,7 +29,7 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	}
 	add := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceLocatorsSubscribe())
 	drop := len(req.GetResourceNamesUnsubscribe()) + len(req.GetResourceLocatorsUnsubscribe())
-	// Unsubscribing first: a name that is in both lists is requested anew.
+	// Unsubscribing comes first: a name in both lists is requested again.
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		d.unsubscribeOne(refByName(name))
 	}
@@ -65,8 +65,8 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	return d.answer(req.GetResponseNonce(), req.GetErrorDetail())
 }
 
-// answer takes the client's answer to a response, and returns it if it is a NACK.
-// Several may be on their way; one that answers nothing of those is stale.
+// answer processes the client's answer to a response, and returns it if it is a NACK. Several responses may be in
+// flight; an answer to none of them is stale.
 func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if at < 0 {
@@ -98,7 +98,7 @@ func (d *Delta) subscribeOne(a resourceRef) {
 		return
 	}
 	key := a.key()
-	delete(d.gone, key)
+	delete(d.removals, key)
 	delete(d.refusedGlobs, key)
 	d.endReview(a)
 	_, resumed := d.initial[a.name]
@@ -116,7 +116,7 @@ func (d *Delta) subscribeOne(a resourceRef) {
 		return
 	}
 	if sub.entry() == nil {
-		// Of a glob that is refused the client may hold any of what it named.
+		// The client may hold anything that it listed in the first request from a glob that is refused.
 		held = held || d.mayHold(sub) || len(d.initial) > 0 && isGlob(a.name)
 	}
 	sub.set(mayHold, held)
@@ -124,19 +124,19 @@ func (d *Delta) subscribeOne(a resourceRef) {
 		d.resume(sub)
 	}
 	if (held || sub.deniedGlob()) && sub.entry() == nil && isGlob(a.name) {
-		put(&d.refusedGlobs, key, struct{}{}) // an error alone would be taken for an empty answer
+		put(&d.refusedGlobs, key, struct{}{}) // the client would take an error alone for an empty answer
 	}
 }
 
-// forgetVersions makes all that the client holds of another version than it is:
-// it may have forgotten the content, and what is gone must still be removed.
+// forgetVersions clears the versions that the client holds: the client may have forgotten the content, but removed
+// resources must still be removed.
 func forgetVersions(initial map[string]string) {
 	for name := range initial {
 		initial[name] = ""
 	}
 }
 
-// resumeGlobs notes what the client holds of its globs from an earlier stream.
+// resumeGlobs records what the client holds of its globs from an earlier stream.
 func (d *Delta) resumeGlobs() {
 	if len(d.byGlob) == 0 {
 		return
@@ -165,7 +165,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	}
 	key := a.key()
 	if set := d.globs[key]; set != nil {
-		delete(d.gone, key)
+		delete(d.removals, key)
 		delete(d.refusedGlobs, key)
 		held := d.overlapping(set)
 		if d.unsubscribeGlob(a) != nil {
@@ -182,7 +182,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	if !d.unsubscribe(key) {
 		return
 	}
-	delete(d.gone, key)
+	delete(d.removals, key)
 	delete(d.refusedGlobs, key)
 	delete(d.initial, a.name)
 	delete(d.borrowed, sub)
@@ -190,7 +190,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	d.reviewName(a.of(name), review{name: name, ended: true, unsubscribed: true})
 }
 
-// endWildcard ends the wildcard: what the client has only by it, it drops.
+// endWildcard ends the wildcard: the client drops what only the wildcard gave it.
 func (d *Delta) endWildcard() {
 	if d.wild == nil {
 		return
@@ -200,30 +200,30 @@ func (d *Delta) endWildcard() {
 	d.deferred.forget("", ended, false)
 	d.reassign(ended, held)
 	d.reviewBorrowed()
-	maps.DeleteFunc(d.gone, func(key string, g removal) bool { return !d.wants(key, g) })
+	maps.DeleteFunc(d.removals, func(key string, g removal) bool { return !d.wants(key, g) })
 	maps.DeleteFunc(d.initial, func(name, _ string) bool { return d.named.get(name) == nil })
 	d.resumed = len(d.initial) > 0
 }
 
-// Adding says that there may be something new or changed to send, though perhaps not now.
+// Adding reports that there may be something new or changed to send, though perhaps not now.
 func (d *Delta) Adding() bool {
 	return len(d.pending)+len(d.pendingSets)+len(d.reviewable) > 0 || d.named.shared.behind() || !d.deferred.empty() && !d.hasOpenSet()
 }
 
-// Pending counts what is kept to be sent. With a client that does not read it could grow.
+// Pending counts what is kept to be sent. It could grow with a client that does not read.
 func (d *Delta) Pending() int {
-	return len(d.pending) + len(d.gone) + d.reviewing + len(d.initial)
+	return len(d.pending) + len(d.removals) + d.reviewing + len(d.initial)
 }
 
-// Unsubscribed counts the names from which the client has unsubscribed, and that are to be answered.
+// Unsubscribed counts the names from which the client has unsubscribed and for which it has to get an answer.
 func (d *Delta) Unsubscribed() int { return d.unsubscribed }
 
-// AwaitsACK says that what is new can be sent once the client has answered. Types that come later
-// in the order wait for that too.
+// AwaitsACK reports that new state can be sent only after the client has answered. Types that come later in the order
+// wait for that, too.
 func (d *Delta) AwaitsACK() bool { return false }
 
-// Additions returns the next response of what is new or changed, nil if there is
-// none. Removals are in the last one.
+// Additions returns the next response with what is new or changed, nil if there is none. The last one also has the
+// removals.
 func (d *Delta) Additions(may RemovalRule) *Response {
 	r := d.newResponse()
 	d.named.shared.sendNews(r)
@@ -235,7 +235,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	if len(d.pending) == 0 {
 		d.takePendingSets(func(set *setSub) bool { return d.sendSet(r, set) })
 		if len(d.pendingSets) == 0 {
-			d.takePending(sendName) // what a set had lent, and has no more
+			d.takePending(sendName) // what a set had lent and no longer has
 			d.sendReviewed(r)
 			d.sendDeferred(r)
 		}
@@ -243,8 +243,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 			d.sendRemovals(r, may)
 		}
 	}
-	// A new wildcard is answered also if it gives nothing, unless the client is
-	// known to hold what there is.
+	// A new wildcard is answered even if it gives nothing, unless the client is known to hold what there is.
 	answered := fresh && !d.wild.fresh && !d.resumed
 	if r.empty() && !answered {
 		r.brings.Spared()
@@ -254,7 +253,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	return r
 }
 
-// Removals returns a response with what is gone, nil if nothing is.
+// Removals returns a response with removals only, nil if there are none.
 func (d *Delta) Removals(may RemovalRule) *Response {
 	r := d.newResponse()
 	d.sendRemovals(r, may)
@@ -265,8 +264,8 @@ func (d *Delta) Removals(may RemovalRule) *Response {
 	return r
 }
 
-// InFlight is how many responses the client has not answered, as far as they are remembered,
-// and when the first of them was sent.
+// InFlight returns how many responses the client has not answered, as far as they are remembered, and when the first of
+// them was sent.
 func (d *Delta) InFlight() (n int, first uint32) {
 	if n = len(d.unanswered); n > 0 {
 		first = d.unanswered[0].at
@@ -274,7 +273,7 @@ func (d *Delta) InFlight() (n int, first uint32) {
 	return n, first
 }
 
-// Sent notes that r goes to the client as its newest response.
+// Sent records that r goes to the client as its newest response.
 func (d *Delta) Sent(r *Response) {
 	d.bring(r, d.Adding() || d.Removing())
 	if len(d.unanswered) == maxUnanswered {
@@ -289,7 +288,7 @@ func (d *Delta) Sent(r *Response) {
 
 // Resend has a name's resource sent again, though the client has it.
 func (d *Delta) Resend(name string) {
-	if d.named.shared.holdsNot(name) {
+	if d.named.shared.holdsNothing(name) {
 		return
 	}
 	for sub := range d.subsOf(name) {
@@ -300,8 +299,8 @@ func (d *Delta) Resend(name string) {
 	}
 }
 
-// FastACK takes a request of which nothing but the nonce is new, and says whether it did. asks is a
-// hash over what the request asks for.
+// FastACK processes a request in which nothing but the nonce is new, and reports whether it did. asks is a hash over
+// what the request asks for.
 func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 	if len(nonce) == 0 || !d.explicit {
 		return false
@@ -311,7 +310,7 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 	return true
 }
 
-// answered notes that the client has answered one of the responses, and with it those before.
+// answered records that the client has answered one of the responses, and with it the earlier ones.
 func (d *Delta) answered(at int) {
 	if at < 0 {
 		return
@@ -325,10 +324,10 @@ func (d *Delta) answered(at int) {
 	d.unanswered = slices.Delete(d.unanswered, 0, at+1)
 }
 
-// RecordRequest records what a request was that FastACK did not take.
+// RecordRequest records a request that FastACK did not process.
 func (d *Delta) RecordRequest([]byte, uint64) {}
 
-// sendDeferred adds to r what has waited, if it need not wait any longer.
+// sendDeferred adds to r what was deferred, if it need not wait any longer.
 func (d *Delta) sendDeferred(r *Response) {
 	if d.deferred.empty() || !r.substantial && d.hasOpenSet() {
 		return
@@ -354,7 +353,7 @@ func (d *Delta) sendDeferred(r *Response) {
 	}
 }
 
-// inFlight yields the responses that the client has not answered, as far as they are remembered.
+// inFlight iterates over the responses that the client has not answered, as far as they are remembered.
 func (d *Delta) inFlight(yield func(*sentResponse) bool) {
 	for i := range d.unanswered {
 		if !yield(&d.unanswered[i]) {
@@ -363,7 +362,7 @@ func (d *Delta) inFlight(yield func(*sentResponse) bool) {
 	}
 }
 
-// Spare notes that there is nothing to be sent now.
+// Spare records that there is nothing to send now.
 func (d *Delta) Spare() { d.spare(d.Adding() || d.Removing()) }
 
 // Close ends all subscriptions.

@@ -7,13 +7,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Aliases. A delta client is sent a resource once, under the resource's own name. Its
-// aliases are the names by which this client requested it, whatever others requested.
-// Whether the client may have what an alias stands for is decided in denied.go.
+// Aliases. A delta client is sent a resource once, under the resource's own name. Its aliases are the names by which
+// this client requested it, whatever other clients requested. denied.go decides whether the client may have what an
+// alias stands for.
 // xDS: "Resource names" of "Incremental xDS".
 
-// aliasKey returns the key of a resource of which a name is an alias, or which has
-// aliases that the client asks for; empty for any other.
+// aliasKey returns the key of a resource if a name is an alias of it, or if the client requests it by aliases; empty
+// for any other.
 func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
 	if res.Alias() {
 		return sub.ref().of(res.Name()).key()
@@ -24,13 +24,13 @@ func (d *Delta) aliasKey(sub *nameSub, res *cache.Resource) string {
 	return sub.key()
 }
 
-// sendAliased adds to r a resource that the client asks for by aliases, for all names by
-// which it does, and says whether it fitted. own is its key.
+// sendAliased adds to r a resource that the client requests by aliases, for all names by which it does, and reports
+// whether it fitted. own is the resource's key.
 func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
-	name, group := res.Name(), d.askedFor(sub, own, res)
-	// That the client has the resource from an earlier stream does not say that it knows of
-	// which names that is the answer: so it is sent again.
+	name, group := res.Name(), d.requestedNames(sub, own, res)
+	// If the client has the resource from an earlier stream, it need not know which names that resource answers: so it
+	// is sent again.
 	held := sub.sent() == sentResource && sub.Note == d.mark(res) && (sub.sentErr() == 0 || st.Err != nil)
 	if !held || sub.heartbeatDue(st) {
 		var aliases []string
@@ -42,12 +42,12 @@ func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 				aliases = append(aliases, s.name())
 			}
 			if rare := s.rare(); rare != nil {
-				size += overhead + len(rare.sentAs) // may be removed with it
+				size += overhead + len(rare.sentAs) // the resource may be removed under that name at the same time
 			}
 		}
 		slices.Sort(aliases)
 		if r.own[own] != 0 || !r.fits(res.Size(name, form)+size, d.Limit) {
-			return false // in one response a resource is there once
+			return false // a response can have a resource only once
 		}
 		if held {
 			form |= cache.Heartbeat
@@ -67,9 +67,8 @@ func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 	return true
 }
 
-// askedFor returns the names by which the client asks for a resource, own among them if
-// it does so.
-func (d *Delta) askedFor(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
+// requestedNames returns the names by which the client requests a resource, including own if it does.
+func (d *Delta) requestedNames(sub *nameSub, own string, res *cache.Resource) (group []*nameSub) {
 	same := func(s *nameSub) bool {
 		st := s.state()
 		return s == sub || st.Status == cache.Present && d.mark(st.Resource) == d.mark(res)
@@ -88,7 +87,7 @@ func (d *Delta) askedFor(sub *nameSub, own string, res *cache.Resource) (group [
 	return group
 }
 
-// knowsAll notes that the client has a resource, by all names by which it asks for it.
+// knowsAll records that the client has a resource, for all names by which it requests it.
 func (d *Delta) knowsAll(group []*nameSub, name string) {
 	for _, s := range group {
 		st := s.state()
@@ -98,9 +97,9 @@ func (d *Delta) knowsAll(group []*nameSub, name string) {
 	delete(d.initial, name)
 }
 
-// sentUnder notes under which name a subscription's resource goes to the client. What it
-// had by that under another name goes, in the same response, unless something else gives
-// it: of two with the same domains Envoy would take neither.
+// sentUnder records under which name a subscription's resource goes to the client. If the client had it under another
+// name, the same response removes that, unless something else gives it: of two resources with the same domains Envoy
+// would accept neither.
 func (d *Delta) sentUnder(r *Response, sub *nameSub, name string, res *cache.Resource) {
 	rare := sub.rare()
 	if rare == nil && name == sub.name() {
@@ -126,7 +125,7 @@ func (d *Delta) sentUnder(r *Response, sub *nameSub, name string, res *cache.Res
 	sub.has(name)
 }
 
-// has notes under which name the client has what a subscription gives.
+// has records under which name the client has what a subscription gives.
 func (s *nameSub) has(name string) {
 	switch r := s.rare(); {
 	case name != s.name():
@@ -136,28 +135,26 @@ func (s *nameSub) has(name string) {
 	}
 }
 
-// noteFormer notes that the client has something by a name that does not give it any more,
-// and that another does, which may come to stand for something else before the removal is sent.
+// noteFormer records a resource that the client has under a name that no longer gives it, while another name does. That
+// other name may come to stand for something else before the removal is sent.
 func (d *Delta) noteFormer(a resourceRef, constraints string) {
 	a.name = strings.Clone(a.name)
 	put(&d.former, a, constraints)
 }
 
-// sendsItself says that the client was sent a resource under its own name, and will be sent
-// what becomes of it.
+// sendsItself reports that the client was sent a resource under its own name, and will be sent its changes.
 func (d *Delta) sendsItself(a resourceRef) bool {
 	s := d.named.get(a.key())
 	return s != nil && s.sent() == sentResource && (s.rare() == nil || s.rare().sentAs == "")
 }
 
-// hasAs says that the client was sent what the name stands for under that name.
+// hasAs reports that the client was sent, under that name, what the subscription stands for.
 func (s *nameSub) hasAs(name string) bool {
 	r := s.rare()
 	return r != nil && r.sentAs == name
 }
 
-// given says that the client asks for something in another way than by a subscription,
-// and has it, or will.
+// given reports that the client requests something by other means than the subscription but, and has it or will get it.
 func (d *Delta) given(a resourceRef, but *nameSub) bool {
 	key := a.key()
 	if s := d.named.get(key); s != nil && s != but && s.state().Status == cache.Present {
@@ -171,7 +168,7 @@ func (d *Delta) given(a resourceRef, but *nameSub) bool {
 	})
 }
 
-// addRemoved adds a removal to r, once for all names by which the client requested it.
+// addRemoved adds a removal to r, once for all names by which the client requested the resource.
 func (d *Delta) addRemoved(r *Response, a resourceRef, constraints string) {
 	if r.removed[a.key()] {
 		return
@@ -190,8 +187,8 @@ func (r *Response) noteOwn(key string, mark uint64) {
 	put(&r.own, key, mark|1) // not 0
 }
 
-// hasOwn says whether a resource that a set gives is in r, as the client asks for it by
-// aliases, and whether that is another one.
+// hasOwn is for a resource that a set gives and that the client also requests by aliases. It reports whether r has the
+// same resource, or another one, under its key.
 func (r *Response) hasOwn(key string, mark uint64) (same, other bool) {
 	is := r.own[key]
 	return is == mark|1, is != 0 && is != mark|1

@@ -16,7 +16,7 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	if len(d.former) > 0 {
 		defer d.removeFormer(r)
 	}
-	// What may not go yet stays: then it is not among some for ever.
+	// What may not be removed yet is left out here; otherwise it could fill each selection of some for ever.
 	stays := func(key string, g removal) bool {
 		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
 	}
@@ -24,21 +24,21 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	}
 }
 
-// sendSomeRemovals is tellGone for some of what is gone, if that is much, and says whether it
-// fitted.
+// sendSomeRemovals is sendRemovals for a part of many removals, and reports whether it fitted. more reports whether
+// there are further removals.
 func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
 	var keys []string
-	keys, *more = some(d.gone, stays)
+	keys, *more = some(d.removals, stays)
 	for _, key := range keys {
 		const overhead = 64
-		sub, g := d.named.get(key), d.gone[key]
+		sub, g := d.named.get(key), d.removals[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
-			delete(d.gone, key) // the glob has members by now; or it has ended
+			delete(d.removals, key) // the glob has members by now, or it has ended
 			continue
 		}
 		name := g.ref.name
-		if len(d.aliases[key]) > 0 { // by which the client still has it
-			delete(d.gone, key)
+		if len(d.aliases[key]) > 0 { // the client still has it by these
+			delete(d.removals, key)
 			continue
 		}
 		size := 2*len(name) + overhead
@@ -51,14 +51,14 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 		if !r.fits(size, d.Limit) {
 			return false
 		}
-		d.addGone(r, sub, &g)
+		d.addRemovalOf(r, sub, &g)
 		switch {
 		case sub != nil:
 			r.fromRemoved(sub.state().Origin)
 		case g.by != nil && g.by.set != nil:
 			r.fromRemoved(g.by.set.Origin())
 		}
-		// To a client that reads it, NOT_FOUND means a removal too.
+		// To a client that reads the error, NOT_FOUND means a removal too.
 		if g.err != nil {
 			constraints := ""
 			if sub != nil {
@@ -66,7 +66,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 			}
 			r.addVariantError(wire.DeltaErrors, name, constraints, g.err)
 		}
-		delete(d.gone, key)
+		delete(d.removals, key)
 		delete(d.initial, name)
 		if sub != nil {
 			sub.setSent(sentAbsent)
@@ -78,9 +78,8 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 	return true
 }
 
-// some returns keys of a map, in order: all that do not stay if it is small, and of a large
-// one some. A response takes so many, and the next the next: to put all in order for each
-// would be the work of all for each. It says whether there are more.
+// some returns keys of a map, sorted, without those that stay: all keys of a small map, and some of a large one. Each
+// response takes a part; sorting all keys for each response would cost too much. more reports whether there are others.
 func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
 	const many = 1024
 	for key, v := range m {
@@ -97,9 +96,8 @@ func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, mor
 	return keys, more
 }
 
-// addGone adds a removal to r, in the form in which the client was sent the
-// resource.
-func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
+// addRemovalOf adds a removal to r, in the form in which the client was sent the resource.
+func (d *Delta) addRemovalOf(r *Response, sub *nameSub, g *removal) {
 	constraints := g.constraints
 	switch {
 	case sub != nil && sub.byLocator():
@@ -107,7 +105,7 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	case g.was != nil:
 		constraints = g.was.Constraints()
 	}
-	under := g.ref.of(d.goneUnder(r, sub, g))
+	under := g.ref.of(d.removedUnder(r, sub, g))
 	d.addRemoved(r, under, constraints)
 	if under.name != g.ref.name {
 		put(&r.removed, under.key(), true)
@@ -115,7 +113,7 @@ func (d *Delta) addGone(r *Response, sub *nameSub, g *removal) {
 	delete(d.initial, under.name)
 }
 
-// removeFormer adds to r the removal of former names under which nothing is given any more.
+// removeFormer adds to r the removals of former names under which nothing is given any more.
 func (d *Delta) removeFormer(r *Response) {
 	for _, a := range slices.SortedFunc(maps.Keys(d.former), func(a, b resourceRef) int { return strings.Compare(a.key(), b.key()) }) {
 		const overhead = 16
@@ -130,8 +128,8 @@ func (d *Delta) removeFormer(r *Response) {
 	}
 }
 
-// goneUnder returns the name under which the client has what is gone.
-func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
+// removedUnder returns the name under which the client has the removed resource.
+func (d *Delta) removedUnder(r *Response, sub *nameSub, g *removal) string {
 	name := ""
 	if sub != nil && sub.rare() != nil {
 		name = sub.rare().sentAs
@@ -151,5 +149,5 @@ func (d *Delta) goneUnder(r *Response, sub *nameSub, g *removal) string {
 	return name
 }
 
-// Removing says that there are removals to send that did not go with what is new.
-func (d *Delta) Removing() bool { return len(d.gone)+len(d.former) > 0 }
+// Removing reports that there are removals to send that did not go with what is new.
+func (d *Delta) Removing() bool { return len(d.removals)+len(d.former) > 0 }

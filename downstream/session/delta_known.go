@@ -7,13 +7,13 @@ import (
 
 // What a delta client holds, and what is kept to be sent to it.
 
-// removal is something to be sent as removed.
+// removal is a removal to send.
 type removal struct {
 	ref resourceRef
-	by  *setSub         // the set that it was in, if that is why
-	err *cache.Error    // the reason, if there is one
+	by  *setSub         // the set that has lost it, if that is the reason
+	err *cache.Error    // the reason the authority gave, if any
 	was *cache.Resource // what the client held, if it is known
-	// constraints are its constraints, if nothing else of it is known.
+	// constraints are the resource's constraints, if nothing else is known of it.
 	constraints string
 }
 
@@ -22,41 +22,41 @@ type removal struct {
 type Delta struct {
 	subscriptions
 	begun bool // a request has been taken
-	// explicit: there was a subscription, so that no names do not mean the wildcard.
+	// explicit: there was a subscription, so a request without names does not mean the wildcard.
 	explicit bool
 	resumed  bool // the client holds something from an earlier stream
-	// initial are the versions that the client holds from an earlier stream, of
-	// what it has not been sent yet. xDS: "initial_resource_versions".
+	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
+	// "initial_resource_versions".
 	initial map[string]string
-	// gone is what is to be sent as removed, by the keys under which it is, or would
-	// be, subscribed to. What comes back before that leaves it.
-	gone map[string]removal
-	// reviewing counts the names in setSub.reviews, unsubscribed those from which the client has
-	// unsubscribed. reviewable are the sets with reviews that can be sent.
+	// removals has the removals to send, by the keys under which the resources are, or would be, subscribed to. A resource
+	// that comes back before its removal was sent leaves the map.
+	removals map[string]removal
+	// reviewing counts the names in setSub.reviews, and unsubscribed those from which the client has unsubscribed.
+	// reviewable are the sets with reviews that can be sent.
 	reviewing    int
 	unsubscribed int
 	reviewable   []*setSub
-	// deferred waits, and defers says in which responses: see silence.go.
+	// deferred has errors that wait. defers is set for responses in which errors have to wait: see silence.go.
 	deferred *deferredErrors
 	defers   bool
-	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may
-	// hold members: they have no answer.
+	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may hold members: they are
+	// without an answer.
 	refusedGlobs map[string]struct{}
-	// former are resources that the client has under a name that stands for something else now,
-	// while another name gives them, with their constraints.
+	// former are resources that the client has under a name that now stands for something else, while another name
+	// gives them. The values are their constraints.
 	former map[resourceRef]string
-	// borrowed are the names that are absent, and for which the client has what a set gives.
+	// borrowed are the absent names for which the client has what a set gives.
 	borrowed map[*nameSub]struct{}
-	// unanswered are the newest responses that the client has not answered. one has room for them.
+	// unanswered are the newest responses that the client has not answered. one is room for a single response.
 	unanswered []sentResponse
 	one        [1]sentResponse
-	// acked is the last response that the client has answered, if the client is a relay: that one
-	// may reject it later, when its own clients have.
+	// acked is the last response that the client has answered, if the client is a relay: a relay may reject it later,
+	// when its own clients have rejected it.
 	acked *sentResponse
 }
 
-// held says whether the client has that content already. A client that was sent
-// an error is sent the resource again when the error is over.
+// held reports whether the client has that content already. A client that was sent an error is sent the resource again
+// when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
 	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
@@ -67,14 +67,14 @@ func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	return same
 }
 
-// knows notes that the client has that content.
+// knows records that the client has that content.
 func (d *Delta) knows(sub *nameSub, st *cache.State) {
 	sub.setSentResource(st)
-	delete(d.gone, sub.key())
+	delete(d.removals, sub.key())
 	delete(d.initial, sub.name())
 }
 
-// sendError adds to r why a name cannot be given, and says whether it fitted.
+// sendError adds to r why a name cannot be given, and reports whether it fitted.
 func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if !r.fits(sizeError(sub.name(), err), d.Limit) {
 		return false
@@ -84,7 +84,7 @@ func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	return true
 }
 
-// takesNamed says whether a removal takes from the client what it asks for by name.
+// takesNamed reports whether a removal takes from the client what it requests by name.
 func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
 	if g.by != nil || sub == nil {
 		return false
@@ -93,17 +93,16 @@ func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
 	return initial || sub.sent() == sentResource
 }
 
-// wants says that a removal still means something to the client.
+// wants reports whether a removal still means something to the client.
 func (d *Delta) wants(key string, g removal) bool {
 	return d.named.get(key) != nil || d.globs[key] != nil || d.globOf(g.ref) != nil || d.wildOf(g.ref) != nil ||
 		g.by != nil && !g.by.ended
 }
 
-// maxUnanswered bounds the responses of which a session remembers what they
-// carried, to explain a NACK.
+// maxUnanswered bounds the responses whose content a session remembers in order to explain a NACK.
 const maxUnanswered = 16
 
-// deferLater returns what waits, to which something is to be added.
+// deferLater returns the deferred errors, to which the caller adds one.
 func (d *Delta) deferLater() *deferredErrors {
 	if d.deferred == nil {
 		d.deferred = &deferredErrors{}
@@ -111,16 +110,16 @@ func (d *Delta) deferLater() *deferredErrors {
 	return d.deferred
 }
 
-// hasOpenSet says that a wildcard or a glob of the client has had no answer.
+// hasOpenSet reports that a wildcard or a glob of the client has no answer yet.
 func (d *Delta) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
 
-// mustDefer says that what r has in it would be taken for an empty answer to a set.
+// mustDefer reports that the client would take r, with an error in it, for an empty answer to a set.
 func (d *Delta) mustDefer(r *Response) bool {
 	return d.defers && !r.substantial && !d.errorsAlone
 }
 
-// mayHold says that the client may hold a name's resource, of which it was sent nothing
-// on this stream: it said so, or a set has given it the resource, or will do so.
+// mayHold reports that the client may hold the resource of a name of which it was sent nothing on this stream: the
+// client has stated so, or a set has given it the resource, or will.
 func (d *Delta) mayHold(sub *nameSub) bool {
 	if _, held := d.initial[sub.name()]; held || sub.is(mayHold) {
 		return true

@@ -2,7 +2,7 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// sendName adds to r what is new of a name, and says whether it fitted.
+// sendName adds to r what is new about a name, and reports whether it fitted.
 func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 	if sub.deniedGlob() && !d.errorsAlone {
 		return true
@@ -17,17 +17,17 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 		}
 		return d.sendResource(r, sub, &st)
 	case cache.Absent:
-		if waiting, ok := d.gone[sub.key()]; ok {
+		if waiting, ok := d.removals[sub.key()]; ok {
 			if waiting.by == nil {
 				waiting.err = st.Err
-				put(&d.gone, sub.key(), waiting)
+				put(&d.removals, sub.key(), waiting)
 			}
 			return true
 		}
 		if sub.wasSentAbsent(st.Err) {
 			return true
 		}
-		put(&d.gone, sub.key(), removal{ref: sub.ref(), err: st.Err, was: st.Previous})
+		put(&d.removals, sub.key(), removal{ref: sub.ref(), err: st.Err, was: st.Previous})
 	case cache.Failed:
 		silent := st.Err.Unanswered && !d.Relay && sub.sent() != sentResource && !d.mayHold(sub)
 		if !silent && sub.sent() == sentFailed && sub.sentErr() == markError(st.Err) {
@@ -39,7 +39,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 		}
 		if silent {
 			if sub.sent() != sentAbsent {
-				put(&d.gone, sub.key(), removal{ref: sub.ref()})
+				put(&d.removals, sub.key(), removal{ref: sub.ref()})
 			}
 			return true
 		}
@@ -54,7 +54,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 // sendResource adds to r what is new about a name's resource.
 func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
-	delete(d.gone, sub.key()) // it is back, before the removal was sent
+	delete(d.removals, sub.key()) // it is back, before the removal was sent
 	if own := d.aliasKey(sub, res); own != "" {
 		return d.sendAliased(r, sub, own, st)
 	}
@@ -89,7 +89,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	return d.sendError(r, sub, st.Err)
 }
 
-// noteSentByName notes that a name is sent which may be in a glob that has not been answered yet.
+// noteSentByName records that a name is sent that may be in a glob that has not been answered yet.
 func (d *Delta) noteSentByName(sub *nameSub) {
 	note := func(set *setSub) {
 		if set == nil || !set.fresh {

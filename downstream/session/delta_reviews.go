@@ -9,13 +9,13 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Names that several subscriptions of a delta client cover. The owner of a name sends it (overlap.go).
-// The name is gone when none of them has it. When its owner may have changed, the name is reviewed:
-// the client is sent what the sets have of it then.
+// Names that several subscriptions of a delta client cover. The owner of a name sends it (overlap.go). The name is gone
+// when none of them has it. When its owner may have changed, the name is reviewed: the client is sent the current state
+// of the name in the sets.
 
-// stateOf is what the client is sent of a name. The control plane says what a name is and
-// what a set has on two streams, of which either may be behind: a resource that one of the
-// client's sets has is not removed because the name's stream says that it is absent.
+// stateOf returns the state of a name for the client. The control plane sends the names and the sets of a type on two
+// streams, either of which may be behind the other. So a resource that one of the client's sets has is not removed
+// because the names stream reports it absent.
 func (d *Delta) stateOf(sub *nameSub) cache.State {
 	st := sub.state()
 	if !d.hasSets() && len(d.borrowed) == 0 || sub.entry() == nil {
@@ -42,24 +42,23 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 	return st
 }
 
-// borrow notes that the client has what a set gives of a name.
+// borrow records that the client has a set's resource for a name.
 func (d *Delta) borrow(sub *nameSub, res *cache.Resource) {
 	put(&d.borrowed, sub, struct{}{})
 	d.renewTTL(sub, res)
 }
 
-// renewTTL has the client sent a resource with a TTL although it has that content: in the
-// client runs the TTL that the resource had on the other stream.
+// renewTTL has a resource with a TTL sent to the client although the client has that content: the client still runs the
+// TTL that the resource had on the other stream.
 func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
 	if res.SentWithTTL(d.Form) {
 		sub.Note = ofNoContent
 	}
 }
 
-// ownsName says that a name's own state is what the client is sent of it, and not that of
-// a set which has it too. The wildcard belongs to the client's Node: what it has under an
-// xdstp name is another thing than the authority's. While the name's own state is not known
-// (requested, or failed), the set's word counts.
+// ownsName reports that the client is sent a name's own state, and not that of a set which has the name too. The
+// wildcard belongs to the client's Node: what it has under an xdstp name is another thing than the authority's. While
+// the name's own state is not known (requested, or failed), the set's state counts.
 func (s *nameSub) ownsName(set *setSub) bool {
 	switch s.state().Status {
 	case cache.Present:
@@ -71,15 +70,15 @@ func (s *nameSub) ownsName(set *setSub) bool {
 	return false
 }
 
-// reviewBorrowed has the names looked at again of which the client has what a set gave: a set
-// has ended, or has been answered.
+// reviewBorrowed has the session look again at the names for which the client has a set's resource: a set has ended, or
+// has been answered.
 func (d *Delta) reviewBorrowed() {
 	for sub := range d.borrowed {
 		sub.MoveToPending()
 	}
 }
 
-// reviewName has the client sent what the sets have of a name, that of u.
+// reviewName has the client sent what the sets have under the name of u.
 func (d *Delta) reviewName(a resourceRef, u review) {
 	set := d.globOf(a)
 	if wild := d.wildOf(a); wild != nil && (set == nil || !present(set)) {
@@ -96,7 +95,7 @@ func (d *Delta) reviewName(a resourceRef, u review) {
 func (d *Delta) reviewIn(set *setSub, u review) {
 	d.noteReview(set, u)
 	if present(set) {
-		set.MoveToPending() // else that comes when it is
+		set.MoveToPending() // otherwise the review comes when the set is present
 	}
 }
 
@@ -134,8 +133,7 @@ func (d *Delta) endReviewIn(set *setSub, key string) {
 	}
 }
 
-// leavesToOwner says that another set may have a member too, and has the name reviewed if it has
-// changed.
+// leavesToOwner reports that another set may have a member too, and marks the name for review if it has changed.
 func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
 	switch {
 	case set.glob() && (m.News != cache.Removed || !d.overlaps(set)) && !d.ownedByAnother(set, a):
@@ -149,16 +147,16 @@ func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
 	return true
 }
 
-// loseMember removes a name of a set that is being sent, unless another set has it.
+// loseMember removes a name from a set that is being sent, unless another set has it.
 func (d *Delta) loseMember(set *setSub, a resourceRef) {
 	if set.glob() && d.overlaps(set) {
 		d.noteReview(set, review{name: a.name})
 		return
 	}
-	put(&d.gone, a.key(), removal{ref: a, by: set})
+	put(&d.removals, a.key(), removal{ref: a, by: set})
 }
 
-// sendReviewed adds to r what the sets have of the names to be reviewed, as far as it fits.
+// sendReviewed adds to r what the sets have of the names under review, as far as it fits.
 func (d *Delta) sendReviewed(r *Response) {
 	for len(d.reviewable) > 0 && d.sendReviewedOf(r, d.reviewable[0]) {
 		d.reviewable = d.reviewable[1:]
@@ -169,7 +167,7 @@ func (d *Delta) sendReviewed(r *Response) {
 }
 
 func (d *Delta) sendReviewedOf(r *Response, set *setSub) bool {
-	// Some names come back: those of which the set does not know yet.
+	// Names of which the set does not know yet come back.
 	return d.sendReviewedNames(r, set, slices.Sorted(maps.Keys(set.reviews)))
 }
 
@@ -183,7 +181,7 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 		case d.named.get(a.key()).answers():
 			// Its own subscription sends it.
 		case !u.ended && glob != nil && (by == glob || !present(glob) && glob.holds(u.name)):
-			// The glob sends it; or it will, and until then the client keeps what it has.
+			// The glob sends it, now or later; until then the client keeps what it has.
 		case res != nil:
 			name := u.name
 			if urn.IsXdstp(name) {
@@ -200,14 +198,14 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 			if !same {
 				r.from(by.set.Origin())
 				r.addDelta(name, res, set.form())
-				if err != nil { // to the client, the resource ends an error that it was sent before
+				if err != nil { // for the client, the resource ends an earlier error
 					r.addError(wire.DeltaErrors, name, err)
 				}
 			}
 			if glob.holds(name) {
 				glob.initial[name] = ""
 			}
-			delete(d.gone, a.key())
+			delete(d.removals, a.key())
 			d.endReview(a) // in the other set too
 		case waits != nil && present(waits): // its first answer is incomplete
 			d.endReviewIn(set, key)
@@ -227,8 +225,8 @@ func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool 
 	return true
 }
 
-// sendErrorOfSets adds to r why the sets that cover a name do not have it, and says whether it fitted: the client keeps
-// what it has. If there is no error, the client loses the name with by.
+// sendErrorOfSets adds to r why the sets that cover a name do not have it, and reports whether it fitted. With an
+// error, the client keeps what it has. Without one, by removes the name.
 func (d *Delta) sendErrorOfSets(r *Response, a resourceRef, by *setSub) bool {
 	for _, set := range d.covering(a) {
 		if set.set == nil {
@@ -247,12 +245,12 @@ func (d *Delta) sendErrorOfSets(r *Response, a resourceRef, by *setSub) bool {
 		}
 		return true
 	}
-	put(&d.gone, a.key(), removal{ref: a, by: by})
+	put(&d.removals, a.key(), removal{ref: a, by: by})
 	return true
 }
 
-// overlapping returns what the client holds by a set, or may hold, and another one may
-// cover too, but has not sent because the set does.
+// overlapping returns what the client holds from a set, or may hold, and what another set may cover too but has not
+// sent because this set does.
 func (d *Delta) overlapping(set *setSub) (held []resourceRef) {
 	if set.set == nil || !d.overlaps(set) {
 		return nil
@@ -280,8 +278,8 @@ func (d *Delta) overlapping(set *setSub) (held []resourceRef) {
 	return held
 }
 
-// reassign reviews the names of a set that has ended: the client does not know whether other sets
-// have them. held is what overlapping returned before the set ended.
+// reassign reviews the names of a set that has ended: the client cannot tell whether other sets have them. held is what
+// overlapping returned before the set ended.
 func (d *Delta) reassign(set *setSub, held []resourceRef) {
 	for _, u := range set.reviews {
 		d.reviewName(set.ref.of(u.name), u)

@@ -8,10 +8,10 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// What a delta client is sent of its sets: the wildcard and glob collections.
-// overlap.go has the rule for a name that several of them cover, delta_reviews.go sends it.
+// What a delta client is sent of its sets: the wildcard and glob collections. overlap.go has the rule for a name that
+// several of them cover; delta_reviews.go applies it.
 
-// sendSet adds to r what has changed in a set, and says whether it fitted.
+// sendSet adds to r what has changed in a set, and reports whether it fitted.
 func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	switch status, err := set.status(); status {
 	case cache.Requested, cache.Absent:
@@ -20,7 +20,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		return d.sendSetError(r, set, err)
 	case cache.Present:
 		if set.fresh && set.set.Len() == 0 && set.set.HasGaps(anyError) {
-			return true // nothing is known of it but what could not be had
+			return true // the set knows only that some members could not be fetched
 		}
 	}
 	answers, before := set.fresh, r.size
@@ -54,15 +54,15 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		d.reviewBorrowed()
 	}
 	if len(set.reviews) > 0 {
-		d.reviewable = append(d.reviewable, set) // once all sets have said what they have
+		d.reviewable = append(d.reviewable, set) // to be sent once all sets are up to date
 	}
 	return true
 }
 
-// runs says how the client is sent many members at once: if it holds nothing that
-// they could be, and has subscribed to nothing that they are too.
+// runs returns how the client is sent many members at once. It returns nil unless the client holds nothing, and has no
+// other subscription, that these members could overlap with.
 func (d *Delta) runs(r *Response, set *setSub) *cache.ChunkOptions {
-	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.gone)+d.reviewing > 0 {
+	if !set.fresh || d.named.len()+len(set.initial)+len(d.initial)+len(d.removals)+d.reviewing > 0 {
 		return nil
 	}
 	if !set.glob() && len(d.byGlob) > 0 || d.sharesMembers(set) {
@@ -99,8 +99,8 @@ func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
 	return true
 }
 
-// removeVanished removes what the client holds of a set and is not there. While the
-// set is incomplete, that is what the control plane has removed.
+// removeVanished removes what the client holds of a set and the set does not have. While the set is incomplete, it
+// removes only what the control plane has removed.
 func (d *Delta) removeVanished(set *setSub) {
 	incomplete := set.set.Incomplete()
 	if set.set.Partial() && !incomplete {
@@ -126,7 +126,7 @@ func (d *Delta) removeVanished(set *setSub) {
 		set.initial = nil
 	}
 	if first && !set.glob() {
-		// That of globs which were subscribed to later.
+		// Those of globs that were subscribed to later.
 		vanished(d.initial, func(a resourceRef) bool {
 			glob := d.globOf(a)
 			return glob != nil && glob.set.Member(memberKey(a.name)) != nil
@@ -134,21 +134,21 @@ func (d *Delta) removeVanished(set *setSub) {
 	}
 }
 
-// removeMissed sends the recent removals of a glob, which the client may have missed, as it says of no
-// member that it holds it; and that the glob is empty.
+// removeMissed sends the recent removals of a glob, which the client may have missed, because the client does not state
+// which members it holds. It also sends that the glob is empty.
 // TP1: "Glob".
 func (d *Delta) removeMissed(set *setSub) {
 	var gone []removal
 	set.set.RecentlyRemoved(func(name, constraints string) {
 		a := set.ref.of(name)
-		if _, there := d.gone[a.key()]; !there && d.named.get(a.key()) == nil {
+		if _, there := d.removals[a.key()]; !there && d.named.get(a.key()) == nil {
 			gone = append(gone, removal{ref: a, by: set, constraints: constraints})
 		}
 	})
 	for _, g := range gone {
-		// What another set has, that set sends.
+		// If another set has the member, that set sends it.
 		if res, _, _ := first(memberKey(g.ref.name), d.covering(g.ref)...); res == nil {
-			put(&d.gone, g.ref.key(), g)
+			put(&d.removals, g.ref.key(), g)
 		}
 	}
 	if len(set.initial) == 0 || !set.set.Incomplete() {
@@ -163,12 +163,11 @@ func (d *Delta) removeEmpty(set *setSub) {
 	}
 	for _, name := range set.spelled.all() {
 		a := set.ref.of(name)
-		put(&d.gone, a.key(), removal{ref: a})
+		put(&d.removals, a.key(), removal{ref: a})
 	}
 }
 
-// sendMember adds to r what is new about a member of a set, and says whether it
-// fitted.
+// sendMember adds to r what is new about a member of a set, and reports whether it fitted.
 func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	a := set.ref.of(m.Name)
 	sub := d.named.get(a.key())
@@ -183,7 +182,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		return true
 	case m.News == cache.Removed:
 		d.deferred.forget(m.Name, nil, true)
-		put(&d.gone, a.key(), removal{ref: a, by: set, was: m.Resource})
+		put(&d.removals, a.key(), removal{ref: a, by: set, was: m.Resource})
 		return true
 	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
@@ -197,7 +196,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	if m.News != cache.ErrorOnly && r.own != nil {
 		same, other := r.hasOwn(a.key(), d.mark(m.Resource))
 		if other {
-			return false // in one response a resource is there once
+			return false // a response can have a resource only once
 		}
 		if same {
 			m.News = cache.ErrorOnly
@@ -224,7 +223,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	}
 	if m.News == cache.Changed {
 		r.noteChanged(m.Resource)
-		delete(d.gone, a.key())
+		delete(d.removals, a.key())
 		d.endReview(a)
 		if sub != nil {
 			d.knows(sub, &cache.State{Resource: m.Resource})
@@ -240,9 +239,9 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	return true
 }
 
-// holdsBack says whether a changed member is not for the client yet, and notes it: the member is from
-// before the relay was started, and the client has another version, which may be newer. Which of two
-// versions is newer does not show in them.
+// holdsBack reports whether a changed member is withheld from the client for now, and records that. The member is from
+// before the relay was started, and the client has another version, which may be newer. Versions do not show which one
+// is newer.
 func (d *Delta) holdsBack(set *setSub, name string) bool {
 	if !set.stale {
 		delete(set.heldBack, name)
@@ -259,8 +258,7 @@ func (d *Delta) holdsBack(set *setSub, name string) bool {
 	return has
 }
 
-// sendHeldBack adds to r what holdsBack has noted, once a control plane has answered, and says whether
-// that fitted.
+// sendHeldBack adds to r what holdsBack has recorded, once a control plane has answered, and reports whether it fitted.
 func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
 	if len(set.heldBack) == 0 || set.stale {
 		return true
@@ -275,8 +273,8 @@ func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
 	return true
 }
 
-// sendNamedMember adds to r a member of a glob that the client asks for by name as
-// well, if that answers its request for the glob, and was not sent since.
+// sendNamedMember adds to r a member of a glob that the client also requests by name, if that answers the client's
+// request for the glob and was not sent since.
 func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.Member) bool {
 	st := sub.state()
 	if !set.glob() || !set.fresh || d.ownedByAnother(set, sub.ref()) || m.News != cache.Changed || st.Status != cache.Present || set.sentByName[sub] {
@@ -294,11 +292,11 @@ func (d *Delta) sendNamedMember(r *Response, set *setSub, sub *nameSub, m cache.
 	}
 	r.addDelta(sub.name(), st.Resource, sub.form())
 	d.knows(sub, &st)
-	// To the client, the resource ends an error that it was sent before.
+	// For the client, the resource ends an earlier error.
 	return st.Err == nil || d.sendError(r, sub, st.Err)
 }
 
-// holds says whether the client has a member's content already.
+// holds reports whether the client has a member's content already.
 func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 	if m.News != cache.Changed {
 		return false
@@ -313,12 +311,12 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 	return ok && isVersion(version, m.Resource)
 }
 
-// beforeMove notes what the client holds of a set that takes the place of another: the
-// client is sent what differs.
+// beforeMove records what the client holds of a set that another set will replace: the client is then sent the
+// difference.
 func (d *Delta) beforeMove(set *setSub) {
 	held := map[string]string{}
 	if set.fresh {
-		// It may: the other set need not have seen these go.
+		// The client may hold these: the other set need not have seen their removal.
 		set.set.RecentlyRemoved(func(name, _ string) { held[name] = "" })
 	}
 	set.set.SentTo(&set.SetWatch, func(name, version string) {
@@ -334,7 +332,7 @@ func (d *Delta) beforeMove(set *setSub) {
 	}
 	set.heldBack = nil
 	if set.fresh && set.glob() {
-		// It does not say, and the other set need not see these before they go.
+		// The client does not state what it holds, and the other set need not have seen these before they are removed.
 		set.set.Names(func(name string) {
 			if _, there := held[name]; !there && d.initial[name] == "" && d.namedIn(set, name) == nil {
 				held[name] = ""

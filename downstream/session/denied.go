@@ -8,16 +8,16 @@ import (
 
 // What a client may not have.
 //
-//   - A name is answered with an error. In a full state it is missing too: the client would not
-//     receive what it may have otherwise. But no state is sent only to say that.
-//   - A wildcard or a glob is not answered. Any answer would say that there is nothing. What comes
-//     close to one waits, as long as that is so: see silence.go.
-//   - What is asked for by an alias is denied by the resource's own name, too, when that is known.
+//   - A name is answered with an error. In a full state the name is missing, too: otherwise the client would not
+//     receive what it may have. But no state is sent only to report that.
+//   - A wildcard or a glob is not answered. Any answer would mean that there is nothing. Responses that a client could
+//     take for such an answer wait: see silence.go.
+//   - What is requested by an alias is also denied by the resource's own name, once that is known.
 
-// isDenial says that an error of Names.Key is that the client may not have it.
+// isDenial reports whether an error of Names.Key means that the client may not have the name.
 func isDenial(err *cache.Error) bool { return err != nil && err.Code == codes.PermissionDenied }
 
-// denial returns why the client may not have a name, or what it stands for now; nil if it may.
+// denial returns why the client may not have a name, or the resource that it stands for now; nil if it may.
 func (s *nameSub) denial() *cache.Error {
 	if entry := s.entry(); entry != nil {
 		return s.ownDenial(entry.State().Resource)
@@ -28,12 +28,10 @@ func (s *nameSub) denial() *cache.Error {
 	return nil
 }
 
-// answers says that there is a subscription to a name, and that the client may have what it stands
-// for.
+// answers reports that there is a subscription to a name, and that the client may have what the name stands for.
 func (s *nameSub) answers() bool { return s != nil && (s.of().Rights == nil || s.denial() == nil) }
 
-// ownDenial returns why the client may not have the resource that the name is an alias of now, and
-// notes that once.
+// ownDenial returns why the client may not have the resource that the name is an alias of now, and records that once.
 func (s *nameSub) ownDenial(r *cache.Resource) *cache.Error {
 	subs := s.of()
 	if subs.Rights == nil {
@@ -65,16 +63,16 @@ func (s *nameSub) ownRight(r *cache.Resource) error {
 	return s.of().Rights.MayHaveOwn(s.entry().Key(), r.OwnName())
 }
 
-// deniedGlob says that the name is that of a glob which the client may not have.
+// deniedGlob reports that the name is that of a glob that the client may not have.
 func (s *nameSub) deniedGlob() bool {
 	return s.entry() == nil && isDenial(s.rare().err) && isGlob(s.name())
 }
 
-// leftUnanswered says that a set is not answered, because the client may not have it.
+// leftUnanswered reports that a set is not answered, because the client may not have it.
 func (c *Client) leftUnanswered(err *cache.Error) bool { return isDenial(err) && !c.errorsAlone }
 
-// Denied says whether the client may have nothing of what it is subscribed to, and why; that is nil
-// if it is subscribed to nothing.
+// Denied reports whether the client may have nothing of what it has subscribed to, and why; why is nil if it has
+// subscribed to nothing.
 func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 	if s.wild != nil {
 		if why = s.wild.err; !isDenial(why) {
@@ -96,25 +94,24 @@ func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 	return true, why
 }
 
-// leavesGlobUnanswered says that a name is that of a glob which the client may not have, and that it is
-// not answered.
+// leavesGlobUnanswered reports that a name is that of a glob that the client may not have, and that it is not answered.
 func (s *SotW) leavesGlobUnanswered(sub *nameSub) bool {
 	return s.Rights != nil && !s.errorsAlone && !s.once && sub.deniedGlob()
 }
 
-// sentErrorAsRelay says that a relay may not have a name, and is sent an error: with that it keeps what
-// it holds, although a full state does not have it.
+// sentErrorAsRelay reports that the client is a relay that may not have a name, and is sent an error: because of the
+// error it keeps what it holds, although a full state does not have the name.
 func (s *SotW) sentErrorAsRelay(sub *nameSub) bool {
 	return s.Relay && s.Rights != nil && sub.denial() != nil && !sub.deniedGlob()
 }
 
-// onlyDenies says that a full state would tell the client that there is nothing of what it may not
-// have, and is not to be sent:
+// onlyDenies reports that a full state must not be sent, because it would tell the client that there is nothing of what
+// it may not have:
 //
-//   - It may hold members of a glob, and would delete them.
-//   - It was sent nothing yet, has a glob without an answer, and the state has no resource: it would
-//     take that for the answer.
-//   - It may hold what it is denied by name, would delete that, and be given nothing instead.
+//   - The client may hold members of a glob, and would delete them.
+//   - The client was sent nothing yet, it has a glob without an answer, and the state has no resource: it would take
+//     that for the answer.
+//   - The client may hold what it is denied by name. It would delete that, and be given nothing instead.
 func (s *SotW) onlyDenies() bool {
 	if s.Rights == nil {
 		return false
@@ -136,8 +133,8 @@ func (s *SotW) onlyDenies() bool {
 	return denied && !gives || glob && s.startsEmpty()
 }
 
-// startsEmpty says that a full state would be without any resource, and the client was sent none
-// before that it has to drop.
+// startsEmpty reports that a full state would have no resource, and that the client was never sent a resource that it
+// has to drop.
 func (s *SotW) startsEmpty() bool {
 	if s.held > 0 {
 		return false

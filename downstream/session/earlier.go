@@ -6,17 +6,17 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a client goes on with that has rejected something, for whoever looks (held.go): an earlier version, or nothing.
-// Of a set and of a group that follows from the changes in the response. Of a name by itself, a response notes it for
-// the first of its names.
+// State that a client keeps after it has rejected a newer version: an earlier version, or nothing. The operator's pages
+// show it (held.go). For a set and for a group, it follows from the changes in the response. For a name that is watched
+// individually, a response records it for the first of its names.
 
-// Earlier is what a client has of a resource of which it has rejected the newest version that it was sent.
+// Earlier is what a client has of a resource whose newest version, of those that it was sent, it has rejected.
 type Earlier uint8
 
 // What a client has of what it has rejected.
 const (
 	EarlierUnknown Earlier = iota
-	// EarlierNone: it was sent no version on this stream that it has not rejected.
+	// EarlierNone: it was sent no version on this stream, apart from those that it has rejected.
 	EarlierNone
 	// EarlierHeld: it has an earlier version.
 	EarlierHeld
@@ -24,7 +24,7 @@ const (
 	earlierLast
 )
 
-// noteEarlier notes what the client has of a name that has just been added.
+// noteEarlier records what the client has of a name that has just been added.
 func (l *NameSample) noteEarlier(name string, is Earlier) {
 	at := len(l.First) - 1
 	if at < 0 || l.First[at] != name {
@@ -43,7 +43,7 @@ func (l *NameSample) noteEarlier(name string, is Earlier) {
 	}
 }
 
-// earlierOf returns what is noted of a name.
+// earlierOf returns what is recorded for a name.
 func (l *NameSample) earlierOf(name string) Earlier {
 	at := slices.Index(l.First, name)
 	switch {
@@ -59,7 +59,7 @@ func (l *NameSample) earlierOf(name string) Earlier {
 	return EarlierUnknown
 }
 
-// earlier returns what the client has of a name of which it is sent another resource.
+// earlier returns what the client has of a name that is about to be sent with another resource.
 func (s *nameSub) earlier(st *cache.State) Earlier {
 	switch {
 	case s.sent() == sentResource && s.isRejected():
@@ -78,7 +78,7 @@ func (s *nameSub) earlier(st *cache.State) Earlier {
 	return EarlierNone
 }
 
-// earlier is that of a name. A client may have said which version it has from an earlier stream.
+// earlier is nameSub.earlier. Also, a client may have stated which version it has from an earlier stream.
 func (d *Delta) earlier(sub *nameSub, st *cache.State) Earlier {
 	is := sub.earlier(st)
 	version, has := d.initial[sub.name()]

@@ -15,30 +15,29 @@ const (
 	FeatureTTL         = "xds.config.supports-resource-ttl"
 	FeatureWrapped     = "xds.config.supports-resource-in-sotw"
 	FeatureWrappedGRPC = "xds.config.resource-in-sotw"
-	// featureErrorsAlone is the relay's own: the client does not take a response that
-	// has nothing but resource_errors for an empty answer. See silence.go.
+	// featureErrorsAlone is the relay's own: the client does not take a response that has only resource_errors for an
+	// empty answer. See silence.go.
 	featureErrorsAlone = "xds-relay.errors-alone"
 )
 
-// Abilities are what a client said of itself, and what its listener says of clients.
+// Abilities are what a client states about itself in its Node, and what its listener's settings add.
 type Abilities struct {
 	Form cache.Form
-	// heartbeatsWhole: a full state in which a member is a heartbeat is taken for one
-	// without that member. So Envoy does, and is sent the member as a whole: that
-	// renews its TTL as well.
+	// heartbeatsWhole: the client takes a full state in which a member is a heartbeat for one without that member.
+	// Envoy does so, and is sent the whole member instead: that renews its TTL, too.
 	heartbeatsWhole bool
-	// Passes says that redirects go to the client as they are.
+	// Passes: redirects go to the client unchanged.
 	Passes bool
-	// CountsLostNames says that the session counts the names whose control planes cannot be reached,
-	// because streams end on which nothing can be served. CountsLostSets says so of wildcards and globs.
+	// CountsLostNames: the session counts the names whose control planes are unreachable, because streams end on which
+	// nothing can be served. CountsLostSets: the same for wildcards and globs.
 	CountsLostNames, CountsLostSets bool
 	// errorsAlone: see featureErrorsAlone.
 	errorsAlone bool
-	// Relay says that the client is another relay, which has clients of its own.
+	// Relay: the client is another relay, which has clients of its own.
 	Relay bool
 }
 
-// AbilitiesOf returns what a client says of itself in its Node.
+// AbilitiesOf returns what a client states about itself in its Node.
 func AbilitiesOf(node *corev3.Node) (a Abilities) {
 	for _, feature := range node.GetClientFeatures() {
 		switch feature {

@@ -4,13 +4,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Redirects. TP1: "Server redirects". What an authority says of a name is watched
-// directly, as long as it is no redirect. When it is one, the subscription moves to
-// what the relay makes of the same key (cache.Resolved), and stays there. Until that
-// has an answer nothing is sent, and the client keeps what it has.
+// Redirects. TP1: "Server redirects". As long as a name is no redirect, the subscription watches the authority's own
+// entry. When it is one, the subscription moves to what the relay derives for the same key (cache.Resolved), and stays
+// there. Until that has an answer nothing is sent, and the client keeps what it has.
 
-// keeper and setKeeper watch what is left until something else is watched: so that
-// it is not given up in between.
+// keeper and setKeeper watch the old topic until the new one is watched, so that the cache does not release it in
+// between.
 type keeper struct{ cache.Watch }
 
 // Changed implements cache.Watcher.
@@ -46,15 +45,15 @@ func (s *nameSub) watchInstead(key cache.Key) {
 	}
 }
 
-// keepBeforeMove has the client keep what the topic had that it watched before, if that is what it holds,
-// until the other topic has an answer.
+// keepBeforeMove lets the client keep what the previous topic had, if the client holds that, until the new topic has an
+// answer.
 func (s *nameSub) keepBeforeMove(was *cache.Resource) {
 	if was != nil && s.sent() == sentResource && s.Note == s.of().mark(was) {
 		s.keepBeforeRedirect(was)
 	}
 }
 
-// meansSomething says that a name means something, or meant something of which the client keeps what it has.
+// meansSomething reports that a name is not refused, or that the client keeps what it has from before it was.
 func (s *nameSub) meansSomething() bool { return s.entry() != nil || s.rare().beforeRedirect != nil }
 
 // move implements follower.
@@ -67,8 +66,8 @@ func (s *setSub) move() {
 	s.moveTo(key)
 }
 
-// moveTo has the subscription watch another set instead. The client keeps what it has, until the
-// other set has an answer, and is sent what differs.
+// moveTo has the subscription watch another set instead. The client keeps what it has until the other set has an
+// answer, and is then sent the difference.
 func (s *setSub) moveTo(key cache.Key) {
 	var k setKeeper
 	s.subs.Topics.WatchSet(s.set.Key(), &k)
@@ -82,7 +81,7 @@ func (s *setSub) moveTo(key cache.Key) {
 	s.MoveToPending()
 }
 
-// Follow moves the subscriptions that have come upon redirects. The cache must not be held.
+// Follow moves the subscriptions that have met redirects. The cache must not be held.
 func (s *subscriptions) Follow() {
 	moving := s.moving
 	s.moving = nil
@@ -92,5 +91,5 @@ func (s *subscriptions) Follow() {
 	}
 }
 
-// Following says that there are subscriptions to move.
+// Following reports that there are subscriptions to move.
 func (s *subscriptions) Following() bool { return len(s.moving) > 0 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// spellings are the names by which a client asks for one glob: mostly one, but it may write
-// it in as many ways as it likes.
+// spellings are the names by which a client requests one glob: usually one, but a client may spell it in as many ways
+// as it likes.
 type spellings struct {
 	one  string
-	more map[string]struct{} // if there are several, all of them
+	more map[string]struct{} // all of them, if there are several
 }
 
 func (s *spellings) add(name string) {
@@ -37,7 +37,7 @@ func (s *spellings) remove(name string) {
 
 func (s *spellings) none() bool { return s.more == nil && s.one == "" }
 
-// all returns them in order.
+// all returns the spellings in order.
 func (s *spellings) all() []string {
 	if s.more != nil {
 		return slices.Sorted(maps.Keys(s.more))

@@ -8,22 +8,22 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a client holds, for CSDS and the admin listener. It is computed from the state that sessions have in any case.
+// What a client holds, for CSDS and the admin listener. It is computed from state that sessions have in any case.
 
-// HeldState is what became of a resource that a client has subscribed to.
+// HeldState is the state of a resource that a client has subscribed to, at the client.
 type HeldState uint8
 
 // The states of a resource at a client.
 const (
-	// Requested: the client was sent nothing of it yet.
+	// Requested: the client was sent nothing about it yet.
 	Requested HeldState = iota
 	// Unanswered: it was sent, and neither ACKed nor NACKed yet.
 	Unanswered
 	Acked
 	Nacked
-	// DoesNotExist: the client was sent that.
+	// DoesNotExist: the client was sent that it does not exist.
 	DoesNotExist
-	// Failed: the client was sent, or is refused with, an error.
+	// Failed: the client was sent an error, or its name is refused with one.
 	Failed
 	// TimedOut: the control plane has not answered in time.
 	TimedOut
@@ -37,69 +37,67 @@ func (s HeldState) String() string {
 // Held is one subscription to a name, or one member of a wildcard or glob, as the client has it.
 type Held struct {
 	TypeURL string
-	// Subscription and Name are in the client's own words. Name is empty where this is about the
-	// wildcard or the glob itself; else it is the resource's.
+	// Subscription and Name are spelled as the client spells them. Name is empty for the wildcard or the glob itself;
+	// otherwise it is the resource's.
 	Subscription, Name string
-	// Key is the topic that the client watches: that of the name, or of the wildcard or glob. It
-	// is zero if the name can mean nothing.
+	// Key is the topic that the client watches: that of the name, or of the wildcard or glob. It is zero if the name is
+	// refused.
 	Key   cache.Key
 	State HeldState
-	// Resource is what the client has accepted, or was sent last and has not answered; nil if that is nothing,
-	// or not remembered. Rejected is what it has NACKed, if that is still what there is.
+	// Resource is what the client has accepted, or was sent last and has not answered; nil if that is nothing, or not
+	// remembered. Rejected is what it has NACKed, if the topic still has that.
 	Resource, Rejected *cache.Resource
-	// Version is that of Resource, or what the client said it has; empty if that is not known.
+	// Version is the version of Resource, or the version that the client states; empty if not known.
 	Version string
-	// Earlier is what the client has instead of what it has rejected, and EarlierVersion its version; empty if that is
-	// not known. They are set where State is Nacked. EarlierOfType: the version is the one of the type that the client
-	// has accepted last, as it says itself (SotW), because the resource's is not known.
+	// Earlier is what the client has instead of what it has rejected, and EarlierVersion its version; empty if not
+	// known. They are set if State is Nacked. EarlierOfType: EarlierVersion is the version of the type that the client
+	// states it has accepted last (SotW), because the resource's is not known.
 	Earlier        Earlier
 	EarlierVersion string
 	EarlierOfType  bool
-	// Err says why the resource is not there, or why no newer one could be fetched.
+	// Err is why the resource is not there, or why no newer one could be fetched.
 	Err *cache.Error
-	// NACK is set where State is Nacked, and may be nil there if it was long ago.
+	// NACK is set if State is Nacked. It may be nil even then, if the NACK was long ago.
 	NACK *Rejection
-	// SentAt is when the response was sent that has not been ACKed, by the stream's clock; 0 if
-	// there is none.
+	// SentAt is when the response that has not been ACKed was sent, by the stream's clock; 0 if there is none.
 	SentAt uint32
-	// Since is when the relay received the resource, or that there is none, in nanoseconds since the epoch; 0 if that
-	// is not known.
+	// Since is when the relay received the resource, or learned that there is none, in nanoseconds since the epoch; 0
+	// if not known.
 	Since int64
 	// Pending: there is something newer that the client was not sent yet.
 	Pending bool
-	// Stale: it is from before the relay was started, and no control plane has said since that it is
-	// still so.
+	// Stale: it is from before the relay was started, and no control plane has confirmed it since.
 	Stale bool
 	// Covered: another subscription of the client owns the name, and has it too.
 	Covered bool
-	// Members is how many a wildcard or glob has.
+	// Members is how many members a wildcard or glob has.
 	Members int
 }
 
-// Walk goes through what a client holds of a type, a piece at a time. Between two pieces the stream may be
-// released: what changes then may come twice, and what ends is left out.
+// Walk goes through what a client holds of a type, a piece at a time. The stream may be unlocked between two pieces:
+// what changes then may come twice, and what ends is left out.
 type Walk struct {
 	subs *subscriptions
-	// inFlight yields the responses without an answer.
+	// inFlight iterates over the responses without an answer.
 	inFlight func(func(*sentResponse) bool)
 
 	sets  []*setSub
-	from  cache.SetPosition // in the first of them
-	begun bool              // the first set itself was yielded
+	from  cache.SetPosition // in the first of the sets
+	begun bool              // the first set itself is done
 	bare  bool              // without members
 	page  []cache.SetMember
 
-	list  NameList // of the group; nil for none
-	taken NameBits // the names of it that are in own
+	list  NameList // of the group; nil without one
+	taken NameBits // the names of the list that are in own
 	next  int      // in the list
 
 	own []*nameSub
 }
 
-// Walk begins a walk. The stream is held.
+// Walk begins a walk. The caller holds the stream.
 func (s *SotW) Walk() *Walk { return s.walk(s.inFlight) }
 
-// Walk begins a walk. The stream is held.
+// Walk begins a walk. The caller holds the stream.
 func (d *Delta) Walk() *Walk { return d.walk(d.inFlight) }
 
 func (s *subscriptions) walk(inFlight func(func(*sentResponse) bool)) *Walk {
@@ -112,10 +110,10 @@ func (s *subscriptions) walk(inFlight func(func(*sentResponse) bool)) *Walk {
 	return w
 }
 
-// LeaveOutMembers yields sets without their members from now on.
+// LeaveOutMembers leaves out the members of sets from now on.
 func (w *Walk) LeaveOutMembers() { w.bare = true }
 
-// Next appends about n more to out; nothing at the end. The stream is held.
+// Next appends about n more to out; nothing at the end. The caller holds the stream.
 func (w *Walk) Next(n int, out []Held) []Held {
 	most := len(out) + n
 	for len(out) < most && len(w.sets) > 0 {
@@ -171,7 +169,7 @@ func (w *Walk) ofSet(n int, out []Held) []Held {
 	return out
 }
 
-// ofSetItself is what a client has of a wildcard or glob as a whole.
+// ofSetItself returns what a client has of a wildcard or glob as a whole.
 func (w *Walk) ofSetItself(set *setSub, name string) Held {
 	h := Held{TypeURL: w.subs.typeURL, Subscription: name}
 	status, err := set.status()
@@ -192,7 +190,7 @@ func (w *Walk) ofSetItself(set *setSub, name string) Held {
 	return h
 }
 
-// ofMember is what a client has of a member; ok is false if that is nothing, and nothing is to come.
+// ofMember returns what a client has of a member; ok is false if that is nothing, and nothing is to come.
 func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, ok bool) {
 	h = Held{TypeURL: w.subs.typeURL, Key: set.set.Key(), Err: m.Err}
 	if m.Resource == nil {
@@ -211,7 +209,7 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 	case !has:
 		h.State, h.Pending = Requested, true
 	case m.Changed > seen:
-		// What it has is not there any more.
+		// What the client has is not in the cache any more.
 		h.State, h.Pending = Acked, true
 	default:
 		name := ""
@@ -234,8 +232,8 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 	return h, true
 }
 
-// answerTo returns what the client has answered to that of a set's spans for which is returns true. set is nil for
-// the group, and name empty if the names in the responses are not known. If the answer is a NACK, it returns the span.
+// answerTo returns the client's answer to the span of a set for which is returns true. set is nil for the group. name
+// is empty if the names in the responses do not matter. If the answer is a NACK, it also returns the span.
 func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) (HeldState, *span) {
 	for r := range w.inFlight {
 		if name != "" && !r.mayHave(name) {
@@ -320,14 +318,14 @@ func (h *Held) setResource(r *cache.Resource, st *cache.State) {
 	}
 }
 
-// noteEarlierOfType notes the version that the client itself gives, if that of the resource is not known.
+// noteEarlierOfType sets the version that the client states for the type, if that of the resource is not known.
 func (h *Held) noteEarlierOfType() {
 	if h.Earlier == EarlierHeld && h.EarlierVersion == "" && h.NACK != nil && h.NACK.Accepted != "" {
 		h.EarlierVersion, h.EarlierOfType = h.NACK.Accepted, true
 	}
 }
 
-// heldOf returns that of an entry's resources which has a mark, nil if none has.
+// heldOf returns the resource of an entry that has a mark, nil if none has.
 func (s *subscriptions) heldOf(st *cache.State, mark uint64) *cache.Resource {
 	for _, r := range []*cache.Resource{st.Resource, st.Previous} {
 		if r != nil && s.mark(r) == mark {
@@ -337,7 +335,7 @@ func (s *subscriptions) heldOf(st *cache.State, mark uint64) *cache.Resource {
 	return nil
 }
 
-// ofName is what a client has of a name that it watches by itself.
+// ofName returns what a client has of a name that it watches by itself.
 func (w *Walk) ofName(sub *nameSub) Held {
 	h := Held{TypeURL: w.subs.typeURL, Subscription: sub.name(), Name: sub.name()}
 	var st cache.State
@@ -400,7 +398,7 @@ func (w *Walk) givenBySet(sub *nameSub) *cache.Resource {
 	return r
 }
 
-// answerToName returns what the client has answered to what it was sent last of a name.
+// answerToName returns the client's answer to what it was sent last about a name.
 func (w *Walk) answerToName(h *Held, sub *nameSub) HeldState {
 	if sub.isRejected() {
 		if h.NACK = w.subs.nacks.ofName(sub.name()); h.NACK != nil {
@@ -417,8 +415,8 @@ func (w *Walk) answerToName(h *Held, sub *nameSub) HeldState {
 	return Acked
 }
 
-// noteEarlier notes what the client has instead of what it rejects. version is that of the cache before, if it is known
-// that the client has that.
+// noteEarlier sets what the client has instead of what it rejects. If that is the version that the cache had before, it
+// sets that version.
 func (w *Walk) noteEarlier(h *Held, is Earlier, st *cache.State) {
 	h.Earlier = min(is, EarlierHeld)
 	if is == earlierLast && st.Earlier != nil && h.Rejected != nil && h.Rejected == st.Resource {
@@ -427,7 +425,7 @@ func (w *Walk) noteEarlier(h *Held, is Earlier, st *cache.State) {
 	h.noteEarlierOfType()
 }
 
-// earlierMember notes what the client has instead of a member that it has rejected, which came in a span.
+// earlierMember sets what the client has instead of a member that it has rejected, which came in a span.
 func (w *Walk) earlierMember(h *Held, set *setSub, m *cache.SetMember, p *span) {
 	upTo := p.from
 	if m.Added > upTo {
@@ -441,7 +439,7 @@ func (w *Walk) earlierMember(h *Held, set *setSub, m *cache.SetMember, p *span) 
 		switch {
 		case !ok:
 			if h.Earlier = EarlierHeld; len(w.subs.nacks.of) > 1 {
-				h.Earlier = EarlierUnknown // it may have rejected that, too
+				h.Earlier = EarlierUnknown // the client may have rejected that, too
 			}
 			h.noteEarlierOfType()
 			return
@@ -461,11 +459,11 @@ func (w *Walk) earlierMember(h *Held, set *setSub, m *cache.SetMember, p *span) 
 	}
 }
 
-// earlierListed notes what the client has instead of a name of its group that it has rejected, which came in a span.
+// earlierListed sets what the client has instead of a name of its group that it has rejected, which came in a span.
 func (w *Walk) earlierListed(h *Held, i uint32, st *cache.State, p *span) {
 	m := w.subs.named.shared
 	if len(w.subs.nacks.of) > 1 {
-		return // it may have rejected that, too
+		return // the client may have rejected that, too
 	}
 	is := EarlierHeld
 	switch _, mark, _ := m.group.SentAt(i, Position{Seq: p.from, New: m.sentUpTo.New}, m.OnNew); {
@@ -479,7 +477,7 @@ func (w *Walk) earlierListed(h *Held, i uint32, st *cache.State, p *span) {
 	w.noteEarlier(h, is, st)
 }
 
-// failed is the state of what the client gets an error for.
+// failed returns the state of something for which the client gets an error.
 func failed(err *cache.Error) HeldState {
 	if err != nil && (err.Unanswered || err.Code == codes.DeadlineExceeded) {
 		return TimedOut

@@ -6,12 +6,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Status is what one client has subscribed to of one type as an operator sees it.
+// Status is what an operator sees of one client's subscriptions of one type.
 type Status struct {
 	TypeURL       string
 	Subscriptions int
-	LastRejection string // the client's words, empty if it rejected nothing yet
-	// Rejection is the last one of those that still count, nil if there is none.
+	LastRejection string // the client's words, empty if it has rejected nothing yet
+	// Rejection is the last rejection that still counts, nil if there is none.
 	Rejection *Rejection
 }
 
@@ -28,7 +28,7 @@ func (s *subscriptions) Describe() Status {
 	return t
 }
 
-// Watched yields the topics that the client watches itself.
+// Watched iterates over the topics that the client watches by itself.
 func (s *subscriptions) Watched() iter.Seq[cache.Key] {
 	return func(yield func(cache.Key) bool) {
 		for set := range s.sets() {
@@ -52,8 +52,8 @@ func (s *subscriptions) Group() WatchGroup {
 	return nil
 }
 
-// Names gives what the client is subscribed to, as it has requested it: names, globs and the wildcard.
-// The caller holds the stream, and need not hold the cache.
+// Names iterates over the client's subscriptions, as it has requested them: names, globs and the wildcard. The caller
+// holds the stream, and need not hold the cache.
 func (s *subscriptions) Names() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if s.wild != nil && !yield(s.wild.ref.name) {
@@ -83,14 +83,14 @@ func (s *subscriptions) Names() iter.Seq[string] {
 	}
 }
 
-// Inspection is what the tests of the stream need to know of a session.
+// Inspection is what the tests of the stream need to know about a session.
 type Inspection struct {
-	Names    map[string]bool // by what they are kept under, globs too
-	Topics   []cache.Key     // that it watches
+	Names    map[string]bool // by their keys, including globs
+	Topics   []cache.Key     // those that it watches
 	Wildcard bool
-	Shares   bool // it is in a group of clients
-	// SotW: OldWildcard is a wildcard of the old rule; Full: responses are full states; LeftIn: the
-	// last one had something in it that is gone.
+	Shares   bool // the client is in a group
+	// SotW: OldWildcard: it has a wildcard of the old rule. Full: responses are full states. LeftIn: the last one had
+	// something in it that is removed.
 	OldWildcard, Full, LeftIn bool
 }
 

@@ -2,8 +2,8 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// Servable says whether something that is subscribed to is held or may come, and if not,
-// why: nil if nothing is subscribed to but what was refused.
+// Servable reports whether some subscription is held or may come, and if not, why. The reason is nil if there are no
+// subscriptions apart from refused ones.
 func (s *subscriptions) Servable() (bool, *cache.Error) {
 	t := s.trouble
 	if t == nil {
@@ -26,11 +26,11 @@ func (s *subscriptions) Servable() (bool, *cache.Error) {
 	return false, t.lostFor
 }
 
-// Unreachable says that some of what is subscribed to cannot be reached, and is not held.
+// Unreachable reports that a subscription cannot be reached, and nothing is held of it.
 func (s *subscriptions) Unreachable() bool { return s.trouble != nil && s.trouble.lost > 0 }
 
-// Decided says that the stream does not end: something is known of what is subscribed to, or it is
-// a set for which streams do not end.
+// Decided reports that the stream does not end: something is known of a subscription, or it is a set for which streams
+// do not end.
 func (s *subscriptions) Decided() bool {
 	for set := range s.sets() {
 		if set.set == nil || set.lost {
@@ -44,7 +44,7 @@ func (s *subscriptions) Decided() bool {
 		if sub.isLost() || sub.entry() == nil {
 			continue
 		}
-		if sub.stated().Status != cache.Requested || sub.is(isRare) && sub.rare().beforeRedirect != nil {
+		if sub.authorityState().Status != cache.Requested || sub.is(isRare) && sub.rare().beforeRedirect != nil {
 			return true
 		}
 	}

@@ -9,12 +9,11 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// Globs that mean the same are one set, whatever context parameters a client gives that
-// their authority's policy drops. The client knows the members by the names that they
-// have in the glob that it asks for (Envoy takes no others): they are spelled so when
-// they are sent, so that such a glob costs a subscription and no copies of the members.
+// Globs that mean the same are one set, even if clients add context parameters that their authority's policy drops. A
+// client knows the members by the names that they have in the glob that it requested (Envoy accepts no others). The
+// names are respelled when they are sent, so such a glob costs a subscription and no copies of the members.
 
-// membersOf returns a set as the client knows it, which watches the set from now on.
+// membersOf returns a set as the client knows it. From now on s watches that set.
 func (s *setSub) membersOf(of *cache.Set) *members {
 	m := &members{Set: of}
 	if glob := withoutDirectives(of.Key().Name); s.glob() && glob != s.ref.name {
@@ -24,10 +23,10 @@ func (s *setSub) membersOf(of *cache.Set) *members {
 	return m
 }
 
-// spelled is what the client calls the member that the origin calls name.
+// spelled returns the client's name for the member that the origin calls name.
 func (m *members) spelled(name string) string { return urn.MemberOf(m.as, memberKey(name)) }
 
-// nameOf is what the client calls a member.
+// nameOf returns the client's name for a member.
 func (m *members) nameOf(r *cache.Resource) string {
 	if m.as == "" {
 		return r.Name()
@@ -35,7 +34,7 @@ func (m *members) nameOf(r *cache.Resource) string {
 	return m.spelled(r.Name())
 }
 
-// key is what the set keeps a member under that the client knows by that canonical name.
+// key returns the key in the set of the member that the client knows by that canonical name.
 func (m *members) key(name string) string {
 	if m.as == "" {
 		return name
@@ -43,12 +42,13 @@ func (m *members) key(name string) string {
 	return urn.MemberOf(m.glob, name)
 }
 
-// Since is that of the set.
+// Since is Set.Since with the client's names.
 func (m *members) Since(w *cache.SetWatch, yield func(cache.Member) bool) bool {
 	return m.SinceInChunks(w, nil, yield)
 }
 
-// SinceInChunks is that of the set. In chunks members have their own names.
+// SinceInChunks is Set.SinceInChunks with the client's names. In chunks, members have their own names: so there are
+// none if the client's names differ.
 func (m *members) SinceInChunks(w *cache.SetWatch, runs *cache.ChunkOptions, yield func(cache.Member) bool) bool {
 	if m.as == "" {
 		return m.Set.SinceInChunks(w, runs, yield)
@@ -59,17 +59,17 @@ func (m *members) SinceInChunks(w *cache.SetWatch, runs *cache.ChunkOptions, yie
 	})
 }
 
-// SentTo is that of the set.
+// SentTo is Set.SentTo with the client's names.
 func (m *members) SentTo(w *cache.SetWatch, yield func(name, version string)) {
 	m.Set.SentTo(w, m.each(yield))
 }
 
-// RecentlyRemoved is that of the set.
+// RecentlyRemoved is Set.RecentlyRemoved with the client's names.
 func (m *members) RecentlyRemoved(yield func(name, constraints string)) {
 	m.Set.RecentlyRemoved(m.each(yield))
 }
 
-// Names is that of the set.
+// Names is Set.Names with the client's names.
 func (m *members) Names(yield func(name string)) {
 	each := m.each(func(name, _ string) { yield(name) })
 	m.Set.Names(func(name string) { each(name, "") })
@@ -82,19 +82,19 @@ func (m *members) each(yield func(name, more string)) func(string, string) {
 	return func(name, more string) { yield(m.spelled(name), more) }
 }
 
-// Member is that of the set.
+// Member is Set.Member by the client's name.
 func (m *members) Member(name string) *cache.Resource { return m.Set.Member(m.key(name)) }
 
-// MemberFor is that of the set.
+// MemberFor is Set.MemberFor by the client's name.
 func (m *members) MemberFor(w *cache.SetWatch, name string) *cache.Resource {
 	return m.Set.MemberFor(w, m.key(name))
 }
 
-// Failed is that of the set.
+// Failed is Set.Failed by the client's name.
 func (m *members) Failed(name string) bool { return m.Set.Failed(m.key(name)) }
 
-// full returns Full of the set, or FullWithRemoved. Its version is
-// another than that of the same members under other names.
+// full is Set.Full, or Set.FullWithRemoved if extended, with the client's names. Its version differs from that of the
+// same members under other names.
 func (m *members) full(extended bool, w *cache.SetWatch, f cache.Form, except func(string) bool, changed func(cache.Member), look func(func(string) *cache.Resource)) cache.FullState {
 	if m.as == "" {
 		if extended {

@@ -6,8 +6,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// TakeOdd watches by itself each name that the group cannot watch for several clients any more. The
-// cache is held.
+// TakeOdd watches individually each name that the group can no longer watch for several clients. The cache is held.
 func (s *subscriptions) TakeOdd() {
 	m := s.named.shared
 	if !m.behind() {
@@ -20,13 +19,13 @@ func (s *subscriptions) TakeOdd() {
 	}
 }
 
-// UnknownMark is that of content that a client was sent and that is not remembered.
+// UnknownMark is the mark of content that a client was sent and that is not remembered.
 const UnknownMark = ^uint64(0)
 
-// behind says that there may be something to send.
+// behind reports that there may be something to send.
 func (m *membership) behind() bool { return m != nil && m.sentUpTo != m.group.Newest(m.OnNew) }
 
-// news is what is new to the client. The cache is held.
+// news returns what is new to the client. The cache is held.
 func (m *membership) news() *News { return m.group.NewsSince(m.sentUpTo, m.OnNew) }
 
 // sendNews adds to r what is new to the client. The cache is held.
@@ -36,11 +35,11 @@ func (m *membership) sendNews(r *Response) {
 	}
 	s, n := m.subs, m.news()
 	if slices.ContainsFunc(n.Odd, m.has) {
-		return // it has come since TakeOdd, on the new side: the client is woken for it
+		return // it has become individual since TakeOdd, on the new side: the client is woken for it
 	}
 	switch {
 	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
-		m.takeAll() // each is sent by itself, and what is owed with them
+		m.takeAll() // each name is sent individually, and so are the owed changes
 		return
 	case m.nTaken == 0 && m.before == nil:
 		r.addNews(n)
@@ -63,8 +62,8 @@ func (m *membership) sendNews(r *Response) {
 	}
 }
 
-// moveGroup has a client whose names all mean resources of another scope now join the group of those, and
-// says whether that is possible. It keeps what it has of each until the other scope has an answer.
+// moveGroup moves a client whose names all mean resources of another scope now to the group for that scope, and reports
+// whether that is possible. The client keeps what it has of each name until the other scope has an answer.
 func (s *subscriptions) moveGroup() bool {
 	m := s.named.shared
 	list, was := m.group.List(), m.first()
@@ -108,8 +107,8 @@ func (s *subscriptions) addShared(r *Response, name string, st *cache.State) {
 	r.noteChanged(st.Resource)
 }
 
-// held is how many resources the client holds of what it is subscribed to as one of
-// the group, and the sum of their digests. It was sent everything.
+// held returns how many resources the client holds of the names that it shares with the group, and the sum of their
+// digests. The client was sent everything.
 func (m *membership) held() (n int, sum uint64) {
 	if m == nil {
 		return 0, 0

@@ -19,21 +19,21 @@ type sentResponse struct {
 	number   number
 	rejected bool
 	traits   responseTraits
-	// brings are the changes that the client has with it, and has not answered.
+	// brings are the changes in the response, which the client has not answered.
 	brings *propagation.Delivery
 }
 
-// number counts the responses of a session. It may overflow: of two that are looked at, the
-// later one is at most maxUnanswered newer, or one is answered.
+// number counts the responses of a session. It may overflow: of two numbers that are compared, the later one is at most
+// maxUnanswered newer, or one is answered.
 type number uint16
 
 // after reports whether n is a later response than o.
-func (n number) after(o number) bool { return int16(n-o) > 0 } //nolint:gosec // that is what it is for
+func (n number) after(o number) bool { return int16(n-o) > 0 } //nolint:gosec // the overflow is intended
 
-// short is what a subscription to a name has of a number: 1 to 7.
+// short is the part of a number that a subscription to a name stores: 1 to 7.
 func (n number) short() byte { return byte(n%7) + 1 }
 
-// span is the changes of a set that went in one response: those after from, up to to.
+// span is the changes of a set that went in one response: those after from, up to and including to.
 type span struct {
 	from, to uint64
 	number   number
@@ -41,35 +41,35 @@ type span struct {
 
 func (p *span) has(change uint64) bool { return p.from < change && change <= p.to }
 
-// Rejection is a NACK: what the client does not take, and holds in an earlier version, if in any.
+// Rejection is a NACK: what the client has rejected. It may hold an earlier version.
 type Rejection struct {
-	// Reason is in the client's own words.
+	// Reason is the client's own words.
 	Reason string
-	// At is when it came, by the stream's clock.
+	// At is when the NACK came, by the stream's clock.
 	At uint32
 	// SentAt is when the response was sent, by the stream's clock, and Version its version.
 	SentAt  uint32
 	Version string
-	// Since is when the first of the NACKs came that count, by the stream's clock.
+	// Since is when the first of the NACKs that still count came, by the stream's clock.
 	Since uint32
-	// Accepted is the version that the client has accepted last of the type, as it says itself. SotW.
+	// Accepted is the version of the type that the client states it has accepted last. SotW.
 	Accepted string
-	// Names are what was in it.
+	// Names are the names in the response.
 	Names    NameSample
 	response sentResponse
 	spans    []rejectedSpan
 }
 
-// rejectedSpan is a span of a response that was rejected. set is nil for the group's.
+// rejectedSpan is a span of a rejected response. set is nil for the group's.
 type rejectedSpan struct {
 	span
 	set *setSub
 }
 
-// nacks are what a client has rejected of a type.
+// nacks are a client's rejections of a type.
 type nacks struct {
 	last string // the words of the last one
-	// of are the newest, of which something may be rejected still.
+	// of are the newest rejections of which something may still count.
 	of []*Rejection
 }
 
@@ -95,14 +95,14 @@ func (n *nacks) newestFirst() iter.Seq[*Rejection] {
 	}
 }
 
-// drop forgets that spans were rejected.
+// drop forgets rejected spans for which which returns true.
 func (n *nacks) drop(which func(*rejectedSpan) bool) {
 	for r := range n.newestFirst() {
 		r.spans = slices.DeleteFunc(r.spans, func(p rejectedSpan) bool { return which(&p) })
 	}
 }
 
-// ofName returns the newest rejection of a name that is rejected, nil if it is forgotten.
+// ofName returns the newest rejection of a rejected name, nil if it is forgotten.
 func (n *nacks) ofName(name string) *Rejection {
 	for r := range n.newestFirst() {
 		if r.response.mayHave(name) {
@@ -112,13 +112,13 @@ func (n *nacks) ofName(name string) *Rejection {
 	return nil
 }
 
-// responseTraits are what is true of a response.
+// responseTraits are flags of a response.
 type responseTraits uint8
 
 const (
-	// heldSecret: there was a secret in it.
+	// heldSecret: the response had a secret in it.
 	heldSecret responseTraits = 1 << iota
-	// hadMore: there was more in it that was new to the client than the first of its names.
+	// hadMore: more in the response was new to the client than the first of its names.
 	hadMore
 )
 
@@ -129,7 +129,7 @@ func (r *sentResponse) mayHave(name string) bool {
 	return r.had(hadMore) || slices.Contains(r.names.First, name)
 }
 
-// Answer is how a client has answered a response.
+// Answer is a client's answer to a response.
 type Answer uint8
 
 // The answers to a response.
@@ -150,7 +150,7 @@ type NACK struct {
 	record  *Rejection
 }
 
-// Received says when the NACK came, by the stream's clock.
+// Received records when the NACK came, by the stream's clock.
 func (n *NACK) Received(at uint32) {
 	n.record.At = at
 	if n.record.Since == 0 {
@@ -158,7 +158,7 @@ func (n *NACK) Received(at uint32) {
 	}
 }
 
-// accepted notes which version the client says that it has accepted last. SotW.
+// accepted records the version that the client states it has accepted last. SotW.
 func (n *NACK) accepted(version string) *NACK {
 	if n != nil {
 		n.record.Accepted = loglines.Clip(version)
@@ -166,5 +166,5 @@ func (n *NACK) accepted(version string) *NACK {
 	return n
 }
 
-// WordsWithheld stands for a client's words that may hold a secret.
+// WordsWithheld replaces a client's words that may hold a secret.
 const WordsWithheld = "(the client's words are not shown, as they may hold a secret)"

@@ -16,8 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A client's words are shown as they are, once for each response, and not at any
-// length; about secrets not at all.
+// A client's words are shown unchanged, once for each response, and clipped. Words about secrets are not shown.
 func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	long := strings.Repeat("é", loglines.MaxText)
 	s := &subscriptions{typeURL: xdstype.ClusterV3}
@@ -45,8 +44,8 @@ func TestRejectionsAreClippedCountedOnceAndKeepSecrets(t *testing.T) {
 	}
 }
 
-// A client may quote what it rejects: whatever way a resource with a secret has come to it, its
-// words about that response are not shown. About others they are.
+// A client may quote what it rejects. So its words about a response with a secret are not shown, whichever way the
+// resource was sent. Its words about other responses are shown.
 func TestRejectionsOfResourcesWithSecretsAreNotShown(t *testing.T) {
 	with := func(key *corev3.DataSource) *cache.Resource {
 		socket, err := anypb.New(&tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{PrivateKey: key}}}})

@@ -11,7 +11,7 @@ import (
 
 // One client's subscription to a name.
 
-// sentState is what a client was sent last of a name.
+// sentState is what a client was sent last about a name.
 type sentState uint8
 
 const (
@@ -21,44 +21,44 @@ const (
 	sentFailed
 )
 
-// What a nameSub has in Own.
+// The bytes of Own in a nameSub.
 const (
-	ownSent  = iota // what it was sent last, and isLost
+	ownSent  = iota // what it was sent last, and the bits below
 	ownMarks        // of type mark
 	ownInbox        // whether it is in the inbox; guarded by inbox.mu
-	// ownHeartbeats is the end of the number of the heartbeat that the client was sent last. Who
-	// has missed 256 hears of the next one.
+	// ownHeartbeats is the low byte of the number of the heartbeat that the client was sent last. A client that has
+	// missed exactly 256 heartbeats gets the next one.
 	ownHeartbeats
 )
 
-// Beside what a client was sent, in ownSent.
+// Bits of ownSent.
 const (
-	// isLostBit says that the subscription is counted in trouble.lost.
+	// isLostBit: the subscription is counted in trouble.lost.
 	isLostBit = 1 << 7
-	// isNotedBit says that its refusal for max_request_bytes has been noted.
+	// isNotedBit: the refusal of the name because of max_request_bytes has been recorded.
 	isNotedBit = 1 << 6
-	// isRejectedBit says that the client has rejected what it was sent.
+	// isRejectedBit: the client has rejected what it was sent.
 	isRejectedBit = 1 << 5
-	// sentInBits have sentIn, sentBits what it was sent.
+	// sentInBits hold sentIn, sentBits the sentState.
 	sentInBits, sentInShift = 7 << 2, 2
 	sentBits                = 1<<sentInShift - 1
 )
 
-// mark is something that there is to note of a subscription, or not.
+// mark is a flag of a subscription.
 type mark byte
 
 const (
 	isQueued mark = 1 << iota // in subscriptions.pending
 	hasEnded
-	// mayHold: the client may hold the resource from an earlier stream, or by a set. It is not
-	// needed where sent is sentResource.
+	// mayHold: the client may hold the resource from an earlier stream, or from a set. It is not needed if sent is
+	// sentResource.
 	mayHold
 	// isMissed: it was missing in a full state because nothing was known of it.
 	isMissed
 	// isCovered: a set's part of the full state has it.
 	isCovered
 	isRare
-	// isWanted: the request that is being taken names it.
+	// isWanted: the current request names it.
 	isWanted
 	// isWithheld: it is in SotW.absent.
 	isWithheld
@@ -66,10 +66,10 @@ const (
 
 func (s *nameSub) watch() *cache.Watch { return (*cache.Watch)(s) }
 
-// entry is what is known of the name, nil if it can mean nothing.
+// entry is the name's entry in the cache, nil if the name is refused.
 func (s *nameSub) entry() *cache.Entry { return s.watch().Entry() }
 
-// of returns the subscriptions of which it is one.
+// of returns the subscriptions that it belongs to.
 func (s *nameSub) of() *subscriptions { return s.Group.Owner.(*subscriptions) }
 
 func (s *nameSub) is(m mark) bool { return s.Own[ownMarks]&byte(m) != 0 }
@@ -82,7 +82,7 @@ func (s *nameSub) set(m mark, is bool) {
 	}
 }
 
-// rare returns what is rare about the subscription, nil if nothing is.
+// rare returns the subscription's rareSub, nil if it has none.
 func (s *nameSub) rare() *rareSub {
 	if !s.is(isRare) {
 		return nil
@@ -90,24 +90,23 @@ func (s *nameSub) rare() *rareSub {
 	return s.of().rares[s]
 }
 
-// makeRare is rare, and not nil.
+// makeRare returns the subscription's rareSub, and makes one if there is none.
 func (s *nameSub) makeRare() *rareSub {
 	if r := s.rare(); r != nil {
 		return r
 	}
-	return s.rarely(refByName(s.entry().Name()))
+	return s.newRare(refByName(s.entry().Name()))
 }
 
-// rarely gives a new subscription what is rare, of which that is how the client asks.
-func (s *nameSub) rarely(a resourceRef) *rareSub {
+// newRare gives a new subscription a rareSub. a is how the client requests it.
+func (s *nameSub) newRare(a resourceRef) *rareSub {
 	subs, r := s.of(), &rareSub{resourceRef: a, key: a.key()}
 	put(&subs.rares, s, r)
 	s.set(isRare, true)
 	return r
 }
 
-// key is what the subscription is kept under: the client's spelling, and more if it
-// requested by a locator.
+// key is the key of the subscription: the client's spelling, with the parameters if it requested by a locator.
 func (s *nameSub) key() string {
 	if r := s.rare(); r != nil {
 		return r.key
@@ -147,13 +146,13 @@ func (s *nameSub) setSentErr(hash uint32) {
 	}
 }
 
-// wasSentAbsent says that the client was sent that the resource does not exist, and why.
-// That it could not be looked up again is no other reason.
+// wasSentAbsent reports whether the client was sent that the resource does not exist, for that reason. A failed new
+// lookup is not another reason.
 func (s *nameSub) wasSentAbsent(why *cache.Error) bool {
 	return s.sent() == sentAbsent && (s.sentErr() == markError(why) || why != nil && why.Transient())
 }
 
-// setSentResource notes that the client was sent a resource, without an error.
+// setSentResource records that the client was sent a resource, without an error.
 func (s *nameSub) setSentResource(st *cache.State) {
 	mark := s.of().mark(st.Resource)
 	if s.sent() != sentResource || s.Note != mark {
@@ -170,12 +169,12 @@ func (s *nameSub) setSentResource(st *cache.State) {
 	}
 }
 
-// heartbeats is a number like that of the heartbeat that the client was sent last.
+// heartbeats is the low byte of the number of the heartbeat that the client was sent last.
 func (s *nameSub) heartbeats() uint32 { return uint32(s.Own[ownHeartbeats]) }
 
 func (s *nameSub) setHeartbeats(n uint32) { s.Own[ownHeartbeats] = byte(n) }
 
-// constraints are of the variant that the client was sent, empty for none.
+// constraints are those of the variant that the client was sent, empty for none.
 func (s *nameSub) constraints() string {
 	if r := s.rare(); r != nil {
 		return r.constraints
@@ -183,13 +182,13 @@ func (s *nameSub) constraints() string {
 	return ""
 }
 
-// byLocator says that the client requested by a ResourceLocator.
+// byLocator reports that the client requested by a ResourceLocator.
 func (s *nameSub) byLocator() bool {
 	r := s.rare()
 	return r != nil && r.locator
 }
 
-// form is how the client is sent the resource.
+// form is the form in which the client is sent the resource.
 func (s *nameSub) form() cache.Form {
 	if s.byLocator() {
 		return s.of().Form | cache.ByLocator
@@ -221,8 +220,8 @@ func (s *nameSub) MoveToPending() {
 	subs.countIfLost(s)
 }
 
-// stated is what the authority says of the name.
-func (s *nameSub) stated() cache.State {
+// authorityState is the authority's state of the name.
+func (s *nameSub) authorityState() cache.State {
 	rare, entry := s.rare(), s.entry()
 	if entry == nil {
 		return s.refusedState(rare.err)
@@ -236,7 +235,7 @@ func (s *nameSub) stated() cache.State {
 		return s.refusedState(st.Err)
 	}
 	if r := st.Resource; r != nil && r.Redirect() != "" && s.redirected() {
-		return cache.State{Status: cache.Requested} // until it has moved
+		return cache.State{Status: cache.Requested} // until the subscription has moved
 	}
 	if s.of().Rights != nil {
 		if why := s.ownDenial(st.Resource); why != nil {
@@ -260,7 +259,7 @@ func (s *nameSub) stated() cache.State {
 	return cache.State{Status: cache.Requested}
 }
 
-// waitsForSource says that the name has moved to a topic whose source was replaced at the same time, and has not
+// waitsForSource reports that the name has moved to a topic whose source was replaced at the same time and has not
 // answered. The client keeps what it has.
 func (s *nameSub) waitsForSource() bool {
 	rare := s.rare()
@@ -271,16 +270,15 @@ func (s *nameSub) waitsForSource() bool {
 	return rare.waits
 }
 
-// redirected says that a name is a redirect that is to be followed.
+// redirected reports that a name is a redirect that the relay follows.
 func (s *nameSub) redirected() bool {
 	entry := s.entry()
 	return entry != nil && !s.of().Passes && entry.Redirected()
 }
 
-// refusedState is what a client is sent of a name that the relay refuses. A refusal says
-// nothing about the resource: a client that may hold the resource keeps it, and so do the
-// clients of a relay. Such a client is sent a code that it does not take for a removal, and a
-// relay one that its own clients do not take for an answer either. gRFC A88: NOT_FOUND and
+// refusedState is the state of a refused name for the client. A refusal says nothing about the resource: a client that
+// may hold the resource keeps it, and so do the clients of a relay. Such a client is sent a code that it does not take
+// for a removal. A relay is sent a code that its own clients do not take for an answer either. gRFC A88: NOT_FOUND and
 // PERMISSION_DENIED can delete what a client holds.
 func (s *nameSub) refusedState(err *cache.Error) cache.State {
 	relay := s.of().Relay
@@ -301,8 +299,8 @@ func (s *nameSub) refusedState(err *cache.Error) cache.State {
 	return cache.State{Status: cache.Failed, Err: &cache.Error{Code: code, Message: err.Message, Refused: true}}
 }
 
-// noteNotRequested notes, once until the client is sent the resource, that a name is not requested
-// because a request to the control plane has no room for it.
+// noteNotRequested records, once until the client is sent the resource, that a name is not requested because a request
+// to the control plane has no room for it.
 func (s *nameSub) noteNotRequested(err *cache.Error) {
 	if s.Own[ownSent]&isNotedBit != 0 {
 		return
@@ -312,13 +310,13 @@ func (s *nameSub) noteNotRequested(err *cache.Error) {
 	subs.Host.NotRequested(subs.typeURL, s.name(), err)
 }
 
-// refused says that the client was refused a name that it may be given now.
+// refused reports that the client was refused a name that may be possible now.
 func (s *nameSub) refused() bool {
 	r := s.rare()
 	return r != nil && r.err != nil && r.err.Code == codes.ResourceExhausted
 }
 
-// noteAlias brings subscriptions.aliases in line with what a name stands for.
+// noteAlias updates subscriptions.aliases for what a name stands for now.
 func (s *subscriptions) noteAlias(sub *nameSub) {
 	entry := sub.entry()
 	if s.sotw || entry == nil {
@@ -336,7 +334,7 @@ func (s *subscriptions) noteAlias(sub *nameSub) {
 	}
 }
 
-// setAlias notes that a name is an alias of what is kept under a key, or of nothing.
+// setAlias records that a name is an alias of the resource with a key, or of nothing.
 func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
 	if r.own == own {
 		return
@@ -348,20 +346,19 @@ func (s *subscriptions) setAlias(sub *nameSub, r *rareSub, own string) {
 		}
 	}
 	if r.own = own; own != "" {
-		s.named.get(own) // what aliases stand for is sent with them, and not as one of a group
+		s.named.get(own) // what aliases stand for is sent with them, and not as part of a group
 		put(&s.aliases, own, append(s.aliases[own], sub))
 	}
 }
 
-// countIfLost counts a name whose control plane cannot be reached and of which nothing is
-// held.
+// countIfLost counts a name whose control plane is unreachable and of which nothing is held.
 func (s *subscriptions) countIfLost(sub *nameSub) {
 	var st cache.State
 	switch {
 	case !s.CountsLostNames || sub.entry() == nil:
 		return
 	case sub.is(isRare):
-		if st = sub.stated(); sub.rare().beforeRedirect != nil {
+		if st = sub.authorityState(); sub.rare().beforeRedirect != nil {
 			st.Status = cache.Present
 		}
 	default:
@@ -373,8 +370,8 @@ func (s *subscriptions) countIfLost(sub *nameSub) {
 	}
 }
 
-// takePending calls f for each name of which there may be something to send,
-// until f returns false: then that name, and the rest, stay pending.
+// takePending calls f for each name of which there may be something to send, until f returns false: then that name and
+// the remaining ones stay pending.
 func (s *subscriptions) takePending(f func(*nameSub) bool) {
 	for i, sub := range s.pending {
 		if sub.is(hasEnded) {
@@ -390,7 +387,7 @@ func (s *subscriptions) takePending(f func(*nameSub) bool) {
 	}
 	if n := cap(s.pending); n > minCompact && n <= mostPending {
 		clear(s.pending)
-		pending := s.pending[:0] // here, as it is on the heap
+		pending := s.pending[:0] // declared here, because it is allocated on the heap
 		s.Host.PendingLists().Put(&pending)
 	}
 	s.pending = nil
@@ -411,7 +408,7 @@ func (s *subscriptions) countLost(sub *nameSub, lost bool) {
 // sending is the number of the response that is being put together.
 func (s *subscriptions) sending() number { return s.newest + 1 }
 
-// name is the client's spelling.
+// name is the name in the client's spelling.
 func (s *nameSub) name() string {
 	if r := s.rare(); r != nil {
 		return r.name
@@ -419,20 +416,20 @@ func (s *nameSub) name() string {
 	return s.entry().Name() // one string for all clients
 }
 
-// state is what the client is to be sent of the name.
+// state is the state of the name to send to the client.
 func (s *nameSub) state() cache.State {
-	st, r := s.stated(), s.rare()
+	st, r := s.authorityState(), s.rare()
 	if r == nil || r.beforeRedirect == nil {
 		return st
 	}
 	sent := s.sent()
 	switch answered := st.Status == cache.Present || st.Status == cache.Absent; {
-	case sent == sentAbsent: // it does not hold that any more
+	case sent == sentAbsent: // the client no longer holds that
 	case !answered && !r.beforeRedirect.expired:
 		return cache.State{Status: cache.Present, Resource: r.beforeRedirect.resource, Err: st.Err, Heartbeats: s.heartbeats()}
 	case !answered && sent != sentFailed:
 		return cache.State{Status: cache.Absent, Previous: r.beforeRedirect.resource}
-	case st.Status == cache.Absent && sent == sentResource: // which it holds until it is sent that
+	case st.Status == cache.Absent && sent == sentResource: // the client holds the resource until it is sent the absence
 		st.Previous = r.beforeRedirect.resource
 		return st
 	}
@@ -440,8 +437,7 @@ func (s *nameSub) state() cache.State {
 	return st
 }
 
-// memberKey is the canonical form of a name that is an entry's: which may have another, as
-// it may be one of less parameters.
+// memberKey is the canonical form of the name. An entry's key may differ, because it may have fewer parameters.
 func (s *nameSub) memberKey() string {
 	if s.rare() != nil {
 		return memberKey(s.name())
@@ -458,16 +454,16 @@ func (s *nameSub) setLost(is bool) {
 	}
 }
 
-// setSentIn notes in which response a resource goes that is new to the client.
+// setSentIn records the response in which a resource that is new to the client goes.
 func (s *nameSub) setSentIn(n number) {
 	s.Own[ownSent] = s.Own[ownSent]&^(sentInBits|isRejectedBit) | n.short()<<sentInShift
 }
 
-// sentIn is the short number of the response in which the client was sent what it has; 0 if that is not
-// known. An earlier one may have the same.
+// sentIn is the short number of the response in which the client was sent what it has; 0 if not known. An earlier
+// response may have the same short number.
 func (s *nameSub) sentIn() byte { return s.Own[ownSent] & sentInBits >> sentInShift }
 
-// setBefore puts k, which may be nil, in the place of the value before the redirect.
+// setBefore replaces the value before the redirect by k, which may be nil.
 func (r *rareSub) setBefore(k *valueBeforeRedirect) {
 	if r.beforeRedirect != nil && r.beforeRedirect.stop != nil {
 		r.beforeRedirect.stop()

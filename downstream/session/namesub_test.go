@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The list of pending names may be used for another client, so that nothing may be left behind its end.
+// The list of pending names may be reused for another client, so nothing may be left behind its end.
 func TestNamesThatAreNotPendingAnyMoreAreLetGo(t *testing.T) {
 	s := &subscriptions{}
 	for range 5 {

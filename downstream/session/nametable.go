@@ -20,17 +20,17 @@ func (t *nameTable) get(key string) *nameSub {
 	return nil
 }
 
-// add adds a subscription, under whose key there is none.
+// add adds a subscription whose key is not in the table.
 func (t *nameTable) add(sub *nameSub) { t.table.Put(sub.key(), sub, (*nameSub).key) }
 
-// expect makes room for so many more.
+// expect makes room for n more.
 func (t *nameTable) expect(n int) { t.table.Reserve(t.table.Len()+n, (*nameSub).key) }
 
-// remove removes a subscription that is there.
+// remove removes a subscription that is in the table.
 func (t *nameTable) remove(sub *nameSub) { t.table.Remove(sub.key(), (*nameSub).key) }
 
-// all yields the subscriptions, in no order. None may be added or removed meanwhile. It ends
-// the sharing: every name that was shared is in the table then.
+// all iterates over the subscriptions, in no order. None may be added or removed during the iteration. It ends the
+// sharing: afterwards, every name that was shared is in the table.
 func (t *nameTable) all() iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {
 		if t.shared != nil {
@@ -40,22 +40,23 @@ func (t *nameTable) all() iter.Seq[*nameSub] {
 	}
 }
 
-// own yields the subscriptions that are not shared, as all does.
+// own iterates over the subscriptions that are not shared, in no order. None may be added or removed during the
+// iteration.
 func (t *nameTable) own() iter.Seq[*nameSub] { return t.table.All() }
 
-// entry is a name's entry, on the client's side.
+// entry returns a name's entry, on the client's side.
 func (m *membership) entry(i uint32) *cache.Entry {
 	e, _, _ := m.group.SentAt(i, Position{}, m.OnNew)
 	return e
 }
 
-// first is the first name's entry, on the accepted side.
+// first returns the first name's entry, on the accepted side.
 func (m *membership) first() *cache.Entry {
 	e, _, _ := m.group.SentAt(0, Position{}, false)
 	return e
 }
 
-// len is how many names are not taken.
+// len returns how many names are not taken.
 func (m *membership) len() int {
 	if m == nil {
 		return 0
@@ -74,9 +75,8 @@ func (m *membership) find(key string) (i uint32, ok bool) {
 	return i, ok && m.has(i)
 }
 
-// holdsNot says that the client is subscribed to a name as one of the group, and was sent
-// nothing of it.
-func (m *membership) holdsNot(key string) bool {
+// holdsNothing reports that the client shares a name with the group, and was sent nothing of it.
+func (m *membership) holdsNothing(key string) bool {
 	i, ok := m.find(key)
 	if !ok {
 		return false
@@ -85,7 +85,7 @@ func (m *membership) holdsNot(key string) bool {
 	return mark == 0 && m.before.of(i) == 0
 }
 
-// take has the client watch a name by itself, and returns its subscription.
+// take has the client watch a name individually, and returns its subscription.
 func (m *membership) take(i uint32) *nameSub {
 	s := m.subs
 	sub, entry := s.newSub(), m.entry(i)
@@ -96,8 +96,8 @@ func (m *membership) take(i uint32) *nameSub {
 	} else {
 		s.Topics.WatchEntry(entry, sub.watch())
 	}
-	_ = s.Host.Enter(entry.Key())                              // which the client uses already
-	_, mark, changed := m.group.SentAt(i, m.sentUpTo, m.OnNew) // now that it is watched
+	_ = s.Host.Enter(entry.Key())                              // the client uses it already
+	_, mark, changed := m.group.SentAt(i, m.sentUpTo, m.OnNew) // after the watch has begun
 	if before := m.before.take(i); mark == 0 && before != 0 {
 		mark, changed = before, true
 	}
@@ -120,8 +120,7 @@ func (m *membership) take(i uint32) *nameSub {
 	return sub
 }
 
-// takeAll takes all names, and returns the table that has them: there is no membership any
-// more.
+// takeAll takes all names, which ends the membership, and returns the table that has them.
 func (m *membership) takeAll() *nameTable {
 	n := m.len()
 	m.subs.expect(n)
@@ -134,7 +133,7 @@ func (m *membership) takeAll() *nameTable {
 	return &m.subs.named
 }
 
-// leaveGroup ends a membership, if there is one: each name is watched by itself.
+// leaveGroup ends the membership, if there is one: each name is watched individually.
 func (s *subscriptions) leaveGroup() {
 	if m := s.named.shared; m != nil {
 		m.takeAll()
@@ -147,7 +146,7 @@ func (m *membership) leave() {
 	m.subs.owed.AddAll(m.owed())
 	first := m.first()
 	if s := m.subs; m.OnNew && s.sides != nil && s.sides.leftSide == nil {
-		s.sides.leftSide = first // the cache may be held, and all names be watched on the new side
+		s.sides.leftSide = first // the cache may be held, and all names may be watched on the new side
 	} else {
 		s.Topics.Exclude(first)
 	}
@@ -155,12 +154,12 @@ func (m *membership) leave() {
 	m.group.Leave(&m.Member)
 }
 
-// owed are the changes that count the client and that it was not sent.
+// owed returns the changes that count the client and that it was not sent.
 func (m *membership) owed() *propagation.List {
 	return m.group.ChangesSince(max(m.sentUpTo.Seq, m.Since), m.OnNew)
 }
 
-// sharedForm is how a client is sent what it shares.
+// sharedForm is the form in which a client is sent what it shares.
 func (s *subscriptions) sharedForm() cache.Form {
 	if s.sotw {
 		return s.Form & (cache.WithTTL | cache.Wrapped)
@@ -184,8 +183,8 @@ func (s *subscriptions) MayHaveAll(names []string, first cache.Key) bool {
 	return s.Rights == nil || s.Rights.MayHaveAll(names, first)
 }
 
-// Means implements Meaning. Of old-style names that is so for all clients of a class if it is so
-// for one: see Names.
+// Means implements Meaning. If it is true of old-style names for one client of a class, it is true for all clients of
+// that class: see Names.
 func (s *subscriptions) Means(names []string, first cache.Key) bool {
 	for _, name := range names {
 		want := first
@@ -197,9 +196,9 @@ func (s *subscriptions) Means(names []string, first cache.Key) bool {
 	return true
 }
 
-// expect prepares for so many new subscriptions to names.
+// expect makes room for n new subscriptions to names.
 func (s *subscriptions) expect(n int) {
-	const few, many = 4, 1 << 10 // beyond which the client may go over a limit
+	const few, many = 4, 1 << 10 // beyond many, the client may exceed a limit
 	if n <= few {
 		return
 	}
@@ -211,7 +210,7 @@ func (s *subscriptions) expect(n int) {
 	s.slab = make([]nameSub, n)
 }
 
-// nameChanged is the Changed of all that it watches by itself.
+// nameChanged is the Changed function of everything that the client watches individually.
 func (s *subscriptions) nameChanged(w *cache.Watch) cache.Waker {
 	s.owed.Add(w.Change())
 	return s.Host.Mark((*nameSub)(w))
@@ -229,7 +228,7 @@ func (s *subscriptions) newSub() *nameSub {
 	return sub
 }
 
-// noteTaken notes of a name that is taken out of the group what the client has answered of it.
+// noteTaken records how the client has answered the resource of a name that it takes out of the group.
 func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
 	if s.newest == s.settled && !s.nacks.any() {
 		return
@@ -243,7 +242,7 @@ func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
 	}
 }
 
-// of is what the client holds of a name, 0 for nothing.
+// of returns the mark of what the client holds of a name, 0 for nothing.
 func (h *heldNames) of(i uint32) uint64 {
 	if h == nil {
 		return 0
@@ -251,7 +250,7 @@ func (h *heldNames) of(i uint32) uint64 {
 	return h.marks[i]
 }
 
-// take is of, and forgets it: the client is sent something of the name.
+// take returns the mark, and forgets it: the client is sent something of the name.
 func (h *heldNames) take(i uint32) uint64 {
 	mark := h.of(i)
 	if mark != 0 {

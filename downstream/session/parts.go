@@ -8,15 +8,15 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Parts are resources of a response that go as they go to all clients, or, of those
-// with a time to live, to all that know it: as a whole or as heartbeats.
+// Parts are resources of a response in the form in which they go to all clients, or, for resources with a TTL, to all
+// clients that support TTLs: as a whole or as heartbeats.
 type Parts struct {
 	Resources []*cache.Resource
-	// Forms are as [cache.Resource.Common] returns them, one for each, or none if all are 0.
+	// Forms are as [cache.Resource.Common] returns them: one for each resource, or none if all are 0.
 	Forms []cache.Form
 }
 
-// Add adds a resource in its common form, and returns how many bytes that is.
+// Add adds a resource in its common form, and returns its size in bytes.
 func (p *Parts) Add(r *cache.Resource, form cache.Form, delta bool) int {
 	if form != 0 && p.Forms == nil {
 		p.Forms = make([]cache.Form, len(p.Resources), cap(p.Resources))
@@ -31,10 +31,10 @@ func (p *Parts) Add(r *cache.Resource, form cache.Form, delta bool) int {
 	case form&cache.Heartbeat != 0:
 		return r.HeartbeatSize(delta)
 	}
-	return r.Size(r.Name(), form) // a little more than it is
+	return r.Size(r.Name(), form) // slightly more than the actual size
 }
 
-// AppendTo appends them to a message. What is made for it is in few pieces.
+// AppendTo appends the resources to a message. What it has to allocate is in few pieces.
 func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	msg = slices.Grow(msg, len(p.Resources)+1)
 	if p.Forms == nil {
@@ -48,7 +48,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 		switch form := p.Forms[i]; {
 		case form == 0:
 			msg = append(msg, mem.SliceBuffer(r.Encoded(delta)))
-		case form&cache.Heartbeat != 0: // in beats
+		case form&cache.Heartbeat != 0: // beats has it
 		case delta:
 			msg = r.AppendDelta(msg, r.Name(), form)
 		default:
@@ -61,7 +61,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	return msg
 }
 
-// beats are the heartbeats among them.
+// beats encodes the heartbeats.
 func (p *Parts) beats(delta bool) []byte {
 	size := 0
 	for i, r := range p.Resources {

@@ -17,23 +17,22 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Poll is a SotW session of one request. Its responses are the full state
-// of what was requested, whatever the type.
+// Poll is a SotW session of one request. Its responses are the full state of what was requested, whatever the type.
 type Poll struct {
 	*SotW
-	// missingMeansGone: so the client understands what is missing in a response.
+	// missingMeansGone: the client takes what is missing in a response as removed.
 	missingMeansGone bool
-	// has is the version of what the client holds, rejected that of what it does
-	// not take. As the nonce is the version, both are known without a memory.
+	// has is the version that the client holds, rejected the version that it rejects. The nonce equals the version, so
+	// both are known from the request alone.
 	has, rejected string
 	over          bool // see GiveUp
-	// denied is why the client may have nothing of what it asks for, once that is known.
+	// denied is why the client may have nothing of what it requests, once that is known.
 	denied *cache.Error
 }
 
 // NewPoll returns the session of a request that is answered once.
 func NewPoll(typeURL string, c *Client) *Poll {
-	// That a resource lives on is no answer, so its TTL would run out.
+	// A heartbeat is no answer, so a TTL would expire at the client.
 	without := *c
 	without.Form &^= cache.WithTTL
 	f := &Poll{SotW: NewSotW(typeURL, &without)}
@@ -41,11 +40,11 @@ func NewPoll(typeURL string, c *Client) *Poll {
 	return f
 }
 
-// Request takes the request, and returns the NACK if it is one.
+// Request processes the request, and returns the NACK if it is one.
 func (f *Poll) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	f.has = req.GetVersionInfo()
 	if detail := req.GetErrorDetail(); detail != nil {
-		// Which response it rejects is not remembered.
+		// The session does not remember the response that it rejects.
 		r := sentResponse{nonce: req.GetResponseNonce()}
 		if cache.HasHeldSecrets(f.typeURL) {
 			r.traits |= heldSecret
@@ -84,12 +83,12 @@ func (f *Poll) Additions(RemovalRule) *Response {
 	return r
 }
 
-// unknown are the names of which it is not known what they are, and why. That the origin cannot be reached may pass.
+// unknown returns the names whose state is not known, and why. An unreachable origin may become reachable.
 func (f *Poll) unknown() map[resourceRef]*cache.Error {
 	var names map[resourceRef]*cache.Error
 	for sub := range f.named.all() {
 		if f.Rights != nil && sub.denial() != nil {
-			continue // that is known
+			continue // its state is known
 		}
 		st := sub.state()
 		switch {
@@ -107,11 +106,10 @@ func (f *Poll) unknown() map[resourceRef]*cache.Error {
 
 var notKnownYet = &cache.Error{Code: codes.Unavailable, Message: "not known yet"}
 
-// answerable says whether there is an answer, with so many names of which nothing
-// is known.
+// answerable reports whether there is an answer, with so many names whose state is not known.
 func (f *Poll) answerable(unknown map[resourceRef]*cache.Error) bool {
 	for set := range f.sets() {
-		// That the origin cannot be reached may pass.
+		// An unreachable origin may become reachable.
 		if _, err := set.status(); !f.setKnown(set) || err != nil && err.Transient() {
 			return false
 		}
@@ -126,7 +124,7 @@ func (f *Poll) answerable(unknown map[resourceRef]*cache.Error) bool {
 	return !f.missingMeansGone || f.has == "" && f.gives()
 }
 
-// onlyRefused says that there is nothing to wait for: the relay refuses all of those names.
+// onlyRefused reports that there is nothing to wait for: the relay refuses all of those names.
 func onlyRefused(unknown map[resourceRef]*cache.Error) bool {
 	for _, err := range unknown {
 		if !err.Refused {
@@ -136,7 +134,7 @@ func onlyRefused(unknown map[resourceRef]*cache.Error) bool {
 	return true
 }
 
-// gives says that there is something to give.
+// gives reports that there is something to give.
 func (f *Poll) gives() bool {
 	for sub := range f.named.all() {
 		if sub.state().Status == cache.Present {
@@ -157,7 +155,7 @@ func (f *Poll) forgetSent() {
 	}
 }
 
-// sendErrors adds the errors that a full state does without.
+// sendErrors adds the errors that a full state leaves out.
 func (f *Poll) sendErrors(r *Response, unknown map[resourceRef]*cache.Error) {
 	for sub := range f.named.all() {
 		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
@@ -169,9 +167,9 @@ func (f *Poll) sendErrors(r *Response, unknown map[resourceRef]*cache.Error) {
 	}
 }
 
-// version is that of all that the client is sent: of a wildcard alone the origin's, otherwise
-// one of these sets and names, and not of others that happen to have the same, and of errors.
-// The client may ask for others than before, and gives nothing but its version.
+// version is the version of everything that the client is sent. For a wildcard alone it is the origin's. Otherwise it
+// stands for these sets, names and errors, and not for others with the same content: the client may request others than
+// before, and states only its version.
 func (f *Poll) version(r *Response) string {
 	if f.named.len() == 0 && len(r.private) == 0 {
 		return cmp.Or(f.content, r.Version)
@@ -182,30 +180,29 @@ func (f *Poll) version(r *Response) string {
 	}
 	var errs discoveryv3.DiscoveryResponse
 	if err := proto.Unmarshal(r.private, &errs); err != nil {
-		return r.Version // no error: it was put together here
+		return r.Version // not reached: the response was put together here
 	}
 	for _, e := range errs.GetResourceErrors() {
-		// Not the text: each attempt to reach an origin may end with another one.
+		// Not the text: each attempt to reach an origin may end with a different one.
 		sum += xxhash.Sum64String(codes.Code(e.GetErrorDetail().GetCode()).String() + " " + e.GetResourceName().GetName())
 	}
 	return strconv.FormatUint(sum, 16)
 }
 
-// Sent gives the response its nonce: by it the client's next request says what
-// it rejects.
+// Sent gives the response its nonce, by which the client's next request identifies what it rejects.
 func (f *Poll) Sent(r *Response) {
 	r.Nonce = r.Version
 	f.SotW.Sent(r)
 }
 
-// GiveUp ends the waiting for what is not known yet.
+// GiveUp ends the wait for what is not known yet.
 func (f *Poll) GiveUp() { f.over = true }
 
-// GaveUp says that the waiting has ended.
+// GaveUp reports that the wait has ended.
 func (f *Poll) GaveUp() bool { return f.over }
 
-// RefusedWildcard says why the wildcard that the client asks for means nothing. It is nil if the
-// wildcard means something, or the client asks for none.
+// RefusedWildcard returns why the wildcard that the client requests is refused. It is nil if the wildcard is not
+// refused, or the client requests none.
 func (f *Poll) RefusedWildcard() *cache.Error {
 	if f.wild == nil || f.wild.set != nil {
 		return nil
@@ -213,11 +210,11 @@ func (f *Poll) RefusedWildcard() *cache.Error {
 	return f.wild.err
 }
 
-// Denial says why the client may have nothing of what it asks for. It is nil if it may have some of
-// it, or that is not known yet.
+// Denial returns why the client may have nothing of what it requests. It is nil if the client may have some of it, or
+// that is not known yet.
 func (f *Poll) Denial() *cache.Error { return f.denied }
 
-// allDenied is Denial of what is known now, of names.
+// allDenied is Denial of names, by what is known now.
 func (f *Poll) allDenied() (why *cache.Error) {
 	if f.Rights == nil || f.hasSets() {
 		return nil
@@ -230,10 +227,9 @@ func (f *Poll) allDenied() (why *cache.Error) {
 	return why
 }
 
-// Nothing says why there is no answer. It is empty if the client keeps what it has: HTTP has a status
-// for that (304), which unchanged says. gRPC has none, and a response without resources would be an
-// empty state.
-func (f *Poll) Nothing(unchanged bool) string {
+// WhyUnanswered returns why there is no answer. It is empty if the client keeps what it has: HTTP has a status for that
+// (304), which unchanged says. gRPC has none, and a response without resources would be an empty state.
+func (f *Poll) WhyUnanswered(unchanged bool) string {
 	if (f.has != "" || f.rejected != "") && (unchanged || f.answerable(f.unknown())) {
 		return ""
 	}

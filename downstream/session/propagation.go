@@ -2,11 +2,12 @@ package session
 
 import "github.com/xds-relay/xds-relay/propagation"
 
-// How changes reach the client is measured (package propagation): a session says which changes a
-// response brings, and which of them the client has accepted.
+// Measuring how changes reach the client (package propagation): a session reports which changes a response brings, and
+// which of them the client has accepted.
 
-// Delivered notes that the connection has the response; or with an error, that the client cannot be sent anything.
-// gRPC takes one response however full the connection is: the client has been sent it when gRPC has written all of it.
+// Delivered records that the connection has taken the response; or, with an error, that the client cannot be sent
+// anything. gRPC takes one response however full the connection is: the client has been sent it only when gRPC has
+// written all of it.
 func (r *Response) Delivered(err error) {
 	if err != nil {
 		r.delivery.NotSent()
@@ -15,22 +16,22 @@ func (r *Response) Delivered(err error) {
 	}
 }
 
-// bring has r bring all changes that the client is owed, unless more of them is to be sent.
+// bring adds all changes that the client is owed to r, unless more of them is to be sent.
 func (s *subscriptions) bring(r *Response, more bool) {
 	if !more {
 		r.brings = r.brings.With(s.owed.Take())
 	}
 }
 
-// spare notes that the client needs nothing of the changes that it is owed, unless there is something to
-// be sent. The cache is held.
+// spare records that the client needs nothing of the changes that it is owed, unless there is something to send. The
+// cache is held.
 func (s *subscriptions) spare(more bool) {
 	if !s.owed.None() && !more {
 		s.owed.Take().Spared()
 	}
 }
 
-// answered notes, once, what the client makes of the changes that a response has brought.
+// answered records, once, the client's answer to the changes in a response.
 func (r *sentResponse) answered(as func(*propagation.Delivery)) {
 	if r.brings != nil {
 		as(r.brings)
@@ -50,8 +51,8 @@ func notACKed(all []sentResponse) {
 	}
 }
 
-// lost notes that the stream has ended: the client will not answer the response, and what is not written of it will
-// not be.
+// lost records that the stream has ended: the client will not answer the response, and the unwritten part of it will
+// not be written.
 func (r *sentResponse) lost() {
 	r.brings.NotSent()
 	r.answered((*propagation.Delivery).NotACKed)

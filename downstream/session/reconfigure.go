@@ -6,19 +6,19 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// A new configuration: what a client has subscribed to may mean other topics now, or nothing, or the
-// client may not have it any more; or may, what it was refused. A subscription is touched only if so.
+// A new configuration may change a client's subscriptions: a subscription may mean another topic, or be refused or
+// denied now, or be allowed again. Other subscriptions are not touched.
 //
-//   - One that means another topic moves there, as for a redirect: the client keeps what it has until the other
-//     topic has an answer.
-//   - One that means nothing any more is refused: the client keeps what it has.
-//   - One that the client may not have any more is denied. The client may drop what it has for that, so
-//     it counts as having nothing.
-//   - One that was refused, and is not any more, begins.
+//   - A subscription that means another topic moves there, as for a redirect: the client keeps what it has until the
+//     other topic has an answer.
+//   - A subscription that means nothing any more is refused: the client keeps what it has.
+//   - A subscription that the client may not have any more is denied. The client may drop what it has because of that,
+//     so it counts as having nothing.
+//   - A subscription that is no longer refused begins.
 //
-// reconfigure_names.go does so for names, reconfigure_sets.go for the wildcard and globs.
+// reconfigure_names.go does this for names, reconfigure_sets.go for the wildcard and globs.
 
-// reconfigure looks up anew what is subscribed to. The cache must not be held.
+// reconfigure looks up all subscriptions again. The cache must not be held.
 func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted bool) (r reconfigured) {
 	s.Rights, s.Generation = rights, generation
 	if m := s.named.shared; m != nil && !m.stays() && !s.moveGroup() {
@@ -51,7 +51,8 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 	return r
 }
 
-// Moving says that something has moved to another topic by a new configuration, and has no answer there.
+// Moving reports that a subscription has moved to another topic because of a new configuration, and has no answer
+// there.
 func (s *subscriptions) Moving() bool {
 	if t := s.trouble; t != nil && len(t.moved) > 0 {
 		t.moved = slices.DeleteFunc(t.moved, func(sub *nameSub) bool {
@@ -72,30 +73,29 @@ func (s *subscriptions) Moving() bool {
 	return false
 }
 
-// stays says that the list of a group means the same as before to the client, and that it may have all of it.
+// stays reports that the group's list means the same to the client as before, and that the client may have all of it.
 func (m *membership) stays() bool {
 	list, was := m.group.List(), m.first().Key()
 	first, err := m.subs.lookUp(refByName(list.All()[0]))
 	return err == nil && first == was && list.Means(first, m.subs)
 }
 
-// Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
-// held.
+// Reconfigure looks up all subscriptions again, for a client with these rights. The cache must not be held.
 func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	r := d.reconfigure(rights, generation, restricted)
 	for _, sub := range r.moved {
-		d.keepsGone(sub)
+		d.cancelRemoval(sub)
 		if _, held := d.initial[sub.name()]; held {
-			d.initial[sub.name()] = "" // another origin's
+			d.initial[sub.name()] = "" // the version is that of another origin
 		}
 	}
 	for _, sub := range r.denied {
-		d.keepsGone(sub)
+		d.cancelRemoval(sub)
 		if !d.Relay {
 			sub.setSent(sentNothing)
 			sub.set(mayHold, false)
 			if _, held := d.initial[sub.name()]; held {
-				d.initial[sub.name()] = "" // it may have dropped it
+				d.initial[sub.name()] = "" // the client may have dropped it
 			}
 		}
 	}
@@ -111,15 +111,14 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	}
 }
 
-// keepsGone has the client keep what is to be sent as removed, of a name that means something else now.
-func (d *Delta) keepsGone(sub *nameSub) {
-	if g, gone := d.gone[sub.key()]; gone && g.by == nil {
-		delete(d.gone, sub.key())
+// cancelRemoval lets the client keep what was about to be removed, because the name means something else now.
+func (d *Delta) cancelRemoval(sub *nameSub) {
+	if g, found := d.removals[sub.key()]; found && g.by == nil {
+		delete(d.removals, sub.key())
 	}
 }
 
-// Reconfigure looks up anew what is subscribed to, of a client with these rights. The cache must not be
-// held.
+// Reconfigure looks up all subscriptions again, for a client with these rights. The cache must not be held.
 func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	r := s.reconfigure(rights, generation, restricted)
 	for _, sub := range r.denied {
@@ -129,8 +128,8 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 		}
 	}
 	for _, sub := range r.notDenied {
-		// It may be that no state has said that the client may not have it. What it has of it is not known any
-		// more, so that no state can have it, and none can wait for it.
+		// Perhaps no state has reported yet that the client may not have it. The relay no longer knows what the client
+		// has of it, so no state can contain it, and none can wait for it.
 		if !s.Relay && sub.sent() == sentResource {
 			s.knows(sub, sentNothing, 0)
 		}
@@ -138,5 +137,5 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 			sub.set(mayHold, false)
 		}
 	}
-	s.version.origin = nil // it is to be found out
+	s.version.origin = nil // to be recomputed
 }

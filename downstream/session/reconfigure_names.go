@@ -2,28 +2,28 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// relooked is a subscription to a name of which there is something new: what the name means now, or
-// why it means nothing.
-type relooked struct {
+// changedLookup is a subscription to a name whose lookup has changed: the name means something else now, or is refused for
+// another reason.
+type changedLookup struct {
 	sub *nameSub
 	key cache.Key
 	err error
 }
 
-// reconfigured is what became of subscriptions.
+// reconfigured is what a new configuration has changed in the subscriptions.
 type reconfigured struct {
 	moved, denied []*nameSub
-	// notDenied are refused for another reason than before, when the client might not have them.
+	// notDenied were denied, and are now refused for another reason.
 	notDenied []*nameSub
-	// refusedGlobs were globs until now, and have an error instead. globs are the keys of those that were refused
-	// until now.
+	// refusedGlobs were globs until now, and have an error instead. globs are the keys of globs that were refused until
+	// now.
 	refusedGlobs []*nameSub
 	globs        []string
-	ended        []*setSub // no spelling of them is left
+	ended        []*setSub // those without a spelling
 }
 
-// leadsTo says that a name that means one topic watches another for that: it may have followed a redirect,
-// and get what is not accepted yet.
+// leadsTo reports that watched is the topic that a name with that key watches: the name may have followed a redirect,
+// and may get what is not accepted yet.
 func leadsTo(key, watched cache.Key) bool {
 	watched.Scope.New = false
 	if key.Scope.Derived == "" && watched.Scope.Derived == cache.Resolved {
@@ -32,9 +32,9 @@ func leadsTo(key, watched cache.Key) bool {
 	return key == watched
 }
 
-// lookUpNames looks up the names that are not shared, and returns those of which there is something new.
-// restricted says that there may be some that the client may not have for what they stand for.
-func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []relooked) {
+// lookUpNames looks up the names that are not shared, and returns those whose lookup has changed. restricted: there may
+// be names that the client may not have because of what they stand for.
+func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []changedLookup) {
 	for sub := range s.named.own() {
 		key, err := s.lookUp(sub.ref())
 		entry := sub.entry()
@@ -45,13 +45,13 @@ func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed [
 			}
 		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
 		default:
-			changed = append(changed, relooked{sub, key, err})
+			changed = append(changed, changedLookup{sub, key, err})
 		}
 	}
 	return changed
 }
 
-// lookUpAlias decides anew whether the client may have what a name is an alias of.
+// lookUpAlias decides again whether the client may have what a name is an alias of.
 func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 	rare := sub.rare()
 	was := rare != nil && rare.deniedFor != 0
@@ -87,7 +87,7 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 	sub.MoveToPending()
 }
 
-// denyName notes that a client may not have a name any more.
+// denyName records that a client may no longer have a name.
 func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
 	rare := sub.rare()
 	rare.setBefore(nil)
@@ -96,7 +96,7 @@ func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
 	sub.MoveToPending()
 }
 
-// refuseAgain gives a refused name another reason. That another rule denies it is nothing new to the client.
+// refuseAgain gives a refused name another reason. If only the denying rule has changed, the client is not sent that.
 func (s *subscriptions) refuseAgain(r *reconfigured, sub *nameSub, err *cache.Error) {
 	rare := sub.rare()
 	was, reason := rare.err, sub.refusedState(rare.err).Err
@@ -131,7 +131,7 @@ func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Ke
 	sub.MoveToPending()
 }
 
-// current is what the topic has that the name has meant until now, which the client may hold.
+// current returns what the previous topic of the name has, which the client may hold.
 func (s *nameSub) current() *cache.Resource {
 	st := s.entry().State()
 	if s.redirected() {
@@ -144,7 +144,7 @@ func (s *nameSub) current() *cache.Resource {
 func (s *nameSub) moveTo(key cache.Key) {
 	was := s.current()
 	if key.Name != s.entry().Name() {
-		s.makeRare() // which has the client's spelling
+		s.makeRare() // to store the client's spelling
 	}
 	host := s.of().Host
 	host.Move(s.entry().Key(), key)

@@ -8,7 +8,7 @@ import (
 
 // The wildcard and globs after a new configuration.
 
-// reconfigureSets looks up the sets anew.
+// reconfigureSets looks up the sets again.
 func (s *subscriptions) reconfigureSets(r *reconfigured) {
 	if s.wild != nil {
 		s.reconfigureWildcard(s.wild)
@@ -43,16 +43,16 @@ func (s *subscriptions) reconfigureWildcard(w *setSub) {
 	}
 }
 
-// reconfigureGlob looks up each spelling of a glob anew: what a client may have can depend on that.
+// reconfigureGlob looks up each spelling of a glob again: what a client may have can depend on the spelling.
 func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	var to cache.Key
-	var refused []relooked
+	var refused []changedLookup
 	names := set.spelled.all()
 	for _, name := range names {
 		key, err := s.lookUp(set.ref.of(name))
 		switch {
 		case err != nil:
-			refused = append(refused, relooked{key: cache.Key{Name: name}, err: err})
+			refused = append(refused, changedLookup{key: cache.Key{Name: name}, err: err})
 		case to == (cache.Key{}) || leadsTo(key, set.set.Key()):
 			to = key
 		}
@@ -82,7 +82,7 @@ func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	}
 }
 
-// beginRefusedGlob begins a glob that was refused until now, and says whether it is not refused again.
+// beginRefusedGlob begins a glob that was refused until now, and reports whether it is no longer refused.
 func (s *subscriptions) beginRefusedGlob(sub *nameSub) bool {
 	a, held, members := sub.ref(), sub.is(mayHold), sub.rare().members
 	s.unsubscribeName(sub)
@@ -127,13 +127,13 @@ func (s *setSub) stop() {
 	s.SetWatch, s.set = cache.SetWatch{}, nil
 }
 
-// keepContent notes the content of what a client holds of the set that it watched until now, in the place of
-// versions: those of another origin say nothing about it.
+// keepContent records the content that a client holds of the previous set, in place of its versions: the versions of
+// another origin say nothing about it.
 func (s *setSub) keepContent(was *members) {
 	s.mayHold, s.sent = s.mayHold || s.sent, false
 	for name, version := range s.initial {
 		if version != "" && version[0] == 0 {
-			continue // of a set that it watched before that
+			continue // of a set that it watched before the previous one
 		}
 		content := ""
 		if r := was.Member(memberKey(name)); r != nil && r.Version() == version {
@@ -143,12 +143,12 @@ func (s *setSub) keepContent(was *members) {
 	}
 }
 
-// contentMark stands for a resource's content in the place of its version. No origin's version begins so.
+// contentMark represents a resource's content in place of its version. No version of an origin begins like that.
 func contentMark(r *cache.Resource) string {
 	return string(binary.BigEndian.AppendUint64([]byte{0}, r.Hash()))
 }
 
-// isVersion says that what a client holds, by its version or content, is a resource.
+// isVersion reports that what a client holds, by its version or content, is a resource.
 func isVersion(held string, r *cache.Resource) bool {
 	return held == r.Version() || held != "" && held[0] == 0 && held == contentMark(r)
 }

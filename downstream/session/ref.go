@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// resourceRef is how a client asks for something: by a name, or by a ResourceLocator,
-// which may have dynamic parameters (TP2).
+// resourceRef is how a client requests something: by a name, or by a ResourceLocator, which may have dynamic parameters
+// (TP2).
 type resourceRef struct {
 	name    string
 	locator bool
@@ -24,7 +24,7 @@ func refByLocator(l *discoveryv3.ResourceLocator) resourceRef {
 	return resourceRef{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
 }
 
-// key is what the subscription is kept under: the name, and what no name has.
+// key is the key of the subscription: the name, and for a locator a suffix that no name has.
 func (a resourceRef) key() string {
 	if !a.locator {
 		return a.name
@@ -32,13 +32,13 @@ func (a resourceRef) key() string {
 	return a.name + "\x00" + a.params
 }
 
-// of is how the client would ask for another name in the same way.
+// of returns how the client would request another name in the same way.
 func (a resourceRef) of(name string) resourceRef {
 	a.name = name
 	return a
 }
 
-// memberKey is what a set keeps the resource of a name under.
+// memberKey returns the key of a name's resource in a set.
 func memberKey(name string) string {
 	if k, err := urn.KeyOf(name); err == nil {
 		return k.Name
@@ -57,8 +57,8 @@ func globOf(name string) string {
 	return glob
 }
 
-// canonicalGlob is the canonical name of the glob that a client asks for, without the
-// directives that it has, or that are folded into it.
+// canonicalGlob returns the canonical name of the glob that a client requests, without directives, also those folded
+// into the name.
 func canonicalGlob(name string) string {
 	if u, err := urn.Unfold(name); err == nil {
 		return u.Key().Name
@@ -66,7 +66,7 @@ func canonicalGlob(name string) string {
 	return withoutDirectives(name)
 }
 
-// isGlob says whether an xdstp name is that of a glob collection, however that is spelled.
+// isGlob reports whether an xdstp name is that of a glob collection, however it is spelled.
 func isGlob(name string) bool {
 	if !urn.IsXdstp(name) {
 		return false
@@ -85,7 +85,7 @@ func withoutDirectives(name string) string {
 	return name
 }
 
-// refsIn yields all that a request asks for.
+// refsIn iterates over everything that a request asks for.
 func refsIn(req *discoveryv3.DiscoveryRequest) iter.Seq[resourceRef] {
 	return func(yield func(resourceRef) bool) {
 		for _, name := range req.GetResourceNames() {
@@ -101,7 +101,7 @@ func refsIn(req *discoveryv3.DiscoveryRequest) iter.Seq[resourceRef] {
 	}
 }
 
-// put adds to a map that is made when there is something to be in it.
+// put adds to a map, and makes the map if it is nil.
 func put[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil {
 		*m = map[K]V{}

@@ -17,70 +17,68 @@ import (
 )
 
 const (
-	responseOverhead   = 64 // bytes, besides names and resources
+	responseOverhead   = 64 // bytes, in addition to names and resources
 	headOverhead       = 16 // bytes of the tags and lengths of three fields
 	maxRememberedNames = 16
-	// leastBatched is of how many resources one buffer is made for several clients.
+	// leastBatched is the least number of resources that are put into one buffer for several clients.
 	leastBatched = 2
 )
 
-// Response is a DiscoveryResponse or DeltaDiscoveryResponse that is put together
-// from encoded parts: a message's fields may come in any order, so it is the
-// shared resources and a small private part.
+// Response is a DiscoveryResponse or DeltaDiscoveryResponse, put together from encoded parts. The fields of a message
+// may come in any order, so it consists of the shared resources and a small private part.
 type Response struct {
 	TypeURL string
 	Nonce   string // set by the stream
 	At      uint32 // when it is sent, by the stream's clock
 	Version string
-	// origin is the newest version of the origin of what is in it, unless severalOrigins:
-	// see from. Delta.
+	// origin is the newest version of the origin of what is in it, unless severalOrigins is set: see from. Delta.
 	origin         *cache.OriginVersion
 	severalOrigins bool
 
 	resources mem.BufferSlice // shared
-	// full are states of sets, which are not in resources yet.
+	// full are full states of sets, which are not in resources yet.
 	full []*cache.Body
-	// plain are more of them, which go as they go to all clients; they are not in
-	// resources yet. Batches, if not nil, may have them in one piece.
+	// plain are further resources, in the form that all clients get; they are not in resources yet. Batches, if not
+	// nil, may have them in one piece.
 	plain     Parts
 	plainSize int
 	delta     bool
 	Batches   batches
 	size      int // of resources, plain and private
-	Count     int // of resources
-	// substantial: there is a resource that is no heartbeat in it, or a removal.
+	Count     int // number of resources
+	// substantial: the response has a removal, or a resource that is no heartbeat.
 	substantial bool
-	// holdsSecret: there is a secret in a resource in it.
+	// holdsSecret: a resource in the response has a secret.
 	holdsSecret bool
 	private     []byte   // encoded removals and errors
 	head        lastPart // the private part, once it is encoded
-	// headRoom and pieces are room for the head and for the message, which are part of the response mostly.
+	// headRoom and pieces are room for the head and for the message, so that most responses need no further allocation.
 	headRoom [128]byte
 	pieces   [2]mem.Buffer
 
-	Names NameSample // of what it carries, to explain a NACK
-	// unchanged is how many of these the client has already: they are in a full state for its sake,
-	// and not among the first names.
+	Names NameSample // of what is in it, to explain a NACK
+	// unchanged is how many of these the client has already: they are in the response only because it is a full state,
+	// and they are not among the first names.
 	unchanged int
-	// Delta: own are marks of the resources in it that the client asks for by aliases, by
-	// the keys of their names; removed are the names of those that it removes.
+	// Delta: own has the marks of the resources in it that the client requests by aliases, by the keys of their names.
+	// removed has the names that it removes.
 	own     map[string]uint64
 	removed map[string]bool
-	// Changed are the Clusters in it that are new or changed to the client.
+	// Changed are the Clusters in it that are new to the client, or changed.
 	Changed []*cache.Resource
-	// News are all resources in it that are, if the client is on the new side of a rollout: see
-	// Host.OnNew.
+	// News are all resources in it that are new to the client, or changed, if the client is on the new side of a
+	// rollout: see Host.OnNew.
 	News []*cache.Resource
-	// tracks and clusters say whether News and Changed are wanted.
+	// tracks and clusters enable News and Changed.
 	tracks, clusters bool
-	// brings are the changes that the client has with the response.
+	// brings are the changes that the client gets with the response.
 	brings *propagation.List
-	// delivery is that of what it brings, once it is to be sent.
+	// delivery tracks brings, once the response is to be sent.
 	delivery *propagation.Delivery
 }
 
-// earlierSample is what clients have of the first names of a response, a bit for each: nothing, or another version, and
-// whether that is the one that the cache had before. It is unknown where none is set.
+// earlierSample is what clients had of the first names of a response before, a bit for each: nothing, or another
+// version, and whether that was the cache's previous version. If no bit is set, it is not known.
 type earlierSample struct{ none, held, last uint16 }
 
 // lastPart is the last part of an encoded response. gRPC keeps it until it has written the whole response.
@@ -95,13 +93,12 @@ func (p *lastPart) Ref() { p.delivery.Hold() }
 // Free implements mem.Buffer.
 func (p *lastPart) Free() { p.delivery.Done() }
 
-// newResponse returns one without resources.
+// newResponse returns a response without resources.
 func (s *subscriptions) newResponse() *Response {
 	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), clusters: xdstype.Of(s.typeURL) == xdstype.Cluster}
 }
 
-// noteChanged notes that resources in the response are new or changed to the
-// client.
+// noteChanged records that resources in the response are new to the client, or changed.
 func (r *Response) noteChanged(res ...*cache.Resource) {
 	if r.tracks {
 		r.News = append(r.News, res...)
@@ -111,7 +108,7 @@ func (r *Response) noteChanged(res ...*cache.Resource) {
 	}
 }
 
-// batches have resources in one piece that other clients are sent as well.
+// batches shares buffers of resources among clients.
 type batches interface {
 	// Join returns resources of that many bytes as one buffer, nil if that is not worth it.
 	Join(parts Parts, delta bool, size int) mem.Buffer
@@ -121,7 +118,7 @@ type batches interface {
 type NameSample struct {
 	First []string
 	Total int
-	// earlier says of some of the first what the client had of them before.
+	// earlier is what the client had of some of the first names before.
 	earlier earlierSample
 }
 
@@ -133,7 +130,7 @@ func (l *NameSample) Add(name string) {
 	}
 }
 
-// expect prepares for so many resources by name, as far as there may be room for them.
+// expect makes room for n resources by name, as far as they may fit.
 func (r *Response) expect(n int) {
 	const many = 1 << 10
 	switch n = min(n, many); {
@@ -145,8 +142,8 @@ func (r *Response) expect(n int) {
 	}
 }
 
-// addPlain adds a resource that goes as it goes to all clients, if it is one and they
-// are kept apart.
+// addPlain adds a resource to plain, if it goes to all clients in the same form and plain is in use. It reports whether
+// it did.
 func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delta bool) bool {
 	if r.plain.Resources == nil {
 		return false
@@ -165,8 +162,8 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 	return true
 }
 
-// gather puts all resources into r.resources, those that are plain in one piece if
-// other clients have them so. It may have much to do, and needs no lock.
+// gather moves all resources to r.resources, the plain ones in one piece if other clients get the same. It may take
+// long, and needs no lock.
 func (r *Response) gather() {
 	if len(r.full) > 0 {
 		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain.Resources)+1)
@@ -186,13 +183,13 @@ func (r *Response) gather() {
 	r.plain = Parts{}
 }
 
-// Parts returns the resources, which are shared, and how many bytes more are the response's own.
+// Parts returns the resources, which are shared, and how many further bytes are the response's own.
 func (r *Response) Parts() (shared mem.BufferSlice, private int) {
 	r.gather()
 	return r.resources, len(r.private)
 }
 
-// addPart is add for a name that is a part of something larger.
+// addPart is Add for a name that is a substring of a larger string.
 func (l *NameSample) addPart(name string) {
 	if len(l.First) < maxRememberedNames {
 		name = strings.Clone(name)
@@ -214,23 +211,23 @@ func (r *Response) Encode() mem.BufferSlice {
 	head = wire.AppendString(head, wire.ResponseNonce, r.Nonce)
 	head = append(head, r.private...)
 	r.head = lastPart{head, r.delivery}
-	r.delivery.Hold() // gRPC frees the parts when it has taken them
+	r.delivery.Hold() // gRPC frees the parts when it has written them
 	if n := len(r.resources); n == cap(r.resources) && n < len(r.pieces) {
 		return append(append(r.pieces[:0], r.resources...), &r.head)
 	}
-	// The slice is the response's own: nobody else appends to it.
+	// The slice is the response's own: nothing else appends to it.
 	return append(r.resources, &r.head)
 }
 
-// fits reports whether n more bytes keep the response within limit. The first
-// thing always fits: what is larger than the limit is sent alone.
+// fits reports whether n more bytes keep the response within limit. The first item always fits: what is larger than the
+// limit is sent alone.
 func (r *Response) fits(n, limit int) bool {
 	return r.empty() || r.size+n+responseOverhead+len(r.TypeURL) <= limit
 }
 
 func (r *Response) empty() bool { return r.Count == 0 && len(r.private) == 0 }
 
-// AddDelta adds a resource of a name to a delta response.
+// addDelta adds a resource of a name to a delta response.
 func (r *Response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	if r.addPlain(name, res, f, true) {
 		return
@@ -243,7 +240,7 @@ func (r *Response) addDelta(name string, res *cache.Resource, f cache.Form) {
 	r.Names.Add(name)
 }
 
-// addAliased adds a resource that the client asks for by aliases.
+// addAliased adds a resource that the client requests by aliases.
 func (r *Response) addAliased(name string, res *cache.Resource, f cache.Form, aliases []string) {
 	before := len(r.resources)
 	r.resources = res.AppendAliased(r.room(), name, f, aliases)
@@ -277,7 +274,7 @@ func (r *Response) addMember(name string, res *cache.Resource, f cache.Form) {
 	r.Names.addPart(name)
 }
 
-// AddSotW adds a resource of a name to a SotW response.
+// addSotW adds a resource of a name to a SotW response.
 func (r *Response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	if r.addPlain(name, res, f, false) {
 		return
@@ -289,8 +286,7 @@ func (r *Response) addSotW(name string, res *cache.Resource, f cache.Form) {
 	r.Names.Add(name)
 }
 
-// room returns resources with room for one, and for what encode adds: mostly that is
-// all.
+// room returns resources with room for one, and for what Encode adds: usually that is all.
 func (r *Response) room() mem.BufferSlice {
 	if r.resources == nil {
 		return make(mem.BufferSlice, 0, 2)
@@ -298,7 +294,7 @@ func (r *Response) room() mem.BufferSlice {
 	return r.resources
 }
 
-// addFull adds the whole of a set.
+// addFull adds the full state of a set.
 func (r *Response) addFull(f cache.FullState) {
 	r.full = append(r.full, f.Resources)
 	r.holdsSecret = r.holdsSecret || f.Resources.HoldsSecret()
@@ -329,19 +325,19 @@ func (r *Response) addRemovedVariant(name, constraints string) {
 	r.Names.Add(name)
 }
 
-// sizeError bounds what an error adds to a response, in bytes.
+// sizeError is an upper bound of what an error adds to a response, in bytes.
 func sizeError(name string, err *cache.Error) int { return len(name) + len(err.Message) + 32 }
 
-// addError adds to resource_errors, which has another number in each form.
+// addError adds to resource_errors, whose field number differs between the forms.
 func (r *Response) addError(num protowire.Number, name string, err *cache.Error) {
 	r.addVariantError(num, name, "", err)
 }
 
-// addVariantError is addError of a variant, with its constraints (TP2).
+// addVariantError is addError for a variant, with its constraints (TP2).
 func (r *Response) addVariantError(num protowire.Number, name, constraints string, err *cache.Error) {
 	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: err.Message})
 	if merr != nil || !utf8.ValidString(name) {
-		return // a name or text that is not UTF-8: the client has no use for it
+		return // a name or text that is not UTF-8 is of no use to the client
 	}
 	b := wire.AppendResourceName(nil, wire.ErrorName, name, constraints)
 	r.addPrivate(num, wire.AppendBytes(b, wire.ErrorDetail, detail))
@@ -353,7 +349,7 @@ func (r *Response) addPrivate(num protowire.Number, b []byte) {
 	r.size += len(r.private) - before
 }
 
-// from notes the version of the origin of something that a delta response has in it.
+// from records the version of the origin of something in a delta response.
 func (r *Response) from(o *cache.OriginVersion) {
 	switch {
 	case o.String() == "", r.origin != nil && !o.SameServer(r.origin):
@@ -363,15 +359,15 @@ func (r *Response) from(o *cache.OriginVersion) {
 	}
 }
 
-// fromRemoved is from for something that is gone, which may be known in other ways.
+// fromRemoved is from for a removal, which the relay may have learned in other ways.
 func (r *Response) fromRemoved(o *cache.OriginVersion) {
 	if o.String() != "" {
 		r.from(o)
 	}
 }
 
-// systemVersion is the newest version of the origin that a delta response brings the client
-// to, empty if what is in it is of several origins, or of one that has no versions.
+// systemVersion is the newest version of the origin that a delta response brings the client to. It is empty if the
+// content is of several origins, or of one that has no versions.
 func (r *Response) systemVersion() string {
 	if r.severalOrigins {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A response is put together: what was changed to the bytes that gRPC is given.
+// Putting a response together: from the change to the bytes that gRPC is given.
 func BenchmarkResponse(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		var all []*cache.Resource

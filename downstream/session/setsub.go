@@ -47,7 +47,7 @@ func (s *setSub) status() (cache.Status, *cache.Error) {
 	return s.set.Status()
 }
 
-// form is how the client is sent the members.
+// form is the form in which the client is sent the members.
 func (s *setSub) form() cache.Form {
 	if s.ref.locator {
 		return s.subs.Form | cache.ByLocator
@@ -55,7 +55,7 @@ func (s *setSub) form() cache.Form {
 	return s.subs.Form
 }
 
-// names are what the client calls the set.
+// names are the client's names for the set.
 func (s *setSub) names() []string {
 	if s.glob() {
 		return s.spelled.all()
@@ -63,7 +63,7 @@ func (s *setSub) names() []string {
 	return []string{cache.Wildcard}
 }
 
-// setFresh says whether the set has not been answered yet.
+// setFresh sets whether the set has not been answered yet.
 func (s *setSub) setFresh(fresh bool) {
 	switch {
 	case fresh && !s.fresh:
@@ -74,7 +74,7 @@ func (s *setSub) setFresh(fresh bool) {
 	s.fresh = fresh
 }
 
-// restart has all of the set sent once more.
+// restart has the whole set sent again.
 func (s *setSub) restart() {
 	if s.set != nil {
 		s.set.Rewind(&s.SetWatch)
@@ -84,17 +84,17 @@ func (s *setSub) restart() {
 	s.MoveToPending()
 }
 
-// namedIn is the subscription to a name, in the same way, that a set gives too.
+// namedIn returns the subscription to a name, requested in the same way, that a set also gives.
 func (s *subscriptions) namedIn(set *setSub, name string) *nameSub {
 	return s.named.get(set.ref.of(name).key())
 }
 
-// redirected says that there are members that are redirects, to be followed.
+// redirected reports that there are members that are redirects to follow.
 func (s *setSub) redirected() bool {
 	return s.set != nil && !s.subs.Passes && s.set.Key().Scope.Derived == "" && s.set.Redirects()
 }
 
-// countSetIfLost is reckon for a wildcard or a glob.
+// countSetIfLost is countIfLost for a wildcard or a glob.
 func (s *subscriptions) countSetIfLost(set *setSub) {
 	if !s.CountsLostSets || set.set == nil {
 		return

@@ -6,11 +6,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// The sides of a rollout. A client that gets what is not accepted yet watches other topics (the scope's
-// New). Its subscriptions move there, as for a redirect, and back: it is sent what differs.
+// The sides of a rollout. A client that gets what is not accepted yet watches other topics (the scope's New). Its
+// subscriptions move there and back, as for a redirect, and the client is sent the difference.
 
-// ShowNew has the subscriptions in an accepted scope watch what is new there: those of some names, which
-// differ, or of all. On both sides all other topics are the same. The cache must not be held.
+// ShowNew moves subscriptions in an accepted scope to the new side: those of the given names, which differ, or all. All
+// other topics are the same on both sides. The cache must not be held.
 func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
 	if m := s.named.shared; m != nil && on(m.first().Key(), scope, false) {
 		e, owed := m.group.ShowNew(&m.Member, m.sentUpTo.Seq, names, all)
@@ -20,7 +20,7 @@ func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
 			s.Topics.Include(e)
 		}
 	}
-	// A topic that is derived differs if another one does.
+	// A derived topic may differ if any other does.
 	differs := func(k cache.Key) bool {
 		return on(k, scope, false) && (all || k.Scope.Derived != "" || slices.Contains(names, k.Name))
 	}
@@ -36,8 +36,7 @@ func (s *subscriptions) ShowNew(scope cache.Scope, names []string, all bool) {
 	}
 }
 
-// ShowAccepted has the subscriptions in an accepted scope watch what is accepted. The cache must not be
-// held.
+// ShowAccepted moves the subscriptions in an accepted scope back to the accepted side. The cache must not be held.
 func (s *subscriptions) ShowAccepted(scope cache.Scope) {
 	if m := s.named.shared; m != nil && m.OnNew && on(m.first().Key(), scope, false) {
 		s.owed.AddAll(m.group.ShowAccepted(&m.Member, m.sentUpTo.Seq))
@@ -57,19 +56,19 @@ func (s *subscriptions) ShowAccepted(scope cache.Scope) {
 	}
 }
 
-// ShowNew implements the stream's typeSession.
+// ShowNew is subscriptions.ShowNew for SotW.
 func (s *SotW) ShowNew(scope cache.Scope, names []string, all bool) {
 	s.subscriptions.ShowNew(scope, names, all)
-	s.version.origin = nil // it is to be found out
+	s.version.origin = nil // to be recomputed
 }
 
-// ShowAccepted implements the stream's typeSession.
+// ShowAccepted is subscriptions.ShowAccepted for SotW.
 func (s *SotW) ShowAccepted(scope cache.Scope) {
 	s.subscriptions.ShowAccepted(scope)
-	s.version.origin = nil // it is to be found out
+	s.version.origin = nil // to be recomputed
 }
 
-// on reports whether a topic is fed from an accepted scope, and of that side.
+// on reports whether a topic is fed from an accepted scope, and is on that side.
 func on(k cache.Key, scope cache.Scope, isNew bool) bool {
 	return k.Scope.New == isNew && k.Scope.Accepted() == scope
 }

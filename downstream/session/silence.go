@@ -4,21 +4,19 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What clients are not sent because an authority is silent or cannot be reached. xDS
-// has no word for that, and clients take what comes close to it for an answer:
+// What clients are not sent because an authority is silent or cannot be reached. xDS has no message for that, and
+// clients take similar messages for an answer:
 //
-//   - Envoy hands a delta response without resources and without removed_resources to
-//     all its wildcard subscriptions of the type, as an empty update, which ends their
-//     initial fetch. So there is none as long as a wildcard or glob has no answer, and
-//     what there is to say but resources and removals waits.
-//   - A SotW state in which something is missing deletes that, and one without any
-//     resource starts a client with nothing.
+//   - Envoy passes a delta response without resources and without removed_resources to all its wildcard subscriptions
+//     of the type, as an empty update, which ends their initial fetch. So the relay sends no such response while a
+//     wildcard or glob has no answer, and everything but resources and removals waits.
+//   - If something is missing in a SotW state, the client deletes it. If the state has no resource at all, the client
+//     starts with nothing.
 
-// deferredErrors wait until a response has something in it, or until no set is without
-// an answer. Delta.
+// deferredErrors wait until a response has something else in it, or until every set has an answer. Delta.
 type deferredErrors struct {
-	// names, by the keys of their subscriptions, cannot be had, or were not answered; sets
-	// cannot be had; members, by their names, could not be had anew.
+	// names, by the keys of their subscriptions, are unavailable, or were not answered. sets are unavailable. members,
+	// by their names, could not be fetched again.
 	names   map[string]struct{}
 	sets    map[*setSub]struct{}
 	members map[string]*cache.Error
@@ -28,8 +26,7 @@ func (u *deferredErrors) empty() bool {
 	return u == nil || len(u.names)+len(u.sets)+len(u.members) == 0
 }
 
-// forget drops what waits of a subscription that has ended, or, if member, of a member
-// of which something else was said.
+// forget drops the deferred errors of a subscription that has ended, or, if member, of a member that has changed since.
 func (u *deferredErrors) forget(key string, set *setSub, member bool) {
 	switch {
 	case u == nil:
@@ -42,7 +39,7 @@ func (u *deferredErrors) forget(key string, set *setSub, member bool) {
 	}
 }
 
-// maxUnsaidMembers bounds the members, of which a control plane may have any number.
+// maxDeferredMembers bounds the members, of which a control plane may have any number.
 const maxDeferredMembers = 1000
 
 func (u *deferredErrors) addMember(name string, err *cache.Error) {
@@ -52,9 +49,9 @@ func (u *deferredErrors) addMember(name string, err *cache.Error) {
 	put(&u.members, name, err)
 }
 
-// withheld says that a name's resource is not for a client that may hold one: it is put together
-// from what could be had, and the client may hold more; or it is from before the relay was started,
-// and the client may hold something newer. Which of two versions is newer does not show in them.
+// withheld reports that a name's resource is withheld from a client that may hold one. The resource is put together
+// from what is available, and the client may hold more; or it is from before the relay was started, and the client may
+// hold something newer. Versions do not show which one is newer.
 func withheld(sub *nameSub, st *cache.State, held bool) bool {
 	return held && st.Status == cache.Present && (st.Partial || st.Stale) && sub.sent() != sentResource
 }

@@ -22,21 +22,20 @@ func (s *SotW) beforeMove(*setSub) {}
 
 func (s *SotW) takenOut(sub *nameSub) {
 	s.count(sub)
-	s.version.origin = nil // it is to be found out
+	s.version.origin = nil // to be recomputed
 }
 
-// Request takes a client's request, and returns the NACK if it is one.
+// Request processes a client's request, and returns the NACK if it is one.
 func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	nonce := req.GetResponseNonce()
 	switch {
 	case !s.begun:
-		// On a type's first request a nonce belongs to an earlier stream, or to
-		// another type: Istio's client sends that.
+		// On a type's first request, a nonce belongs to an earlier stream, or to another type: Istio's client sends the
+		// latter.
 		s.begun, s.resumed = true, req.GetVersionInfo()
 		s.legacyWildcard = len(req.GetResourceNames())+len(req.GetResourceLocators()) == 0
 	case nonce == "" || s.last.nonce == "":
-		// It answers nothing: before the first response, too, a nonce is none of
-		// this type on this stream.
+		// The request answers nothing: before the first response, a nonce is none of this type on this stream either.
 	case nonce != s.last.nonce:
 		s.waiting = !s.answered
 		rejection = s.rejectEarlier(nonce, req.GetErrorDetail()).accepted(req.GetVersionInfo())
@@ -53,8 +52,8 @@ func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 	return rejection
 }
 
-// rejectEarlier takes the rejection of a response that is not the newest: what the
-// request asks for is stale, what the client says of the response is not.
+// rejectEarlier processes the rejection of a response that is not the newest: the names in the request are stale, the
+// rejection is not.
 func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	at := slices.IndexFunc(s.earlier, func(r sentResponse) bool { return r.nonce == nonce })
 	if at < 0 {
@@ -67,7 +66,7 @@ func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	return s.reject(&s.earlier[at], detail)
 }
 
-// setNames makes a request's names the whole of what is subscribed to.
+// setNames makes the names in a request the complete subscription.
 // xDS: "How the client specifies what resources to return".
 func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	if s.sharesNames(req) {
@@ -108,8 +107,8 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-// sharesNames takes the names of a request that are those of a group: one that the client
-// joins with its first request, or is in.
+// sharesNames processes a request whose names are those of a group, which the client joins with its first request, or
+// is in already. It reports whether that is so.
 func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 	if s.offered == nil || len(req.GetResourceLocators()) > 0 {
 		return false
@@ -124,8 +123,8 @@ func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 	return s.joinGroup(s.offered, s.last.nonce == "" && s.resumed != "", nil)
 }
 
-// begin begins a subscription to a name or to a glob. The client may hold it from an
-// earlier stream, or by a set, which may be given up for the name.
+// begin begins a subscription to a name or to a glob. The client may hold the resource from an earlier stream, or from
+// a set that it gives up for the name.
 func (s *SotW) begin(a resourceRef) {
 	resumed := s.last.nonce == "" && s.resumed != ""
 	if sub, set := s.subscribe(a); sub != nil {
@@ -139,8 +138,8 @@ func (s *SotW) begin(a resourceRef) {
 	}
 }
 
-// requestAgain takes up what was refused and is requested again, as far as it can be given now
-// that others have ended.
+// requestAgain begins subscriptions that were refused and are requested again, as far as the limits allow them now that
+// others have ended.
 func (s *SotW) requestAgain(refused []resourceRef) {
 	for _, a := range refused {
 		if key, err := s.lookUp(a); err == nil && s.Host.Admits(key) == nil {
@@ -155,7 +154,7 @@ func (s *SotW) requestAgain(refused []resourceRef) {
 	}
 }
 
-// endNames ends the names that are not wanted any more, of which known are.
+// endNames ends the names that the request does not have. known is how many it has.
 func (s *SotW) endNames(known int) {
 	unwanted := make([]*nameSub, 0, s.named.len()-known)
 	for sub := range s.named.all() {
@@ -170,7 +169,7 @@ func (s *SotW) endNames(known int) {
 	}
 }
 
-// endGlobs ends the globs that are not wanted any more.
+// endGlobs ends the globs that the request does not have.
 func (s *SotW) endGlobs(req *discoveryv3.DiscoveryRequest) {
 	if len(s.globs) == 0 {
 		return
@@ -197,38 +196,38 @@ func (s *SotW) endGlobs(req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-// dropped notes that the client drops what it held by a set.
+// dropped records that the client drops what it held by a set.
 func (s *SotW) dropped() {
 	s.resumed = ""
 	s.leftIn = s.leftIn && s.hasSets()
 	for sub := range s.named.all() {
-		if sub.is(isCovered) { // of which the client has what the set gave
+		if sub.is(isCovered) { // the client has what the set gave
 			sub.set(isCovered, false)
 			sub.MoveToPending()
 		}
 	}
 }
 
-// Adding says that there may be something new or changed to send, though perhaps not now.
+// Adding reports that there may be something new or changed to send, though perhaps not now.
 func (s *SotW) Adding() bool {
 	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.named.shared.behind()
 }
 
-// Pending counts what is kept to be sent. With a client that does not read it could grow.
+// Pending counts what is kept to be sent. It could grow with a client that does not read.
 func (s *SotW) Pending() int { return len(s.pending) + len(s.absent) + len(s.heartbeatsDue) }
 
-// Unsubscribed is that of Delta: in SotW nothing is to be answered.
+// Unsubscribed is 0: in SotW, unsubscribing needs no answer.
 func (s *SotW) Unsubscribed() int { return 0 }
 
-// Removing says that there are removals to send that did not go with what is new.
+// Removing reports that there are removals to send that did not go with what is new.
 func (s *SotW) Removing() bool { return s.withheld }
 
-// AwaitsACK says that what is new can be sent once the client has answered. Types that come later
-// in the order wait for that too.
+// AwaitsACK reports that new state can be sent only after the client has answered. Types that come later in the order
+// wait for that, too.
 func (s *SotW) AwaitsACK() bool { return s.waiting && (s.Adding() || s.Removing()) }
 
-// InFlight is how many responses the client has not answered, as far as they are remembered,
-// and when the first of them was sent.
+// InFlight returns how many responses the client has not answered, as far as they are remembered, and when the first of
+// them was sent.
 func (s *SotW) InFlight() (n int, first uint32) {
 	switch {
 	case s.answered || s.last.nonce == "":
@@ -250,13 +249,12 @@ func (s *SotW) Additions(may RemovalRule) *Response {
 	return s.changes(s.mayRemove(may))
 }
 
-// mayRemove says whether removals may be sent.
+// mayRemove reports whether removals may be sent.
 func (s *SotW) mayRemove(may RemovalRule) bool {
 	return may == RemoveAll || may == RemoveUnnamed && s.hasSets()
 }
 
-// Removals returns the response with the removals that were withheld, which are all
-// of what the client holds.
+// Removals returns the response with the withheld removals, which are removals of what the client holds.
 func (s *SotW) Removals(may RemovalRule) *Response {
 	if s.waiting || !s.mayRemove(may) {
 		return nil
@@ -269,7 +267,7 @@ func (s *SotW) Removals(may RemovalRule) *Response {
 	return s.Additions(RemoveAll)
 }
 
-// Sent notes that a response goes to the client as the newest.
+// Sent records that a response goes to the client as the newest.
 func (s *SotW) Sent(r *Response) {
 	s.bring(r, s.Adding() || s.Removing())
 	if !s.answered && s.last.nonce != "" {
@@ -283,21 +281,20 @@ func (s *SotW) Sent(r *Response) {
 	s.answered = false
 }
 
-// answer notes that the client has answered the newest response, and with it those before.
+// answer records that the client has answered the newest response, and with it the earlier ones.
 func (s *SotW) answer(acked bool) {
 	allACKed(s.earlier)
 	s.last.answered((*propagation.Delivery).ACKed) // unless it was rejected
 	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
 	if acked && s.nacks.any() && s.full() {
-		s.endRejections() // there was everything in it
+		s.endRejections() // the response had everything in it
 	}
 }
 
-// Resend has a name's resource sent again, though the client has it: as if it
-// had changed, since the client still holds it. Several clusters may ask for that
-// before it is sent.
+// Resend has a name's resource sent again, though the client has it. The session treats it as changed, since the client
+// still holds it. Several clusters may request that before it is sent.
 func (s *SotW) Resend(name string) {
-	if s.named.shared.holdsNot(name) {
+	if s.named.shared.holdsNothing(name) {
 		return
 	}
 	for sub := range s.subsOf(name) {
@@ -308,8 +305,8 @@ func (s *SotW) Resend(name string) {
 	}
 }
 
-// FastACK takes a request of which nothing but the nonce is new, and says whether it did. asks is a
-// hash over what the request asks for.
+// FastACK processes a request in which nothing but the nonce is new, and reports whether it did. asks is a hash over
+// what the request asks for.
 func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 	if len(nonce) == 0 || string(nonce) != s.last.nonce || asks != s.requested || s.requested == 0 {
 		return false
@@ -318,14 +315,14 @@ func (s *SotW) FastACK(nonce []byte, asks uint64) bool {
 	return true
 }
 
-// RecordRequest records what a request was that FastACK did not take.
+// RecordRequest records a request that FastACK did not process.
 func (s *SotW) RecordRequest(nonce []byte, asks uint64) {
 	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
 		s.requested = asks
 	}
 }
 
-// inFlight yields the responses that the client has not answered, as far as they are remembered.
+// inFlight iterates over the responses that the client has not answered, as far as they are remembered.
 func (s *SotW) inFlight(yield func(*sentResponse) bool) {
 	for i := range s.earlier {
 		if !yield(&s.earlier[i]) {
@@ -337,7 +334,7 @@ func (s *SotW) inFlight(yield func(*sentResponse) bool) {
 	}
 }
 
-// Spare notes that there is nothing to be sent now.
+// Spare records that there is nothing to send now.
 func (s *SotW) Spare() { s.spare(s.Adding() || s.Removing()) }
 
 // Close ends all subscriptions.

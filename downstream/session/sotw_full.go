@@ -4,12 +4,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Responses that are the full state of what is subscribed to.
+// Responses that are the full state of a client's subscriptions.
 // xDS: "Grouping Resources into Responses".
 
-// fullState returns a response with all that is subscribed to, if that is not
-// what the client was sent last and all of it is known. Unless all, what was
-// removed is still in it, as it was last, and the removal withheld.
+// fullState returns a response with everything that the client subscribes to. It returns nil if the client was sent
+// that last, or if not all of it is known. Unless all is set, removed resources are still in the response, with their
+// last content, and their removal is withheld.
 func (s *SotW) fullState(all bool) *Response {
 	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
@@ -17,7 +17,7 @@ func (s *SotW) fullState(all bool) *Response {
 	changes, removals, beats := s.due()
 	if !s.hasSets() && s.named.len() == 0 {
 		s.withheld, s.leftIn = false, false
-		return nil // it wants nothing, and has dropped what it held
+		return nil // the client wants nothing, and has dropped what it held
 	}
 	s.withheld = removals && !all
 	onlyBeats := !changes && (!removals || s.withheld)
@@ -37,14 +37,14 @@ func (s *SotW) fullState(all bool) *Response {
 		sets := s.setStates(r, form)
 		version, same = sets.version, sets.same
 		s.content = sets.content()
-		// xDS: "ACK/NACK and resource type instance version": the version that a
-		// client gives on a new stream is what it has, if it says what that is.
-		has := s.stated && sets.hash == s.state // it has changed, and back
+		// xDS: "ACK/NACK and resource type instance version": the version that a client states on a new stream is what
+		// it has, if the version identifies the content.
+		has := s.hasState && sets.hash == s.state // the content has changed, and changed back
 		if sets.fresh {
 			has = s.last.nonce == "" && s.content == s.resumed
 		}
-		s.state, s.stated = sets.hash, s.named.len() == 0 && r.empty()
-		if has && s.stated && !onlyBeats && r.empty() {
+		s.state, s.hasState = sets.hash, s.named.len() == 0 && r.empty()
+		if has && s.hasState && !onlyBeats && r.empty() {
 			s.dropSpans()
 			return nil
 		}
@@ -56,7 +56,7 @@ func (s *SotW) fullState(all bool) *Response {
 		s.sendInFullState(r, sub, form|sub.form(), &same, &missing)
 	}
 	if same == (commonVersion{}) {
-		same = missing // that there is nothing is all that is known
+		same = missing // all that is known is that there is nothing
 	}
 	switch origin := same.version(); {
 	case onlyBeats:
@@ -70,7 +70,7 @@ func (s *SotW) fullState(all bool) *Response {
 	return r
 }
 
-// due says what of a full state the client has not been sent.
+// due reports what of a full state the client has not been sent.
 func (s *SotW) due() (changes, removals, beats bool) {
 	for set := range s.sets() {
 		if status, _ := set.status(); status != cache.Present {
@@ -93,7 +93,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 		case s.leavesGlobUnanswered(sub):
 			// It is not answered, so there is nothing new.
 		case sub.sent() == sentNothing && sub.state().Status == cache.Requested:
-			// It is answered when it is known, also if a set gives it.
+			// It counts as answered when its own state is known, even if a set gives it.
 		case removed(sub, st):
 			removals = true
 		default:
@@ -105,14 +105,14 @@ func (s *SotW) due() (changes, removals, beats bool) {
 	return changes, removals, beats
 }
 
-// sendInFullState adds to r what a full state has of a name, and its version to
-// that of all names that there are, or of those that are missing.
+// sendInFullState adds to r what a full state has of a name. It adds the origin's version to there if the name has a
+// resource, or to missing if the resource does not exist.
 func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there, missing *commonVersion) {
 	st := s.inFull(sub)
 	switch {
 	case st.Status == cache.Present:
 	case s.withheld && removed(sub, st) && sub.is(isCovered):
-		return // the set's part has it as it was last
+		return // the set's part has it with its last content
 	case s.withheld && removed(sub, st) && st.Previous != nil:
 		st.Resource, st.Origin = st.Previous, nil
 	default:
@@ -146,7 +146,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	r.Names.noteEarlier(sub.name(), earlier)
 }
 
-// differs says whether the client would notice a name's state.
+// differs reports whether the client would notice a name's state.
 func (s *SotW) differs(sub *nameSub, st *cache.State) bool {
 	switch st.Status {
 	case cache.Present:
@@ -162,11 +162,10 @@ func (s *SotW) differs(sub *nameSub, st *cache.State) bool {
 	return false
 }
 
-// known says whether a full state can be sent. What a client holds and is missing
-// in it, it deletes, so nothing of that must be missing only because it is not
-// known yet, or could not be had. A name that is only new to the client may be: the
-// response may have been sent before the request had come, and clients wait for
-// what they never had. xDS: "Knowing When a Requested Resource Does Not Exist".
+// known reports whether a full state can be sent. A client deletes what it holds and the state does not have. So
+// nothing that the client holds may be missing only because it is not known yet, or is unavailable. A name that is new
+// to the client may be missing: the response may have been sent before the request came, and clients wait for what they
+// never had. xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *SotW) known() bool {
 	for set := range s.sets() {
 		if !s.setKnown(set) {
@@ -184,8 +183,8 @@ func (s *SotW) known() bool {
 		case cache.Requested:
 			return false
 		case cache.Failed:
-			// What the authority itself says of a name is sent, as an error, with the
-			// state without it.
+			// What the authority itself reports about a name is sent as an error, with a state that does not have the
+			// name.
 			if st.Err.Inconclusive() && !s.sentErrorAsRelay(sub) {
 				return false
 			}

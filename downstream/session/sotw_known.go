@@ -8,13 +8,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// namesVersion is the version of the origin that all names have which a client holds, as far
-// as it is known: names whose content does not change may leave it unnoticed, so left is how
-// many had when it was found out.
+// namesVersion is the version of the origin that all names that a client holds have, as far as it is known. Names whose
+// content does not change may leave that version unnoticed, so left is how many had it when it was computed.
 type namesVersion struct {
-	origin *cache.OriginVersion // nil if it is to be found out
+	origin *cache.OriginVersion // nil if it has to be computed
 	left   uint32
-	moves  int // subscriptions.moves, as of then
+	moves  int // subscriptions.moves at that time
 	// apart are two names that had different versions then, or one that had none.
 	apart [2]*nameSub
 }
@@ -24,58 +23,54 @@ type namesVersion struct {
 type SotW struct {
 	subscriptions
 
-	// All that is true or false is in one place, as there are very many sessions.
+	// All flags are in one place, because there are very many sessions.
 
 	begun bool // a request has been taken
-	// legacyWildcard: the client has never named anything, and so has the
-	// wildcard of the old rule.
+	// legacyWildcard: the client has never named anything, and so has the wildcard of the old rule.
 	legacyWildcard bool
-	// fullType: a response is the full state of what is subscribed to, so that
-	// what is missing in it is gone. So it is for Listener and Cluster; for the
-	// other types only while there is a wildcard or a glob.
+	// fullType: a response is the full state of the subscriptions, so what is missing in it is gone. This is so for
+	// Listener and Cluster; for other types only while there is a wildcard or a glob.
 	fullType bool
 	// once: there is one request, and one response.
 	once bool
-	// withheld: removals are yet to be sent, which have to wait for
-	// what other types have to say. xDS: "Eventual consistency considerations".
+	// withheld: there are removals to send, which have to wait for the additions of other types. xDS: "Eventual
+	// consistency considerations".
 	withheld bool
-	// leftIn: the last full state had members in it that were removed. One
-	// without them has to follow, whatever becomes of them until then.
+	// leftIn: the last full state had removed members in it. A full state without them has to follow, even if they come
+	// back until then.
 	leftIn   bool
-	stated   bool // state is set
-	answered bool // the client has answered last
-	// waiting: a request came that was stale, and its successors would be if
-	// more were sent in between. The client is let catch up first.
+	hasState bool // state is set
+	answered bool // the client has answered the last response
+	// waiting: a stale request came, and the following requests would be stale, too, if more were sent in between. The
+	// session lets the client catch up first.
 	waiting bool
 
-	// resumed is the version_info with which the client came, from an earlier
-	// stream.
+	// resumed is the version_info in the client's first request, from an earlier stream.
 	resumed string
-	// held is the number of names under which the client holds a resource, and
-	// sum a hash over those resources: see namedVersion.
+	// held is the number of names under which the client holds a resource, and sum a hash over those resources: see
+	// namedVersion.
 	held int
 	sum  uint64
-	// version is the origin's of those, where responses are not full states.
+	// version is the origin's version of those, if responses are not full states.
 	version namesVersion
 
-	absent []*nameSub // withheld, unless responses are full states
-	// heartbeatsDue are those of which there is nothing new but a heartbeat, which goes
-	// in a response of its own, unless responses are full states.
+	absent []*nameSub // withheld absent names, unless responses are full states
+	// heartbeatsDue are the names with nothing new but a heartbeat, which goes in a response of its own, unless
+	// responses are full states.
 	heartbeatsDue []*nameSub
-	// state is the hash of the last full state, if stated: if there was one, and
-	// it was of the sets alone.
+	// state is the hash of the last full state, if hasState: there was one, and it consisted of sets alone.
 	state uint64
-	// content is a version of the sets in it which stands for them alone.
+	// content is a version of the sets in the last full state, which stands for them alone.
 	content string
 
 	last sentResponse
-	// requested is a hash over what the last request that counted subscribed to: see FastACK.
+	// requested is a hash over the subscriptions in the last request that counted: see FastACK.
 	requested uint64
-	// earlier are those before last that the client has not answered, the newest.
+	// earlier are the newest responses before last that the client has not answered.
 	earlier []sentResponse
 }
 
-// noteVersion notes that a client was sent a resource of that version; first, that it held no other.
+// noteVersion records that a client was sent a resource with that version; first: it held no other resource.
 func (s *SotW) noteVersion(o *cache.OriginVersion, first bool) {
 	v := &s.version
 	switch {
@@ -86,8 +81,8 @@ func (s *SotW) noteVersion(o *cache.OriginVersion, first bool) {
 	}
 }
 
-// ofNames is the version of the origin that all names have which the client holds, empty if
-// they have not one. Mostly that is known without a look at them.
+// ofNames returns the version of the origin that all names that the client holds have, empty if there is no such
+// version. Usually that is known without looking at the names.
 func (s *SotW) ofNames() string {
 	if s.named.shared != nil {
 		return s.ofGroup()
@@ -130,8 +125,7 @@ func (s *SotW) ofNames() string {
 	return origin.String()
 }
 
-// ofGroup is ofNames of a client that shares its names with others, and was sent everything
-// of those.
+// ofGroup is ofNames for a client that shares its names with others, and was sent all of those.
 func (s *SotW) ofGroup() string {
 	m := s.named.shared
 	held, _ := m.held()
@@ -159,13 +153,13 @@ func (s *SotW) ofGroup() string {
 	return origin.String()
 }
 
-// holds says that the client was sent a name's resource.
+// holds reports that the client was sent a name's resource.
 func (s *SotW) holds(sub *nameSub) bool {
 	return !sub.is(hasEnded) && sub.sent() == sentResource
 }
 
-// behind says that there are names of which the client holds something older than what is
-// known: what did not fit into a response.
+// behind reports that the client holds an older state of some names than is known, because the newer did not fit into a
+// response.
 func (s *SotW) behind() bool {
 	for _, sub := range s.pending {
 		if s.holds(sub) {
@@ -175,7 +169,7 @@ func (s *SotW) behind() bool {
 	return false
 }
 
-// knowsResource notes that the client was sent a resource.
+// knowsResource records that the client was sent a resource.
 func (s *SotW) knowsResource(sub *nameSub, st *cache.State) {
 	s.noteVersion(st.Origin, s.held == 0)
 	mark := s.mark(st.Resource)
@@ -187,7 +181,7 @@ func (s *SotW) knowsResource(sub *nameSub, st *cache.State) {
 	}
 }
 
-// knows notes what the client was sent of a name.
+// knows records what the client was sent about a name.
 func (s *SotW) knows(sub *nameSub, now sentState, hash uint64) {
 	if sub.sent() == sentResource {
 		s.held--
@@ -208,21 +202,21 @@ func (s *SotW) count(sub *nameSub) {
 
 func digest(sub *nameSub) uint64 { return Digest(sub.Note, sub.key()) }
 
-// Digest returns a hash over a key and the mark of the resource that the client holds under it. The
-// version of a SotW response is made of the sum of such hashes.
+// Digest returns a hash over a key and the mark of the resource that the client holds under it. The version of a SotW
+// response is made of the sum of such hashes.
 func Digest(mark uint64, key string) uint64 {
 	h := xxhash.NewWithSeed(mark)
 	_, _ = h.WriteString(key)
 	return h.Sum64()
 }
 
-// removed says that the client holds a resource that does not exist any more.
+// removed reports that the client holds a resource that no longer exists.
 func removed(sub *nameSub, st cache.State) bool {
 	return !sub.is(hasEnded) && sub.sent() == sentResource && st.Status == cache.Absent
 }
 
-// namedVersion is the version_info of what the client holds if the origin has none for all
-// of it: of a single resource that resource's, else a hash over all of them and the sets.
+// namedVersion is the version_info for what the client holds if the origin has no common version for it: for a single
+// resource that resource's version, otherwise a hash over all resources and the sets.
 func (s *SotW) namedVersion(sets string) string {
 	held, sum := s.named.shared.held()
 	held, sum = held+s.held, sum+s.sum
@@ -236,18 +230,16 @@ func (s *SotW) namedVersion(sets string) string {
 	return strconv.FormatUint(sum^xxhash.Sum64String(sets), 16)
 }
 
-// ofNoContent is the hash of a resource that the client holds and is to be sent again.
+// ofNoContent is the mark of a resource that the client holds and that has to be sent again.
 const ofNoContent = ^uint64(0)
 
-// changed says whether a resource is new to the client, or what it was sent last
-// was an error that is over.
+// changed reports whether a resource is new to the client, or whether the client was last sent an error that is over.
 func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
 	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.sentErr() != 0 && st.Err == nil
 }
 
-// perceived is what a name's state is to a client that may take silence for an answer:
-// one that never had the resource. A relay passes the silence on to its own clients, who
-// may have it.
+// perceived is a name's state for a client that may take silence for an answer: one that never had the resource. A
+// relay passes the silence on to its own clients, which may have it.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *SotW) perceived(sub *nameSub, st cache.State) cache.State {
 	if st.Status != cache.Failed || !st.Err.Unanswered || s.Relay || sub.is(mayHold) || sub.sent() == sentResource {
@@ -256,5 +248,5 @@ func (s *SotW) perceived(sub *nameSub, st cache.State) cache.State {
 	return cache.State{Status: cache.Absent}
 }
 
-// full says that a response is the full state of what is subscribed to.
+// full reports that a response is the full state of the subscriptions.
 func (s *SotW) full() bool { return s.hasSets() || s.fullType }

@@ -7,8 +7,7 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// sendResource adds to r what is new about a name's resource, and says whether it
-// fitted.
+// sendResource adds to r what is new about a name's resource, and reports whether it fitted.
 func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	res, form := st.Resource, sub.form()
 	switch {
@@ -29,8 +28,8 @@ func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 
 var notFound = &cache.Error{Code: codes.NotFound}
 
-// sendMissing notes that a name has no resource, and adds to r why, if that is
-// not clear from its missing. It says whether that fitted.
+// sendMissing records that a name has no resource, and adds the reason to r unless the client can see it from the
+// missing name. It reports whether that fitted.
 func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
 	if s.leavesGlobUnanswered(sub) {
 		return true
@@ -59,8 +58,7 @@ func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
 	return true
 }
 
-// sendError adds to r an error that the client was not sent, if there is one, and
-// says whether it fitted.
+// sendError adds to r an error that the client was not sent yet, if there is one, and reports whether it fitted.
 func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if err == nil || sub.sentErr() == markError(err) {
 		return true
@@ -73,8 +71,8 @@ func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	return true
 }
 
-// heartbeats returns a response of those that are due, nil if none is. It has the
-// version that the client has, by which it knows that there is nothing else in it.
+// heartbeats returns a response with the heartbeats that are due, nil if none is. It has the version that the client
+// has, which shows the client that nothing else is in it.
 // xDS: "SotW TTL".
 func (s *SotW) heartbeats() *Response {
 	r := &Response{TypeURL: s.typeURL, Version: s.last.version}
@@ -102,8 +100,8 @@ func (s *SotW) heartbeats() *Response {
 	return r
 }
 
-// changes returns a response with what is new or changed among the names: for
-// types of which a response need not be the full state.
+// changes returns a response with what is new or changed among the names, for types whose responses need not be the
+// full state.
 func (s *SotW) changes(all bool) *Response {
 	r := s.newResponse()
 	s.named.shared.sendNews(r)

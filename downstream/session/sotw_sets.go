@@ -11,20 +11,20 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The sets' part of a full state: of the wildcard, and of glob collections.
+// The part of sets in a full state: of the wildcard, and of glob collections.
 
 // setStates is what a full state has of sets.
 type setStates struct {
 	full    []cache.FullState
-	version string        // a hash over all of them
-	same    commonVersion // the origin's
-	exact   bool          // which says what all of it is, for every client
+	version string        // a hash over all of the sets
+	same    commonVersion // the origin's version
+	exact   bool          // the origin's version identifies the whole content, for every client
 	hash    uint64
-	fresh   bool // one of them is answered by it
+	fresh   bool // the state answers one of the sets
 }
 
-// content is a version that only clients have which hold just what this is. The origin's is
-// one for a wildcard alone, as it means the same for all that asks for it.
+// content is a version that only clients with exactly this content have. The origin's version is one for a wildcard
+// alone, because a wildcard means the same for all clients that share it.
 func (s *setStates) content() string {
 	if origin := s.same.version(); origin != "" && s.exact {
 		return origin
@@ -32,15 +32,15 @@ func (s *setStates) content() string {
 	return s.version
 }
 
-// setKnown says whether a full state can have what a set has. A glob that cannot be had is left out,
-// and its error sent, if the client holds nothing of it.
+// setKnown reports whether a full state can have what a set has. A glob that is unavailable is left out, and its error
+// sent, if the client holds nothing of it.
 func (s *SotW) setKnown(set *setSub) bool {
 	switch status, _ := set.status(); status {
 	case cache.Present:
 		if s.lacksHeld(set) || !set.glob() && !set.sent && set.set.Len() == 0 && set.set.HasGaps(anyError) {
 			return false
 		}
-		// Does the client hold what it is to be sent anew?
+		// The client may hold, from an earlier stream, a member that the set withholds from new watchers.
 		return !set.fresh || s.last.nonce != "" || s.resumed == "" || !set.set.Withholds(&set.SetWatch)
 	case cache.Failed:
 		return set.glob() && !set.sent && !set.mayHold
@@ -49,8 +49,7 @@ func (s *SotW) setKnown(set *setSub) bool {
 	return false
 }
 
-// setStates adds to r the errors of sets, and returns the rest of what a full state
-// has of them.
+// setStates adds to r the errors of sets, and returns the rest of what a full state has of them.
 func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 	var all setStates
 	var versions []string
@@ -82,16 +81,15 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 		set.setFresh(false)
 		set.moved, set.sent, set.mayHold = false, true, false
 	}
-	// A resource is in a response once: what a glob has is not in the views, and what either has not in
-	// the wildcard.
+	// A response has a resource only once: the views leave out what a glob has, and the wildcard what either has.
 	sent := s.ownedByNames()
 	for _, set := range s.byGlob {
 		if !s.isView(set) {
-			add(set, s.noting(sent, set, elsewhere))
+			add(set, s.memberFilter(sent, set, elsewhere))
 		}
 	}
 	for _, set := range s.views {
-		add(set, s.noting(sent, set, elsewhere))
+		add(set, s.memberFilter(sent, set, elsewhere))
 	}
 	if s.wild != nil {
 		add(s.wild, s.without(elsewhere))
@@ -103,10 +101,10 @@ func (s *SotW) setStates(r *Response, form cache.Form) setStates {
 	return all
 }
 
-// without returns what has those members of the wildcard left out: nil if it has
-// none of them, so that its part can be the one that all clients share.
+// without returns a function that leaves out those members of the wildcard. It returns nil if the wildcard has none of
+// them, so that its part can be the one that all clients share.
 func (s *SotW) without(keys map[string]bool) func(string) bool {
-	if !s.withheld { // else there may be members that are gone
+	if !s.withheld { // otherwise there may be removed members
 		maps.DeleteFunc(keys, func(key string, _ bool) bool { return s.wild.set.Member(key) == nil })
 	}
 	if len(keys) == 0 {
@@ -115,13 +113,13 @@ func (s *SotW) without(keys map[string]bool) func(string) bool {
 	return func(key string) bool { return keys[key] }
 }
 
-// setState returns a set's part of a full state. Of subs it notes which it covers.
+// setState returns a set's part of a full state. It marks which of subs the set covers.
 func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.FullState {
 	changed := func(m cache.Member) {
 		if m.Resource != nil {
 			r.noteChanged(m.Resource)
 		}
-		// What is requested by name as well is sent with the name.
+		// The error of a member that is also requested by name is sent with the name.
 		if m.Err != nil && s.namedIn(set, m.Name) == nil {
 			r.addError(wire.SotWErrors, m.Name, m.Err)
 		}
@@ -129,16 +127,16 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 	look := func(has func(string) *cache.Resource) {
 		for _, sub := range subs {
 			res := has(sub.memberKey())
-			// One that the client spells otherwise is another name to it.
+			// If the client spells the name in another way, the member has another name for it.
 			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsXdstp(sub.name()) || set.set.nameOf(res) == sub.name()))
 		}
 	}
 	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
 }
 
-// namedBySet returns the names that each set may cover. None is covered yet. An xdstp
-// name is something else than what a wildcard, which belongs to the client's Node,
-// gives under it: the keys of those that own their names are elsewhere.
+// namedBySet returns the names that each set may cover. None is marked as covered yet. An xdstp name is something else
+// than what a wildcard, which belongs to the client's Node, gives under it: elsewhere has the keys of the names that
+// own themselves.
 func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for sub := range s.named.all() {
@@ -146,7 +144,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 		if !sub.meansSomething() {
 			continue
 		}
-		if set := s.globOf(sub.ref()); set != nil && !s.ownsBesideView(sub, set) {
+		if set := s.globOf(sub.ref()); set != nil && !s.ownsOverView(sub, set) {
 			named[set] = append(named[set], sub)
 		}
 		switch set := s.wildOf(sub.ref()); {
@@ -160,12 +158,12 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 	return named, elsewhere
 }
 
-// inFull is what a full state has of a name: the member of a set that gives it, else
-// what is known of the name itself. The two come from the control plane apart.
+// inFull is the state of a name in a full state: the member of a set that gives it, or else the name's own state. The
+// control plane sends the two separately.
 func (s *SotW) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
 	if s.Rights != nil && !s.Relay {
-		if why := sub.denial(); why != nil { // whoever holds it
+		if why := sub.denial(); why != nil { // whichever subscription gives it
 			st.Err = why
 		}
 	}
@@ -173,20 +171,19 @@ func (s *SotW) inFull(sub *nameSub) cache.State {
 		if st.Status == cache.Absent {
 			st.Err = nil // not both in one response
 		}
-		st.Status, st.Resource, st.Heartbeats = cache.Present, r, sub.heartbeats() // the set's are sent anyway
+		st.Status, st.Resource, st.Heartbeats = cache.Present, r, sub.heartbeats() // the set's heartbeats are sent anyway
 		st.Origin = by.set.Origin()
 	}
 	return st
 }
 
-// given returns the resource that a set has under a name, spelled as the client does, and
-// the set, nil if none has.
+// given returns the resource that a set has under a name, in the client's spelling, and the set; nil if none has it.
 func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	if !sub.meansSomething() || !s.hasSets() {
 		return nil, nil
 	}
 	set := s.standIn(sub.ref())
-	if set == nil || !present(set) || s.ownsBesideView(sub, set) {
+	if set == nil || !present(set) || s.ownsOverView(sub, set) {
 		return nil, nil
 	}
 	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
@@ -196,14 +193,14 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 	return r, set
 }
 
-// ownsBesideView says that a name is in a glob that is a view, and is present itself: then it is another
-// resource than the view's member.
-func (s *SotW) ownsBesideView(sub *nameSub, set *setSub) bool {
+// ownsOverView reports that a name is in a glob that is a view, and is present by itself: then it is another resource
+// than the view's member.
+func (s *SotW) ownsOverView(sub *nameSub, set *setSub) bool {
 	return s.isView(set) && sub.state().Status == cache.Present
 }
 
-// hasMovedSets says that there are sets which were others when the client was sent them. A full state would
-// be without what only those had.
+// hasMovedSets reports that there are sets that have moved since the client was sent them. A full state would leave out
+// what only the previous sets had.
 func (s *SotW) hasMovedSets() bool {
 	for set := range s.sets() {
 		if set.moved {
@@ -216,8 +213,7 @@ func (s *SotW) hasMovedSets() bool {
 // sentKeys are the keys of what a full state has, by the way in which it is requested.
 type sentKeys map[resourceRef]map[string]bool
 
-// ownedByNames are the keys of the names that own themselves; nil if there are no views,
-// which leave them out.
+// ownedByNames returns the keys of the names that own themselves, which views leave out; nil if there are no views.
 func (s *SotW) ownedByNames() sentKeys {
 	if len(s.views) == 0 {
 		return nil
@@ -239,9 +235,9 @@ func (t sentKeys) add(a resourceRef, key string) {
 	t[way][key] = true
 }
 
-// noting notes what a glob has as sent, also as elsewhere than in the wildcard. It says what a view
-// leaves out, as sent already: a resource is in a response once.
-func (s *SotW) noting(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
+// memberFilter returns a function that records what a glob has: as sent, and in elsewhere, so that the wildcard leaves it
+// out. For a view, the function also reports what is sent already: a response has a resource only once.
+func (s *SotW) memberFilter(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
 	view, underWild := s.isView(set), s.wildOf(set.ref.of(cache.Wildcard)) != nil
 	if !s.sharesMembers(set) && !underWild && len(sent) == 0 {
 		return nil
@@ -260,11 +256,10 @@ func (s *SotW) noting(sent sentKeys, set *setSub, elsewhere map[string]bool) fun
 	}
 }
 
-// nothingKnown says that a full state would have no resource in it, and that this is not
-// what the authority says.
+// nothingKnown reports that a full state would have no resource in it, and that this is not the authority's answer.
 func (s *SotW) nothingKnown() bool {
 	if s.held > 0 || s.errorsAlone {
-		return false // what is missing is gone; or the client knows that it need not be
+		return false // what is missing is gone; or the client does not take a missing resource as removed
 	}
 	unknown, missingIsNoAnswer := false, !s.hasSets() && !xdstype.Of(s.typeURL).FullState
 	for set := range s.sets() {
@@ -273,7 +268,7 @@ func (s *SotW) nothingKnown() bool {
 		case set.sent, status == cache.Present && set.set.Len() > 0:
 			return false
 		case status == cache.Failed && s.once && !err.Transient():
-			// There is no better answer to a request that is answered once.
+			// A request that is answered once gets no better answer.
 		case status != cache.Present, set.set.HasGaps(anyError):
 			unknown = true
 		}
@@ -283,7 +278,7 @@ func (s *SotW) nothingKnown() bool {
 		case st.Status == cache.Present:
 			return false
 		case missingIsNoAnswer && s.perceived(sub, st).Status == cache.Absent:
-			// That it is missing says nothing; an error says it.
+			// A missing name of such a type is no answer; an error is.
 		case st.Status == cache.Requested, st.Status == cache.Failed && st.Err.Transient():
 			unknown = true
 		}
@@ -291,8 +286,8 @@ func (s *SotW) nothingKnown() bool {
 	return unknown
 }
 
-// lacksHeld says that something may be missing in a set only because it could not be had,
-// or has not come yet, which the client may hold from an earlier stream.
+// lacksHeld reports that a set may lack something that the client holds from an earlier stream, only because it is
+// unavailable or has not come yet.
 func (s *SotW) lacksHeld(set *setSub) bool {
 	resumed := set.mayHold || s.resumed != "" && s.last.nonce == ""
 	return resumed && !set.sent && (set.set.Stale() || set.set.Incomplete() || set.set.HasGaps((*cache.Error).Inconclusive))

@@ -10,15 +10,15 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// subscribe begins a subscription to a name or to a glob, or begins it anew: the
-// client may have forgotten what it was sent. It returns one or the other.
+// subscribe begins a subscription to a name or to a glob, or restarts it: the client may have forgotten what it was
+// sent. It returns either the name's subscription or the glob's.
 func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 	if set := s.globs[a.key()]; set != nil {
 		set.restart()
 		return nil, set
 	}
 	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
-		s.unsubscribe(a.key()) // it may be given now
+		s.unsubscribe(a.key()) // the limits may allow it now
 	} else if sub != nil {
 		sub.setSent(sentNothing)
 		sub.setSentErr(0)
@@ -44,8 +44,7 @@ func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 	return s.subscribeName(a, key, err), nil
 }
 
-// resume has the source request what a client holds by a name from an earlier
-// stream, if nothing is known of it.
+// resume has the source request what a client holds by a name from an earlier stream, if nothing is known of it.
 func (s *subscriptions) resume(sub *nameSub) {
 	if entry := sub.entry(); entry != nil {
 		s.Topics.Resume(entry)
@@ -55,7 +54,7 @@ func (s *subscriptions) resume(sub *nameSub) {
 func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *nameSub {
 	sub := s.newSub()
 	if a.locator || err != nil || key.Name != a.name {
-		sub.rarely(a)
+		sub.newRare(a)
 	}
 	s.countParams(a, 1)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *subscriptions) countParams(a resourceRef, n int) {
 	}
 }
 
-// subsOf yields the subscriptions to a name, of which locators can make several.
+// subsOf iterates over the subscriptions to a name. Locators can make several.
 func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 	return func(yield func(*nameSub) bool) {
 		if sub := s.named.get(name); sub != nil && !yield(sub) {
@@ -95,7 +94,7 @@ func (s *subscriptions) subsOf(name string) iter.Seq[*nameSub] {
 	}
 }
 
-// unsubscribe ends a subscription to a name, and says whether there was one.
+// unsubscribe ends a subscription to a name, and reports whether there was one.
 func (s *subscriptions) unsubscribe(key string) bool {
 	sub := s.named.get(key)
 	if sub == nil {
@@ -150,7 +149,7 @@ func (s *subscriptions) Close() {
 	s.wild, s.byGlob = nil, nil
 }
 
-// asError puts a name's error in the form in which clients are sent it.
+// asError returns a name's error in the form in which clients are sent it.
 func asError(err error) *cache.Error {
 	var e *cache.Error
 	if errors.As(err, &e) {
@@ -159,7 +158,7 @@ func asError(err error) *cache.Error {
 	return &cache.Error{Code: codes.NotFound, Message: err.Error()}
 }
 
-// subscribeWildcard begins the wildcard, or begins it anew. There is one at a time.
+// subscribeWildcard begins the wildcard, or restarts it. There is one at a time.
 func (s *subscriptions) subscribeWildcard(a resourceRef) {
 	s.leaveGroup()
 	if w := s.wild; w != nil && w.set != nil && w.ref == a {
@@ -189,10 +188,9 @@ func (s *subscriptions) unsubscribeWildcard() {
 	s.wild = nil
 }
 
-// subscribeGlob begins the glob with that key, or begins it anew. It is known as id. Two spellings of
-// one glob are one: its members have the names that the origin gave them. So are two
-// that differ in their directives, which their members do not have: the one that was
-// there first counts.
+// subscribeGlob begins the glob with that key, or restarts it. It is stored under id. Two spellings of one glob are one
+// subscription: its members have the names that the origin gave them. So are two globs that differ only in their
+// directives, which their members do not have: the first one counts.
 func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub {
 	s.leaveGroup()
 	set := s.byGlob[id.key()]
@@ -211,7 +209,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 	return set
 }
 
-// unsubscribeGlob ends a spelling of a glob. It returns the glob if that ended too.
+// unsubscribeGlob ends a spelling of a glob. It returns the glob if that has ended, too.
 func (s *subscriptions) unsubscribeGlob(a resourceRef) (ended *setSub) {
 	set := s.globs[a.key()]
 	delete(s.globs, a.key())
@@ -232,7 +230,7 @@ func (s *subscriptions) endSet(set *setSub) {
 		s.Host.Leave(set.set.Key())
 		s.Topics.Unwatch(set)
 	}
-	// What has ended is not to pile up in a client that does not read.
+	// Ended subscriptions must not pile up for a client that does not read.
 	if len(s.pendingSets) > 2*len(s.byGlob)+minCompact {
 		live := s.pendingSets[:0]
 		for _, p := range s.pendingSets {
@@ -245,8 +243,8 @@ func (s *subscriptions) endSet(set *setSub) {
 	}
 }
 
-// joinGroup subscribes to the names of a list as one of those that do, and says whether that
-// is possible. Nothing else is subscribed to. before has what the client holds of them, nil for nothing.
+// joinGroup subscribes to the names of a list as a member of its group, and reports whether that is possible. There
+// must be no other subscription. before has what the client holds of the names, nil for nothing.
 func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames) bool {
 	first, err := s.lookUp(refByName(list.All()[0]))
 	if err != nil || first.Scope.Derived != "" || first.IsSet() {
@@ -264,7 +262,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
 	entered := s.Host.Enter(first) == nil
 	if !entered || tooLarge || s.Host.Side(first).Scope.New {
-		g.Leave(&m.Member) // each name is sent, or refused, by itself
+		g.Leave(&m.Member) // each name is sent, or refused, individually
 		if entered {
 			s.Host.Leave(first)
 		}
@@ -280,14 +278,14 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames
 	return true
 }
 
-// Subscribed is the number of names and globs that the client has subscribed to.
+// Subscribed returns the number of names and globs that the client has subscribed to.
 func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
 
-// SubscribedAlone is how many of these the client does not share with others who have sent the same
-// list of names, and SharedList is that list, nil if there is none.
+// SubscribedAlone returns how many of these the client does not share with others that have sent the same list of
+// names.
 func (s *subscriptions) SubscribedAlone() int { return s.named.table.Len() + len(s.globs) }
 
-// SharedList is described at SubscribedAlone.
+// SharedList returns the list that the client shares with others, nil if there is none.
 func (s *subscriptions) SharedList() NameList {
 	if m := s.named.shared; m != nil {
 		return m.group.List()

@@ -8,89 +8,83 @@ import (
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
-// subscriptions are what one client has subscribed to of one type: what both
-// forms have in common.
+// subscriptions are one client's subscriptions of one type: the common part of both forms.
 type subscriptions struct {
 	*Client
 	typeURL string
 
 	named nameTable
 	setIndex
-	// audience is that of all of them; nil before the first.
+	// audience is the watch group of all of them; nil before the first.
 	audience *cache.WatchGroup
-	// rares have what is rare about those of them that are marked so.
+	// rares has the rareSub of each subscription that is marked with isRare.
 	rares map[*nameSub]*rareSub
-	// aliases are the names by which it asks for a resource that has another, by the key
-	// under which it would ask for that. Delta.
+	// aliases are the names by which the client requests a resource that has another name, by the key of a subscription
+	// to that other name. Delta.
 	aliases map[string][]*nameSub
-	// params are those of the locators, and how many subscriptions have them.
+	// params are the dynamic parameters of the locators, and how many subscriptions have them.
 	params map[string]int
 	// freshSets counts the sets that have not been answered yet.
 	freshSets int
-	// pending are the names of which there may be something to send, pendingSets the
-	// sets.
+	// pending are the names of which there may be something to send, pendingSets the sets.
 	pending     []*nameSub
 	pendingSets []*setSub
-	// moving have come upon redirects.
+	// moving are subscriptions that have met redirects.
 	moving []follower
 	moves  int // how many have moved
 	form   sessionForm
 	sotw   bool
-	// offered is the list of names in the request that is being taken, if it is one that
-	// others have sent.
+	// offered is the list of names in the current request, if other clients have sent it, too.
 	offered NameList
-	// owed are the changes that the client is to be sent, of what it does not watch in a group.
+	// owed are the changes that the client has to be sent, except those of names that it watches in a group.
 	owed propagation.Owed
-	// slab has the next subscriptions to names, of which many begin at once.
+	// slab has room for the next subscriptions to names, because many begin at once.
 	slab []nameSub
 	// nacks is nil as long as the client has rejected nothing.
 	nacks *nacks
-	// newest is the number of the newest response, settled that of the newest one that the client has
+	// newest is the number of the newest response, settled the number of the newest response that the client has
 	// answered.
 	newest, settled number
 	// sides is nil as long as no group watches something on the new side of a rollout for the client.
 	sides *includedSides
-	// trouble is nil as long as nothing was ever refused or lost, as with most clients.
+	// trouble is nil as long as nothing was ever refused or lost, which is so for most clients.
 	trouble *trouble
 }
 
-// nameSub is a client's subscription to one name: a watch of its entry, or of nothing
-// if the name can mean nothing. There are very many, so that what most of them do not
-// need is in a rareSub. Note is a hash of the content that the client was sent.
+// nameSub is a client's subscription to one name: a watch of its entry, or of nothing if the name is refused. There are
+// very many, so what most of them do not need is in a rareSub. Note is a hash of the content that the client was sent.
 type nameSub cache.Watch
 
-// rareSub is what most subscriptions do not have: those of a plain name in the
-// spelling of the cache, which has no error.
+// rareSub is what most subscriptions do not need: those of a plain name in the spelling of the cache, without an error.
 type rareSub struct {
 	resourceRef
 	key string       // of the resourceRef
-	err *cache.Error // why the name can mean nothing
+	err *cache.Error // why the name is refused
 	// sentErr is a hash of the error that the client was sent last, 0 for none.
 	sentErr uint32
-	// beforeRedirect is what the client holds from before the name became a redirect, nil if
-	// that does not matter any more.
+	// beforeRedirect is what the client holds from before the name became a redirect, nil if that no longer matters.
 	beforeRedirect *valueBeforeRedirect
-	// withheld is not for this client: it came later.
+	// withheld is a resource that the client must not receive, because the client subscribed after it came
+	// (Resource.DoNotCache).
 	withheld *cache.Resource
-	// deniedFor is the hash of the resource for whose own name the client is refused it, 0 for none.
+	// deniedFor is the hash of the resource whose own name the client may not have, 0 for none.
 	deniedFor uint64
-	// constraints are of the variant that the client was sent.
+	// constraints are those of the variant that the client was sent.
 	constraints string
-	// Delta: own is the key of the resource of which the name is an alias, as it is in
-	// subscriptions.aliases; sentAs is under which other name the client was sent it.
+	// Delta: own is the key of the resource that the name is an alias of, as in subscriptions.aliases. sentAs is the
+	// other name under which the client was sent it.
 	own, sentAs string
 	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
 	waits bool
-	// members are what the client holds of a glob that it was refused later, as in setSub.initial.
+	// members are what the client holds of a glob that was refused later, as in setSub.initial.
 	members map[string]string
 }
 
-// sessionForm is the session of subscriptions, in its form of the protocol.
+// sessionForm is the session around subscriptions, in its form of the protocol.
 type sessionForm interface {
-	// beforeMove is called for a set that moves, before it does.
+	// beforeMove is called for a set before it moves.
 	beforeMove(*setSub)
-	// takenOut is called for a name that is taken out of a group, if the client was sent a resource: see
-	// membership.
+	// takenOut is called for a name that is taken out of a group, if the client was sent a resource: see membership.
 	takenOut(*nameSub)
 }
 
@@ -98,26 +92,25 @@ func newSubscriptions(typeURL string, c *Client) subscriptions {
 	return subscriptions{Client: c, typeURL: typeURL}
 }
 
-// Offer says which list of names the next request has of those that several clients have sent.
+// Offer sets the list of names that the next request has, if several clients have sent it.
 func (s *subscriptions) Offer(list NameList) { s.offered = list }
 
-// TypeURL is that of the session.
+// TypeURL is the session's type.
 func (s *subscriptions) TypeURL() string { return s.typeURL }
 
 // Parameters are the dynamic parameters of its locators.
 func (s *subscriptions) Parameters() map[string]int { return s.params }
 
-// minCompact is how many subscriptions that have ended may be left in pending
-// without looking for them.
+// minCompact is how many ended subscriptions may stay in pending before they are searched for.
 const minCompact = 64
 
-// mostPending is what a list that is used again may have room for at most.
+// mostPending is the largest capacity of a list that is reused.
 const mostPending = 1 << 12
 
-// NewPendingList makes an element of [Host].PendingLists. Each client uses one while it begins.
+// NewPendingList makes an element of [Host].PendingLists. Each client uses one while it starts.
 func NewPendingList() any { return new([]*nameSub) }
 
-// mark stands for what a client is sent of a resource: what has the same mark is not sent again.
+// mark identifies what a client is sent of a resource: what has the same mark is not sent again.
 func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	const withTTL = 0x9e3779b97f4a7c15
 	if r.SentWithTTL(s.Form) {
@@ -126,7 +119,7 @@ func (s *subscriptions) mark(r *cache.Resource) uint64 {
 	return r.Hash()
 }
 
-// markError is rareSub.sentErr of an error.
+// markError returns the rareSub.sentErr of an error.
 func markError(err *cache.Error) uint32 {
 	if err == nil {
 		return 0
@@ -138,10 +131,10 @@ func markError(err *cache.Error) uint32 {
 type setSub struct {
 	cache.SetWatch
 	subs *subscriptions
-	set  *members     // nil if the wildcard can mean nothing
-	err  *cache.Error // why
-	// ref is how the client asks for it. The name is Wildcard, or the canonical one
-	// of a glob without directives, of which spelled are the client's spellings.
+	set  *members     // nil if the set is refused
+	err  *cache.Error // why it is refused
+	// ref is how the client requests it. The name is Wildcard, or the canonical name of a glob without directives.
+	// spelled has the client's spellings of that glob.
 	ref     resourceRef
 	spelled spellings
 	fresh   bool // not answered yet; see setFresh
@@ -149,26 +142,25 @@ type setSub struct {
 	queued  bool // in subscriptions.pendingSets
 	ended   bool
 	inInbox bool // guarded by inbox.mu
-	// lost: nothing is held of it, and its control plane cannot be reached.
+	// lost: nothing is held of it, and its control plane is unreachable.
 	lost bool
 
-	moved bool // it was another set when it was sent
-	// waits: it has moved to a set that was outdated then (cache.Cache.Outdate), and keeps what it has meanwhile.
+	moved bool // it has moved since it was sent
+	// waits: the set was outdated when the subscription moved to it (cache.Cache.Outdate). The client keeps what it has
+	// until it is not.
 	waits bool
 	// spans are the changes that went in the newest responses.
 	spans []span
 
-	// SotW: sent says that it was in a full state, mayHold that the client may hold it from
-	// an earlier stream.
+	// SotW: sent: it was in a full state. mayHold: the client may hold it from an earlier stream.
 	sent, mayHold bool
 
-	// Delta: initial are the versions of its members that the client holds, of what it
-	// has not been sent yet; sentByName the members that it was sent under their names,
-	// while the glob was not answered; reviews, by their keys, the names to be reviewed.
-	// lacks: it was answered while a part of it could not be had, so that what the
-	// client holds and is missing in it was not sent as removed. heldBack are the members of
-	// a set from before the relay was started (stale) of which the client has another version: it
-	// keeps that until a control plane has answered.
+	// Delta: initial has the versions of its members that the client holds, for what it has not been sent yet.
+	// sentByName are the members that the client was sent under their names while the glob was not answered. reviews
+	// are the names to review, by their keys. lacks: the set was answered while a part of it was unavailable, so what
+	// the client holds and the set lacks was not removed. stale: the set is from before the relay was started. heldBack
+	// are its members of which the client has another version: the client keeps that until a control plane has
+	// answered.
 	lacks      bool
 	stale      bool
 	heldBack   map[string]struct{}
@@ -180,70 +172,70 @@ type setSub struct {
 // members are a set as a client knows it.
 type members struct {
 	*cache.Set
-	// glob is the set's canonical name without directives, and as the one by which
-	// the client has the members named; empty if they have their own names.
+	// glob is the set's canonical name without directives. as is the glob by which the client has the members named;
+	// empty if they have their own names.
 	glob, as string
 }
 
-// glob says that it is a glob collection.
+// glob reports that it is a glob collection.
 func (s *setSub) glob() bool { return s.ref.name != cache.Wildcard }
 
 // follower is a subscription that is to move.
 type follower interface{ move() }
 
-// valueBeforeRedirect is what a client holds of a name from before it became a redirect. The client
-// keeps it until it is known where the redirect leads; or, if it has a TTL, until that has expired.
+// valueBeforeRedirect is what a client holds of a name from before it became a redirect. The client keeps it until the
+// target of the redirect is known; or, if it has a TTL, until that has expired.
 // xDS: "TTL".
 type valueBeforeRedirect struct {
 	resource *cache.Resource
 	sub      *nameSub
-	stop     func() // nil without a time to live
-	expired  bool   // its time has passed
+	stop     func() // nil without a TTL
+	expired  bool   // the TTL has expired
 	marked   bool   // see Subscription
 }
 
-// trouble is what most clients do not have: names of one type that mean nothing, or something else than
-// before, and names and sets of which nothing is held and whose control planes cannot be reached.
+// trouble is what most clients do not have: names of one type that are refused, or that have moved, and names and sets
+// of which nothing is held and whose control planes are unreachable.
 type trouble struct {
 	refused, lost int // how many of each are subscribed to
 	lostFor       *cache.Error
 	// deniedOwn is how many of the names are denied by their resource's own name.
 	deniedOwn int
-	// moved are names that have moved by a new configuration, as long as they have no answer.
+	// moved are names that have moved because of a new configuration, as long as they have no answer.
 	moved []*nameSub
 }
 
-// includedSides are what the client reads of a rollout's sides and others watch for it. newSide is an entry of the
-// new side. leftSide is one of the accepted side, of a group that the client has left while it was on the new one.
+// includedSides are entries of a rollout's sides that the client reads while a group watches them for it. newSide is an
+// entry of the new side. leftSide is an entry of the accepted side, of a group that the client has left while it was on
+// the new side.
 type includedSides struct{ newSide, leftSide *cache.Entry }
 
-// nameTable has one client's subscriptions to names by their keys. The keys are in
-// the subscriptions, mostly the very strings of the cache.
+// nameTable has one client's subscriptions to names by their keys. The keys are in the subscriptions, usually as the
+// very strings of the cache.
 type nameTable struct {
 	table hashtable.Table[*nameSub]
-	// shared, if not nil, has those names that the client shares with others that ask for
-	// the same: they are not in the table until somebody looks.
+	// shared, if not nil, has the names that the client shares with others that request the same: they are not in the
+	// table until an operation needs one of them individually.
 	shared *membership
 }
 
-// membership is a client's place in a group of clients that ask for the same names: it is
-// subscribed to all of them but those that it has taken, each of which is a nameSub. Whatever
-// is asked or done about one name takes it first (nameTable.get).
+// membership is a client's place in a group of clients that request the same names. The client subscribes to all of
+// them, except the names that it has taken, each of which is a nameSub. Any operation on one name takes it first
+// (nameTable.get).
 type membership struct {
 	Member
 	subs  *subscriptions
 	group WatchGroup
-	// sentUpTo: the client was sent everything up to there.
+	// sentUpTo: the client was sent everything up to this position.
 	sentUpTo Position
 	taken    NameBits
 	nTaken   uint32
-	// mayHold: the client may hold any of them from an earlier stream.
+	// mayHold: the client may hold any of the names from an earlier stream.
 	mayHold bool
-	// unanswered is how many of the changes up to sentUpTo went in responses that the client has not
-	// answered, or had not when the newest was sent.
+	// unanswered is how many of the changes up to sentUpTo went in responses that the client has not answered, or had
+	// not answered when the newest was sent.
 	unanswered uint16
-	// before is what the client holds of a group that it has left for this one, as long as something of
-	// that counts.
+	// before is what the client holds from a group that it has left for this one, as long as some of that counts.
 	before *heldNames
 }
 
@@ -253,11 +245,11 @@ type heldNames struct {
 	left  int // how many are not 0
 }
 
-// review is a name of which one of the subscriptions that cover it has ended, or has lost it, or has
-// changed while another may have it.
+// review is a name for which one of the subscriptions that cover it has ended, has lost it, or has changed while
+// another one may have it.
 type review struct {
 	name string
-	// ended: the client has to be answered, with the resource or with its removal.
+	// ended: the client has to get an answer, with the resource or with its removal.
 	// xDS: "Unsubscribing from Resources".
 	ended bool
 	// unsubscribed: the client has unsubscribed from the name itself, which it may have made up.
@@ -269,7 +261,7 @@ type setIndex struct {
 	wild   *setSub            // nil without a wildcard
 	globs  map[string]*setSub // by key, as the client spells them
 	byGlob map[string]*setSub // the same, by key of the canonical name
-	views  []*setSub          // those of the globs that are views, in the order in which they came
+	views  []*setSub          // those of the globs that are views, in the order in which the client subscribed
 }
 
 // takePendingSets is takePending for sets.
@@ -285,7 +277,7 @@ func (s *subscriptions) takePendingSets(f func(*setSub) bool) {
 	s.pendingSets = nil
 }
 
-// holds says that the client has, from before, what a set has under a name.
+// holds reports that the client has, from before, what a set has under a name.
 func (s *setSub) holds(name string) bool {
 	if s == nil {
 		return false
@@ -313,7 +305,7 @@ func (s *subscriptions) countLostSet(set *setSub, lost bool) {
 	set.lost = lost
 }
 
-// lookUp returns the key of what a client asks for.
+// lookUp returns the key of what a client requests.
 func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 	key, err := s.Host.Key(s.typeURL, a.name)
 	key.Scope.Params = a.params
@@ -323,7 +315,7 @@ func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 	return key, err
 }
 
-// excludeNew notes that no group watches anything on the new side for the client. The cache must not be held.
+// excludeNew records that no group watches anything on the new side for the client. The cache must not be held.
 func (s *subscriptions) excludeNew() {
 	if s.sides == nil {
 		return

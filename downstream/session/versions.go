@@ -4,11 +4,10 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Which version a response has: the origin's, where all that the client holds of the type
-// came with one. xDS: "ACK/NACK and resource type instance version".
+// The version of a response: the origin's, if everything that the client holds of the type came with the same version.
+// xDS: "ACK/NACK and resource type instance version".
 
-// commonVersion is the version of the origin that everything has which was added, if it is
-// one.
+// commonVersion is the version of the origin that everything added has, if there is one.
 type commonVersion struct {
 	origin *cache.OriginVersion
 	mixed  bool
@@ -24,7 +23,7 @@ func (c *commonVersion) add(o *cache.OriginVersion) {
 	}
 }
 
-// version is empty if there is not one.
+// version returns the common version, empty if there is none.
 func (c *commonVersion) version() string {
 	if c.mixed {
 		return ""
