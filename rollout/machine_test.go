@@ -203,8 +203,8 @@ func (p *player) perform(prefix string) {
 			fmt.Fprintf(&p.out, "%sall go back\n", prefix)
 		case Accept:
 			fmt.Fprintf(&p.out, "%saccepted\n", prefix)
-		case Tell:
-			fmt.Fprintf(&p.out, "%stell the control plane: %s\n", prefix, d.Words)
+		case SendNACK:
+			fmt.Fprintf(&p.out, "%sNACK to the control plane: %s\n", prefix, d.Words)
 		case PassOver:
 			fmt.Fprintf(&p.out, "%s%s is passed over\n", prefix, d.Client)
 		}

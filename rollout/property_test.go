@@ -47,7 +47,7 @@ func (w *world) perform() {
 		case Accept:
 			w.endRollout()
 			w.content = ""
-		case Tell:
+		case SendNACK:
 			w.refused[w.content] = true
 		case PassOver:
 		}
@@ -201,7 +201,7 @@ func TestMachineNeverErrs(t *testing.T) {
 		w.m.Thaw(w.now)
 		w.perform()
 		const steps, calls = 3, 40
-		w.pass(steps*exhausted*o.Soak, steps*calls+len(w.clients))
+		w.pass(steps*maxSeries*o.Soak, steps*calls+len(w.clients))
 		if s := w.m.Status(); s.Phase != Idle && s.Phase != Stopped {
 			t.Fatalf("it does not end: %v", s)
 		}
