@@ -13,7 +13,7 @@ const otherCohort = "(other)"
 
 // cohorts counts the clients of each cohort.
 type cohorts struct {
-	clients map[string]int
+	clients   map[string]int
 	startedBy map[string]string // the who that started a cohort, by cohort
 	started   map[string]int    // the number of started cohorts, by who
 }

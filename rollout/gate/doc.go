@@ -42,7 +42,7 @@
 // before the inbox's lock, and no other lock is taken while it is held. A client's ACK costs one inbox event if the
 // client has the new state, and nothing otherwise.
 //
-// X
+// # Slow, absent and hostile clients
 //
 //   - A client that does not answer delays the first step until another client of its cohort has accepted the change:
 //     see package rollout.
