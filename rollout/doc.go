@@ -21,7 +21,7 @@
 //   - A step ends when its soak has passed and the clients that were sent the change have answered. Of the first
 //     clients of each cohort, at least First must have accepted the change. A client that the change does not affect
 //     (Untouched) does not count, so another client takes its place. After each soak, another client also takes the
-//     place of a first client that does not answer. A step waits at most 10 soaks for answers.
+//     place of a first client that does not answer. The first step waits at most 10 soaks for answers, a later one 3.
 //   - A step that would show the change to no client is skipped. But if no client has accepted the change and all
 //     clients have left, the first step waits up to 10 soaks for clients to return.
 //   - A change that arrives during the first step joins the rollout. The first clients must accept it, too, and the

@@ -12,8 +12,8 @@ import (
 // This file moves a rollout from step to step.
 
 const (
-	// patience is the largest number of soaks that a step waits for answers. A change that joins within that time
-	// starts the soak again.
+	// patience is the number of soaks that the first step waits for answers at most. A change that joins within that
+	// time starts the soak again.
 	patience = 10
 	// joinDivisor: after that time, a joining change extends the step by 1/joinDivisor of a soak. maxSeries is the
 	// number of soaks after which nothing extends the step.

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Routes and Listeners, of which gRPC rejects one thing each.
+// These are Routes and Listeners in which gRPC rejects one thing each.
 
 var routesExamples = []example{
 	{name: "routes", resource: goodRoutes()},

@@ -27,15 +27,15 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Each rule of gRPC has an example that breaks it, and each kind of resource examples that gRPC
-// takes. TestGRPCRejectsTheSame has gRPC itself judge them.
+// Each rule of gRPC has an example that breaks it, and each type of resource has examples that gRPC accepts.
+// TestGRPCRejectsTheSame checks them with gRPC itself.
 
 // example is a resource.
 type example struct {
 	name string
-	// broken is the rule that it breaks, empty if gRPC takes the resource.
+	// broken is the rule that the resource breaks, empty if gRPC accepts it.
 	broken string
-	// server: the Listener is that of a server.
+	// server: the Listener is for a server.
 	server   bool
 	resource proto.Message
 }

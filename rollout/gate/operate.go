@@ -171,8 +171,8 @@ func (c *Controller) Trust(w Which) int {
 	return c.each(w, func(g *gate) bool { return g.machine.Trust(g.now()) > 0 })
 }
 
-// Freeze stops the progress of rollouts until Thaw, also for scopes that begin later. It returns how many rollouts it
-// froze.
+// Freeze stops the progress of rollouts until Thaw, also for scopes that begin later. It returns how many rollouts w
+// selects.
 func (c *Controller) Freeze(w Which) int {
 	c.freeze(w, true)
 	return c.each(w, func(g *gate) bool {
@@ -181,7 +181,7 @@ func (c *Controller) Freeze(w Which) int {
 	})
 }
 
-// Thaw ends Freeze. It returns how many rollouts it thawed.
+// Thaw ends Freeze. It returns how many rollouts w selects.
 func (c *Controller) Thaw(w Which) int {
 	c.freeze(w, false)
 	return c.each(w, func(g *gate) bool {
