@@ -19,25 +19,25 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// agent is a SPIFFE agent: who the relay is, and whom it trusts. The agent sends both when they
+// agent is a SPIFFE agent: it provides the relay's own identity and the trusted roots, and sends both when they
 // change. SPIFFE: "The SPIFFE Workload API".
 type agent struct {
 	address string
 	log     *slog.Logger
-	newest  atomic.Pointer[identity] // nil until the agent has sent it
+	newest  atomic.Pointer[identity] // nil until the agent has sent one
 
 	mu       sync.Mutex
-	roles    []string // what the SVID is for
-	problem  string   // why the agent cannot be reached now
+	roles    []string // the roles of the SVID
+	problem  string   // why the agent cannot be reached, "" if it can
 	failures uint64
 }
 
-// identity is what an agent has sent.
+// identity is the identity that an agent has sent.
 type identity struct {
 	certificate *tls.Certificate // the relay's own SVID
 	bundles     *x509bundle.Set
 	roots       *x509.CertPool // of all bundles
-	rootsExpire time.Time      // the first of them
+	rootsExpire time.Time      // when the first root expires
 }
 
 // verify verifies a chain against the bundle of its own trust domain.
@@ -46,9 +46,9 @@ func (id *identity) verify(chain []*x509.Certificate) (spiffeid.ID, error) {
 	return peer, err
 }
 
-// agent returns the agent at an address, for an SVID in a role. It need not be there yet.
+// agent returns the agent at an address, for an SVID in a role. The agent need not be running yet.
 func (p *Part) agent(role, address string) *agent {
-	a, _ := shared(p, "", address, func() (*agent, error) { // makes no errors
+	a, _ := shared(p, "", address, func() (*agent, error) { // the function returns no errors
 		a := &agent{address: address, log: p.log.With("workload_api", address)}
 		p.add(a)
 		return a, nil
@@ -61,7 +61,7 @@ func (p *Part) agent(role, address string) *agent {
 	return a
 }
 
-// identity returns the newest that the agent has sent.
+// identity returns the newest identity that the agent has sent.
 func (a *agent) identity() (*identity, error) {
 	if id := a.newest.Load(); id != nil {
 		return id, nil
@@ -69,7 +69,7 @@ func (a *agent) identity() (*identity, error) {
 	return nil, fmt.Errorf("no SVID from %s yet", a.address)
 }
 
-// retry is after what time the relay asks an agent again that did not answer.
+// retry is the time until the relay connects again to an agent that did not answer.
 const retry = 2 * time.Second
 
 // run implements followed.
@@ -84,7 +84,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// watch receives what the agent sends until ctx ends, or the agent refuses the relay.
+// watch receives the agent's updates until ctx ends, or the agent refuses the relay.
 func (a *agent) watch(ctx context.Context) {
 	connect := grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: retry, Multiplier: 1, MaxDelay: retry}}
 	client, err := workloadapi.New(ctx, workloadapi.WithAddr(a.address), workloadapi.WithBackoffStrategy(constant{}),
@@ -97,14 +97,14 @@ func (a *agent) watch(ctx context.Context) {
 	_ = client.WatchX509Context(ctx, watcher{a, ctx}) // the watcher receives the reason why it ends
 }
 
-// constant is a workloadapi.BackoffStrategy, and its Backoff: always retry.
+// constant is a workloadapi.BackoffStrategy, and its Backoff: it always waits for retry.
 type constant struct{}
 
 func (constant) NewBackoff() workloadapi.Backoff { return constant{} }
 func (constant) Next() time.Duration             { return retry }
 func (constant) Reset()                          {}
 
-// wake implements followed: the agent says by itself what is new.
+// wake implements followed. The agent reports changes itself.
 func (a *agent) wake() {}
 
 // statuses implements followed.
@@ -176,7 +176,7 @@ func (a *agent) fail(err error) {
 	switch {
 	case !first:
 	case a.newest.Load() == nil:
-		a.log.Error("SPIFFE agent gives no SVID, TLS handshakes fail until it does", "error", err)
+		a.log.Error("SPIFFE agent has sent no SVID, TLS handshakes fail until it does", "error", err)
 	default:
 		a.log.Warn("SPIFFE agent cannot be reached, its last SVID stays in use", "error", err)
 	}

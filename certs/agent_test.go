@@ -36,7 +36,7 @@ func TestAListenerHasItsCertificateAndRootsFromAnAgent(t *testing.T) {
 	good := ca.Issue(t, certtest.Options{SPIFFEID: clientID})
 
 	// The agent is not there. The relay starts, and handshakes fail.
-	log.expect(t, `level=ERROR msg="SPIFFE agent gives no SVID, TLS handshakes fail until it does" workload_api=unix:`+socket+" error=")
+	log.expect(t, `level=ERROR msg="SPIFFE agent has sent no SVID, TLS handshakes fail until it does" workload_api=unix:`+socket+" error=")
 	if _, err, _ := shake(t, l.Config(), spiffeClient(t, good)); err == nil || err.Error() != "no SVID from unix:"+socket+" yet" {
 		t.Errorf("without an agent, the listener says %v", err)
 	}
@@ -144,7 +144,7 @@ func TestTheRelayKnowsAServerByItsSVID(t *testing.T) {
 	}
 	istiod := certtest.Options{SPIFFEID: serverID}
 	config := toServer(serverID)
-	log.expect(t, "SPIFFE agent gives no SVID")
+	log.expect(t, "SPIFFE agent has sent no SVID")
 	if _, _, err := shake(t, server(ca, istiod), config); err == nil || !strings.Contains(err.Error(), "no SVID from unix:"+socket+" yet") {
 		t.Errorf("without an agent, the relay says %v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-relay/xds-relay/certs/credfile"
 )
 
-// The kinds of files, each followed once for a role.
+// These are the kinds of files. Each file is followed once for a role.
 
 type (
 	pairFile  = File[*tls.Certificate]
@@ -45,7 +45,7 @@ func (p *Part) ca(file string) (*caFile, error) {
 	})
 }
 
-// Token follows the file of a bearer token. Its Get returns the newest.
+// Token follows the file of a bearer token. The File's Get returns the newest token.
 func (p *Part) Token(file string) (*File[string], error) {
 	return shared(p, RoleToken, file, func() (*tokenFile, error) {
 		return followFiles(p.Store, Kind[string]{

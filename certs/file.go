@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Kind says how the files of a [File] are read.
+// Kind defines how the files of a [File] are read.
 type Kind[T any] struct {
-	// Role is what the files are for, in metrics and logs.
+	// Role is the purpose of the files, for metrics and logs.
 	Role string
-	// Parse returns the value of the files at paths, which contain contents. Its errors say
-	// which file is wrong, and nothing that is secret.
+	// Parse returns the value of the files at paths with these contents. Its errors name the faulty file, and contain
+	// no secrets.
 	Parse func(paths []string, contents [][]byte) (T, error)
-	// Expiry returns when the value expires. It is nil for values that do not.
+	// Expiry returns when the value expires. It is nil for kinds that do not expire.
 	Expiry func(T) time.Time
 }
 
@@ -27,20 +27,20 @@ type File[T any] struct {
 	kind  Kind[T]
 	paths []string
 	log   *slog.Logger
-	wakes chan struct{} // holds one
+	wakes chan struct{} // has capacity 1
 	value atomic.Pointer[T]
 
-	// Only who reads uses these.
-	contents [][]byte // of value
-	expired  bool     // the log says that value has expired
+	// Used only while reading.
+	contents [][]byte // the contents that value was read from
+	expired  bool     // the expiry of value was logged
 
 	mu       sync.Mutex
-	problem  string // what is wrong with the files now
+	problem  string // what is wrong with the files, "" if nothing is
 	failures uint64
 }
 
-// Follow reads files of a kind, and from now on again when they change. The error says why
-// they cannot be used; they are not followed then.
+// Follow reads files of a kind, and reads them again when they change. The error is the reason why they cannot be
+// used; they are not followed then.
 func Follow[T any](p *Part, kind Kind[T], paths ...string) (*File[T], error) {
 	f, err := followFiles(p.Store, kind, paths...)
 	if err == nil {
@@ -72,7 +72,7 @@ func newFile[T any](s *Store, kind Kind[T], paths []string) (*File[T], error) {
 	return f, nil
 }
 
-// Get returns the last value that could be used. Any number of goroutines may call it.
+// Get returns the last usable value. It may be called concurrently.
 func (f *File[T]) Get() T { return *f.value.Load() }
 
 // statuses implements followed.
@@ -106,7 +106,7 @@ func (f *File[T]) run(ctx context.Context) {
 	}
 }
 
-// read reads the files. If they cannot be used, the value stays what it is.
+// read reads the files. If they cannot be used, the value does not change.
 func (f *File[T]) read() {
 	defer f.warnIfExpired()
 	contents, value, err := f.load()
@@ -128,7 +128,7 @@ func (f *File[T]) read() {
 	f.log.Info("read changed files")
 }
 
-// note notes how a reading went, and returns what was wrong before it.
+// note records the result of a read, and returns the problem before it.
 func (f *File[T]) note(err error) (before string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,8 +151,7 @@ func (f *File[T]) load() (contents [][]byte, value T, err error) {
 	return contents, value, err
 }
 
-// warnIfExpired says once of each value that it has expired. While nothing changes, it is called
-// every watch.Rescan.
+// warnIfExpired logs once for each value that it has expired. While nothing changes, it is called every watch.Rescan.
 func (f *File[T]) warnIfExpired() {
 	if f.kind.Expiry == nil || f.expired {
 		return

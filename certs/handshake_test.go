@@ -192,7 +192,7 @@ func TestNoSessionOutlivesTheCAOfItsClient(t *testing.T) {
 	}
 }
 
-func TestWhomTheRelayTakesForAServer(t *testing.T) {
+func TestWhichServersTheRelayAccepts(t *testing.T) {
 	ca, strangers := certtest.NewCA(t, "ca"), certtest.NewCA(t, "strangers")
 	loopback := certtest.Loopback.IPs
 	const id = "spiffe://example.org/ns/istio-system/sa/istiod"

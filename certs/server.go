@@ -10,30 +10,28 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// ServerOptions say how the relay shakes hands with a server.
+// ServerOptions are the TLS options for connections to a server.
 type ServerOptions struct {
-	// CAFile has the roots of the server's certificate. The default is the system's.
+	// CAFile has the roots of the server's certificate. The default is the system's roots.
 	CAFile string
 	// CertFile and KeyFile are the relay's own certificate and its key. They may be empty.
 	CertFile, KeyFile string
-	// WorkloadAPI is the address of a SPIFFE agent, in place of the three files.
+	// WorkloadAPI is the address of a SPIFFE agent that replaces the three files.
 	WorkloadAPI string
-	// ServerName is the name that the relay asks for (TLS: SNI). The default is the host that
-	// it connects to.
+	// ServerName is the name that the relay sends (TLS: SNI). The default is the host of the server's address.
 	ServerName string
-	// Host is the name that the server's certificate must have: ServerName, or the host of the
-	// server's address. With the SPIFFE ID of the server it need not.
+	// Host is the name that the server's certificate must have: ServerName, or the host of the server's address. It
+	// is not required if the server is identified by a SPIFFE ID.
 	Host string
 	// ID is the SPIFFE ID, or another DNS name, that the server's certificate must have. It may
 	// be empty.
 	ID string
-	// MinVersion is the lowest version of TLS.
+	// MinVersion is the lowest accepted version of TLS.
 	MinVersion uint16
 }
 
-// Server returns the TLS configuration for connections to a server. Each handshake takes the
-// newest certificate and CA. There is no session to resume, so each connection is verified in
-// full.
+// Server returns the TLS configuration for connections to a server. Each handshake uses the newest certificate and
+// CA. Sessions are not resumed, so each connection is verified in full.
 func (p *Part) Server(o ServerOptions) (*tls.Config, error) {
 	v := &server{names: []string{o.Host}}
 	switch id, err := spiffeid.FromString(o.ID); {
@@ -44,8 +42,7 @@ func (p *Part) Server(o ServerOptions) (*tls.Config, error) {
 	}
 	c := &tls.Config{
 		MinVersion: o.MinVersion, ServerName: o.ServerName,
-		// crypto/tls verifies with roots that do not change, and always the host. So
-		// VerifyConnection does it instead.
+		// crypto/tls verifies with fixed roots, and always checks the host. So VerifyConnection verifies instead.
 		InsecureSkipVerify: true,
 		VerifyConnection:   v.verify,
 	}
@@ -69,17 +66,17 @@ func (p *Part) Server(o ServerOptions) (*tls.Config, error) {
 	return c, nil
 }
 
-// server has an agent, or perhaps a pair and a ca.
+// server has an agent, or an optional pair and ca.
 type server struct {
 	agent *agent
 	pair  *pairFile
-	ca    *caFile     // nil: the system's
-	names []string    // that its certificate must have
-	id    spiffeid.ID // the same, if not zero
+	ca    *caFile     // nil: the system's roots
+	names []string    // the names that the server's certificate must have
+	id    spiffeid.ID // if not zero, the SPIFFE ID that the certificate must have
 }
 
-// certificate returns the relay's own certificate, as crypto/tls would choose it: none if the
-// server does not know its CA.
+// certificate returns the relay's own certificate by the rules of crypto/tls: none if the server does not know its
+// CA.
 func (v *server) certificate(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if v.agent != nil {
 		id, err := v.agent.identity()

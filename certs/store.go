@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/watch"
 )
 
-// Store has the credentials of a relay, each once. Its methods may be called concurrently.
+// Store has the credentials of a relay, without duplicates. Its methods may be called concurrently.
 //
-// One goroutine waits for changes of files and wakes one for each File, so that a file system
-// that hangs delays its own files only.
+// One goroutine waits for changes of files and wakes one goroutine for each File, so that a hanging file system
+// delays only its own files.
 type Store struct {
 	log     *slog.Logger
 	cancel  context.CancelFunc
@@ -34,20 +34,20 @@ type Store struct {
 // sharedItem is an item that several parts may use.
 type sharedItem struct {
 	is    any
-	parts map[*Part]struct{} // that use it
+	parts map[*Part]struct{} // the parts that use it
 }
 
-// Part has the credentials that one listener or one connection uses. Parts of a Store share files.
-// Its methods may be called concurrently, but not with Close.
+// Part has the credentials of one listener or one connection. Parts of a Store share files. Its methods may be called
+// concurrently, except with Close.
 type Part struct {
 	*Store
-	alone []followed // that no other part uses; guarded by Store.making
+	alone []followed // items that no other part uses; guarded by Store.making
 }
 
 // Part returns a part without credentials.
 func (s *Store) Part() *Part { return &Part{Store: s} }
 
-// Close ends the reading of what no other part uses. What was read stays usable.
+// Close stops following the items that no other part uses. Values that were read stay usable.
 func (p *Part) Close() {
 	p.making.Lock()
 	defer p.making.Unlock()
@@ -73,18 +73,17 @@ type followed interface {
 	statuses() []Status
 }
 
-// Status is how a credential is doing.
+// Status describes the state of a credential.
 type Status struct {
-	// Role is what it is for: one of the constants, or that of a Kind.
+	// Role is the purpose of the credential: one of the constants, or the Role of a Kind.
 	Role string
-	// Path is the file, of a pair that of the certificate, or the address of the SPIFFE agent.
+	// Path is the file, for a pair the certificate's file, or the address of the SPIFFE agent.
 	Path string
-	// Expires is when it expires. It is zero for what does not, and for what is not there yet.
+	// Expires is when the credential expires. It is zero for one that does not expire, or that does not exist yet.
 	Expires time.Time
-	// Problem is why the file cannot be used now, or the agent not be reached. It is empty if
-	// all is well.
+	// Problem is why the file cannot be used, or the agent cannot be reached. It is empty if there is no problem.
 	Problem string
-	// Failures counts the attempts to read it that failed.
+	// Failures counts the failed attempts to read the credential.
 	Failures uint64
 }
 
@@ -93,7 +92,7 @@ const (
 	RoleListener = "listener" // a certificate that clients see
 	RoleAdmin    = "admin"    // a certificate that operators see
 	RoleUpstream = "upstream" // a certificate that control planes see
-	RoleCA       = "ca"       // whose certificates are trusted
+	RoleCA       = "ca"       // certificates that the relay trusts
 	RoleToken    = "token"    // a bearer token for control planes
 )
 
@@ -103,7 +102,7 @@ func NewStore(log *slog.Logger) *Store {
 	return &Store{log: log, ctx: ctx, cancel: cancel, index: map[string]*sharedItem{}, ends: map[followed]context.CancelFunc{}}
 }
 
-// Statuses returns how each credential is doing.
+// Statuses returns the state of each credential.
 func (s *Store) Statuses() []Status {
 	s.mu.Lock()
 	items := s.items
@@ -115,8 +114,8 @@ func (s *Store) Statuses() []Status {
 	return all
 }
 
-// CheckListeners returns an error if clients cannot shake hands with a listener: its certificate
-// has expired, or its SPIFFE agent has not sent one yet.
+// CheckListeners returns an error if clients cannot complete a TLS handshake with a listener: its certificate has
+// expired, or its SPIFFE agent has not sent one yet.
 func (s *Store) CheckListeners() error {
 	for _, st := range s.Statuses() {
 		switch {
@@ -133,7 +132,7 @@ func (s *Store) CheckListeners() error {
 // closing is how long Close waits for files that are being read.
 const closing = time.Second
 
-// Close ends the reading. What was read stays usable.
+// Close stops following all items. Values that were read stay usable.
 func (s *Store) Close() {
 	s.cancel()
 	ended := make(chan struct{})
@@ -147,7 +146,7 @@ func (s *Store) Close() {
 	}
 }
 
-// shared returns the item of a role and place. The first call makes it.
+// shared returns the item for a role and place. The first call creates it.
 func shared[T followed](p *Part, role, place string, make func() (T, error)) (T, error) {
 	p.making.Lock()
 	defer p.making.Unlock()
@@ -165,7 +164,7 @@ func shared[T followed](p *Part, role, place string, make func() (T, error)) (T,
 	return is, err
 }
 
-// watch begins to watch the folders of files.
+// watch begins to watch the directories of files.
 func (s *Store) watch(paths []string) {
 	s.mu.Lock()
 	first := s.watcher == nil
@@ -186,7 +185,7 @@ func (s *Store) watch(paths []string) {
 // wakeOnChanges wakes all items whenever files may have changed.
 func (s *Store) wakeOnChanges(arm func(), changes <-chan struct{}) {
 	for watch.UntilChanged(s.ctx, changes) {
-		arm() // before the files are read, so that no change falls in between
+		arm() // before the files are read, so that no change is missed
 		s.mu.Lock()
 		items := s.items
 		s.mu.Unlock()

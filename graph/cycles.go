@@ -2,11 +2,10 @@ package graph
 
 import "slices"
 
-// Cycles returns the groups of resources each of which leads to all others of its group and to
-// itself. A reference that is optional, or names several resources, does not count. Each group is
-// in the order in which its resources were added.
+// Cycles returns the groups of resources in which each resource leads to all others and to itself. References that
+// are optional or name several resources do not count. Each group is in the order in which its resources were added.
 //
-// It is Tarjan's algorithm, without recursion.
+// It uses Tarjan's algorithm, without recursion.
 func (g *Graph) Cycles() (cycles [][]ID) {
 	s := search{g: g, found: make([]int, len(g.all)), low: make([]int, len(g.all)), open: make([]bool, len(g.all))}
 	for i := range g.all {
@@ -28,14 +27,14 @@ func (g *Graph) Cycles() (cycles [][]ID) {
 // search is a depth-first search through a graph.
 type search struct {
 	g          *Graph
-	found, low []int // of each node, when it was found, from 1, and the first open node it leads to
+	found, low []int // by node: when it was found, from 1, and the first open node it leads to
 	open       []bool
-	stack      []int // the nodes that are open
+	stack      []int // the open nodes
 	count      int
 	groups     [][]int
 }
 
-// frame is a node that the search is at, and which of its references is next.
+// frame is a node on the search's path, and the index of its next reference.
 type frame struct{ node, next int }
 
 func (s *search) from(root int) {
@@ -71,7 +70,7 @@ func (s *search) enter(n int) int {
 	return n
 }
 
-// leave ends with a node. If it is the first of a group, the rest of the stack is the group.
+// leave finishes a node. If the node is the first of a group, the rest of the stack is the group.
 func (s *search) leave(n int) {
 	if s.low[n] != s.found[n] {
 		return

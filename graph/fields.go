@@ -6,28 +6,28 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The fields that are references. TestFieldsThatNameResources holds the tables to Envoy's API.
+// This file lists the fields that are references. TestFieldsThatNameResources checks the tables against Envoy's API.
 
-// target is what a field names.
+// target describes the resource that a field names.
 type target struct {
 	typeURL string
-	// source is the field beside it with the config source, empty for types that have none.
+	// source is the field with the config source, in the same message. It is empty for types that have none.
 	source protoreflect.Name
-	// optional and many are those of Reference.
+	// optional and many are as in Reference.
 	optional, many bool
 }
 
 var (
 	cluster = target{typeURL: xdstype.ClusterV3}
-	// helper is a cluster that is not where traffic goes, but is asked about it or receives a
-	// copy of it. Such clusters are often in the bootstrap.
+	// helper is a cluster that does not carry the traffic itself: a service that is called for it, or that receives a
+	// copy. Such clusters are often in the bootstrap.
 	helper = target{typeURL: xdstype.ClusterV3, optional: true}
-	// anyCluster is for fields that say how the name is found when a request comes.
+	// anyCluster is for fields that define how a request selects its cluster.
 	anyCluster = target{typeURL: xdstype.ClusterV3, many: true}
 	listener   = target{typeURL: xdstype.ListenerV3}
 )
 
-// routesFrom is a target of another type of routes, that are discovered as RouteConfigurations are.
+// routesFrom returns the target for another type of routes, which clients discover like RouteConfigurations.
 func routesFrom(message string) target {
 	return target{typeURL: xdstype.Prefix + message, source: "config_source"}
 }
@@ -77,7 +77,7 @@ var nameFields = map[protoreflect.FullName]target{
 	"envoy.extensions.filters.http.mcp_router.v3.McpRouter.McpCluster.cluster":          cluster,
 	"envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig.cluster":           helper,
 
-	// Wherever something else is called: ext_authz, ratelimit, access logs, tracing, ...
+	// Calls of other services: ext_authz, ratelimit, access logs, tracing, ...
 	"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name":                   helper,
 	"envoy.config.core.v3.HttpUri.cluster":                                      helper,
 	"envoy.config.core.v3.ApiConfigSource.cluster_names":                        helper,
@@ -98,13 +98,13 @@ var nameFields = map[protoreflect.FullName]target{
 	},
 }
 
-// messageFields are the messages whose references are in more than one of their fields.
+// messageFields are the messages whose references depend on several of their fields.
 var messageFields = map[protoreflect.FullName]func(*walk, protoreflect.Message){
 	"envoy.config.cluster.v3.Cluster":                                       (*walk).endpoints,
 	"envoy.config.route.v3.RouteConfiguration":                              (*walk).virtualHosts,
 	"envoy.extensions.filters.network.http_connection_manager.v3.ScopedRds": (*walk).scopes,
 	"envoy.extensions.transport_sockets.tls.v3.SdsSecretConfig":             (*walk).secret,
-	// Messages that have the name of an extension and a field config_discovery.
+	// Messages with the name of an extension and a field config_discovery.
 	"envoy.config.cluster.v3.Filter":                                         (*walk).extension,
 	"envoy.config.listener.v3.Filter":                                        (*walk).extension,
 	"envoy.config.listener.v3.ListenerFilter":                                (*walk).extension,
@@ -115,8 +115,8 @@ var messageFields = map[protoreflect.FullName]func(*walk, protoreflect.Message){
 
 const (
 	anyName = "google.protobuf.Any"
-	// opaque has metadata of extensions, which name no resources.
+	// opaque contains metadata for extensions, which references no resources.
 	opaque = "envoy.config.core.v3.Metadata"
-	// lookupPlugin is gRPC's RouteLookupClusterSpecifier, which no package has that can be imported.
+	// lookupPlugin is gRPC's RouteLookupClusterSpecifier. No importable package has it.
 	lookupPlugin = xdstype.Prefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"
 )

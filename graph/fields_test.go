@@ -10,8 +10,8 @@ import (
 	_ "github.com/xds-relay/xds-relay/client/render" // all of Envoy's messages
 )
 
-// notNames are the fields of Envoy's API that look like references, but name no resource, or none
-// that can be said before a request comes.
+// notNames are the fields of Envoy's API that look like references, but name no resource, or none that is known
+// before a request arrives.
 var notNames = map[protoreflect.FullName]string{
 	"envoy.config.core.v3.Node.cluster":                                                      "the client's own",
 	"envoy.config.endpoint.v3.ClusterLoadAssignment.cluster_name":                            "the resource's own name",
@@ -24,7 +24,7 @@ var notNames = map[protoreflect.FullName]string{
 	"envoy.extensions.clusters.aggregate.v3.AggregateClusterResource.resource_name":          "of a type that is no discovery service's",
 }
 
-// otherSources are config sources of what no name is said for, or what is no resource.
+// otherSources are config sources without a name, or for something that is not a resource.
 var otherSources = map[protoreflect.FullName]string{
 	"envoy.config.cluster.v3.Cluster.lrs_server":                                                    "for load reports",
 	"envoy.config.listener.v3.Listener.FcdsConfig.config_source":                                    "of a type that is no discovery service's",

@@ -12,13 +12,13 @@ type Builder struct{ g *Graph }
 // NewBuilder returns a Builder without resources.
 func NewBuilder() *Builder { return &Builder{&Graph{nodes: map[ID]int{}}} }
 
-// Add adds a resource and what it names. The last Add of an ID wins.
+// Add adds a resource and its references. The last Add of an ID wins.
 func (b *Builder) Add(id ID, references []Reference) {
 	n := &b.g.all[b.g.node(id)]
 	n.id, n.there, n.references = id, true, references
 }
 
-// Graph returns the graph. The Builder is of no use after that.
+// Graph returns the graph. The Builder must not be used afterwards.
 func (b *Builder) Graph() *Graph {
 	g := b.g
 	b.g = nil
@@ -26,33 +26,33 @@ func (b *Builder) Graph() *Graph {
 	return g
 }
 
-// Graph is a set of resources, and what they name. It does not change, so it may be used
-// concurrently. Names that differ in spelling only are one.
+// Graph is a set of resources and their references. It does not change, so it may be used concurrently. Different
+// spellings of a name are the same resource.
 type Graph struct {
-	nodes map[ID]int // places in all, by canonical IDs
-	all   []node     // in the order in which they came
+	nodes map[ID]int // indices in all, by canonical ID
+	all   []node     // in the order in which they were added
 }
 
-// node is a resource, or a name that another one has.
+// node is a resource, or a name that a resource references.
 type node struct {
 	id         ID
 	there      bool
-	set        bool // it is no resource, but stands for several
+	set        bool // the node is not a resource, but stands for several
 	references []Reference
-	to         []int   // of each of references, the node that it names
-	from       []place // the references that name it
+	to         []int   // by reference: the node that it names
+	from       []place // the references to the node
 }
 
-// place is a reference: that of a node, at an index.
+// place identifies a reference by its node and index.
 type place struct{ node, reference int }
 
-// Edge is a reference, and who makes it.
+// Edge is a reference and the resource that has it.
 type Edge struct {
 	From ID
 	Reference
 }
 
-// node returns the node with an ID, which it adds if there is none.
+// node returns the node with an ID, and adds it if there is none.
 func (g *Graph) node(id ID) int {
 	key := id.canonical()
 	n, ok := g.nodes[key]
@@ -64,10 +64,9 @@ func (g *Graph) node(id ID) int {
 	return n
 }
 
-// link resolves the names. A name for several resources becomes a node of its own, which
-// references them.
+// link resolves the names. A name of several resources becomes a node of its own, which references them.
 func (g *Graph) link() {
-	resources := len(g.all) // all that is added after them is a name only
+	resources := len(g.all) // nodes that are added from here on are only names
 	sets := false
 	for i := range resources {
 		n := &g.all[i]
@@ -79,7 +78,7 @@ func (g *Graph) link() {
 				g.all[to[j]].set, sets = true, true
 			}
 		}
-		g.all[i].to = to // node may have moved all
+		g.all[i].to = to // the call of node may have reallocated all
 	}
 	if !sets {
 		return
@@ -98,7 +97,7 @@ func (g *Graph) link() {
 	}
 }
 
-// SetsOf returns the names for several resources, of which a resource is one, as references with Many have them.
+// SetsOf returns the names of several resources that include this resource, in the form of references with Many.
 func SetsOf(id ID) []string {
 	name := id.canonical().Name
 	sets := []string{everything}
@@ -108,7 +107,7 @@ func SetsOf(id ID) []string {
 	return sets
 }
 
-// Len returns how many resources there are.
+// Len returns the number of resources.
 func (g *Graph) Len() (n int) {
 	for i := range g.all {
 		if g.all[i].there {
@@ -118,7 +117,7 @@ func (g *Graph) Len() (n int) {
 	return n
 }
 
-// find returns a node, nil if the graph does not have it.
+// find returns a node, nil if the graph does not have the ID.
 func (g *Graph) find(id ID) *node {
 	if n, ok := g.nodes[id.canonical()]; ok {
 		return &g.all[n]
@@ -126,13 +125,13 @@ func (g *Graph) find(id ID) *node {
 	return nil
 }
 
-// Has reports whether a resource is there.
+// Has reports whether the graph has a resource.
 func (g *Graph) Has(id ID) bool {
 	n := g.find(id)
 	return n != nil && n.there
 }
 
-// From returns what a resource names, in the order of its fields.
+// From returns the references of a resource, in the order of its fields.
 func (g *Graph) From(id ID) []Reference {
 	n := g.find(id)
 	if n == nil || !n.there {
@@ -141,8 +140,8 @@ func (g *Graph) From(id ID) []Reference {
 	return n.references
 }
 
-// To returns the references to a resource, which need not be there. Those that name several
-// resources are among them.
+// To returns the references to a resource, which need not be in the graph. They include references to several
+// resources.
 func (g *Graph) To(id ID) (edges []Edge) {
 	n := g.find(id)
 	if n == nil {
@@ -153,15 +152,14 @@ func (g *Graph) To(id ID) (edges []Edge) {
 			edges = append(edges, Edge{from.id, from.references[p.reference]})
 			continue
 		}
-		for _, p := range g.all[p.node].from { // who names the set
+		for _, p := range g.all[p.node].from { // the references to the set
 			edges = append(edges, Edge{g.all[p.node].id, g.all[p.node].references[p.reference]})
 		}
 	}
 	return edges
 }
 
-// Dangling returns the references to resources that are not there, though their clients look for
-// them where these resources come from.
+// Dangling returns the references to missing resources that clients request from their own control plane.
 func (g *Graph) Dangling() (edges []Edge) {
 	for i := range g.all {
 		n := &g.all[i]
@@ -177,7 +175,7 @@ func (g *Graph) Dangling() (edges []Edge) {
 	return edges
 }
 
-// globOf returns the name for all resources of the directory of a canonical name.
+// globOf returns the glob of a canonical name's directory.
 func globOf(name string) (glob string, ok bool) {
 	if urn.IsXdstp(name) {
 		return urn.GlobOf(name)

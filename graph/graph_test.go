@@ -11,8 +11,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// The graphs of these tests are written as "lds:edge>rds:shop rds:shop>cds:cart,cds:gone": a
-// resource, and what it names. After a name, ? says optional, + many, / from elsewhere.
+// The graphs of these tests are written as "lds:edge>rds:shop rds:shop>cds:cart,cds:gone": a resource and its
+// references. After a name, ? means optional, + many, / from elsewhere.
 
 func parse(t testing.TB, text string) *Graph {
 	t.Helper()
@@ -158,7 +158,7 @@ func TestCycles(t *testing.T) {
 	}
 }
 
-func TestWhoNamesAResource(t *testing.T) {
+func TestReferencesToAResource(t *testing.T) {
 	g := parse(t, "lds:a>srds:*+ lds:b>srds:s srds:s lds:c>cds:gone")
 	var from []string
 	for _, e := range g.To(idOf(t, "srds:s")) {
@@ -175,8 +175,8 @@ func TestWhoNamesAResource(t *testing.T) {
 	}
 }
 
-// A change of one thing touches another exactly if that leads to it; and two resources are in one
-// cycle exactly if each leads to the other.
+// A change of a resource affects another one exactly if that one leads to it. Two resources are in one cycle exactly
+// if each leads to the other.
 func TestReachAndTouchesAreInverse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "resources")
@@ -213,7 +213,7 @@ func TestReachAndTouchesAreInverse(t *testing.T) {
 	})
 }
 
-// Nothing here recurses through a chain, or visits anything twice.
+// Long chains cause no recursion, and nothing is visited twice.
 func TestALongChain(t *testing.T) {
 	const n = 50_000
 	b := NewBuilder()

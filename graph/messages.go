@@ -6,10 +6,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// References that more than one field of a message makes.
+// This file handles references that depend on several fields of a message.
 
-// endpoints is for a Cluster of type EDS: its ClusterLoadAssignment has the name that
-// eds_cluster_config gives it, or that of the cluster.
+// endpoints handles a Cluster of type EDS: its ClusterLoadAssignment has the name in eds_cluster_config, or that of
+// the cluster.
 func (w *walk) endpoints(m protoreflect.Message) {
 	const eds = 3
 	if kind, _ := get(m, "type").(protoreflect.EnumNumber); kind != eds {
@@ -26,8 +26,8 @@ func (w *walk) endpoints(m protoreflect.Message) {
 	w.add(r, field, "")
 }
 
-// virtualHosts is for a RouteConfiguration with vhds: its VirtualHosts have names that begin with
-// that of the RouteConfiguration, and are discovered when a request comes.
+// virtualHosts handles a RouteConfiguration with vhds: the names of its VirtualHosts begin with its own name, and
+// clients discover them on demand.
 func (w *walk) virtualHosts(m protoreflect.Message) {
 	vhds, ok := get(m, "vhds").(protoreflect.Message)
 	if !ok {
@@ -37,7 +37,7 @@ func (w *walk) virtualHosts(m protoreflect.Message) {
 	w.add(Reference{To: to, Source: sourceIn(vhds, "config_source"), Many: true}, "vhds", "")
 }
 
-// scopes is for scoped_rds: all ScopedRouteConfigurations, or those of a collection.
+// scopes handles scoped_rds: it references all ScopedRouteConfigurations, or those of a collection.
 func (w *walk) scopes(m protoreflect.Message) {
 	r := Reference{To: ID{xdstype.ScopedRouteV3, everything}, Source: sourceIn(m, "scoped_rds_config_source"), Many: true}
 	field := protoreflect.Name("scoped_rds_config_source")
@@ -47,7 +47,7 @@ func (w *walk) scopes(m protoreflect.Message) {
 	w.add(r, field, "")
 }
 
-// secret is for an SdsSecretConfig: without a source it is a secret of the bootstrap.
+// secret handles an SdsSecretConfig: without a config source it names a secret of the bootstrap.
 func (w *walk) secret(m protoreflect.Message) {
 	r := Reference{To: ID{xdstype.SecretV3, textOf(m, "name")}, Source: sourceIn(m, "sds_config")}
 	if get(m, "sds_config") == nil {
@@ -56,8 +56,7 @@ func (w *walk) secret(m protoreflect.Message) {
 	w.add(r, "name", "")
 }
 
-// extension is for an extension with config_discovery: the name of the extension is that of its
-// TypedExtensionConfig.
+// extension handles an extension with config_discovery: its TypedExtensionConfig has the extension's name.
 func (w *walk) extension(m protoreflect.Message) {
 	discovery, ok := get(m, "config_discovery").(protoreflect.Message)
 	if !ok {

@@ -2,10 +2,10 @@ package graph
 
 import "github.com/xds-relay/xds-relay/xdstype"
 
-// What is reached from where.
+// This file finds the resources that others lead to.
 
-// Reach returns what clients of resources need: the resources themselves and all that they name,
-// directly or not, breadth first and each once. Resources that are not there are among them.
+// Reach returns what clients of resources need: the resources themselves and those that they name, directly or
+// indirectly, breadth first and each once. It includes missing resources.
 func (g *Graph) Reach(ids ...ID) []ID {
 	return g.spread(ids, func(n *node, visit func(int)) {
 		for _, to := range n.to {
@@ -14,8 +14,8 @@ func (g *Graph) Reach(ids ...ID) []ID {
 	})
 }
 
-// Touches returns what a change of a resource touches: all that name it, directly or not, the
-// nearest first. The resource need not be there.
+// Touches returns the resources that a change of a resource affects: those that name it, directly or indirectly, the
+// nearest first. The resource itself may be missing.
 func (g *Graph) Touches(id ID) []ID {
 	all := g.spread([]ID{id}, func(n *node, visit func(int)) {
 		for _, from := range n.from {
@@ -28,7 +28,7 @@ func (g *Graph) Touches(id ID) []ID {
 	return all
 }
 
-// spread returns the nodes that are reached from some, without those that are sets.
+// spread returns the nodes that next reaches from these resources, without nodes that stand for several.
 func (g *Graph) spread(ids []ID, next func(*node, func(int))) (reached []ID) {
 	seen := make([]bool, len(g.all))
 	var queue []int
@@ -53,19 +53,18 @@ func (g *Graph) spread(ids []ID, next func(*node, func(int))) (reached []ID) {
 	return reached
 }
 
-// named are the types that others name. Clients get resources of other types without that.
+// named are the types that clients get only by reference. They get resources of other types without one.
 var named = map[string]bool{
 	xdstype.RouteV3: true, xdstype.ScopedRouteV3: true, xdstype.VirtualHostV3: true, xdstype.ClusterV3: true,
 	xdstype.EndpointsV3: true, xdstype.LocalityEndpointV3: true, xdstype.SecretV3: true, xdstype.ExtensionConfigV3: true,
 }
 
-// Named reports whether clients get resources of a type only if another resource names them, or they have requested
-// all.
+// Named reports whether clients get resources of a type only if another resource names them, or if they have
+// requested all.
 func Named(typeURL string) bool { return named[typeURL] }
 
-// Unused returns the resources that clients have no use for, as neither a listener, nor another
-// resource that clients ask for by themselves, nor any of roots leads to them. It is in the order
-// in which they were added.
+// Unused returns the resources that no client uses: they are reached neither from a listener, nor from another
+// resource that clients request without a reference, nor from roots. They are in the order in which they were added.
 func (g *Graph) Unused(roots ...ID) (unused []ID) {
 	for i := range g.all {
 		if g.all[i].there && !named[g.all[i].id.TypeURL] {

@@ -12,10 +12,10 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// ID is a resource: its type URL, in version 3 of the API, and its name in any spelling.
+// ID identifies a resource: its type URL, in version 3 of the API, and its name in any spelling.
 type ID struct{ TypeURL, Name string }
 
-// canonical returns the ID with the name in the one spelling that all others are compared by.
+// canonical returns the ID with the canonical spelling of its name, for comparisons.
 func (id ID) canonical() ID {
 	if !urn.IsXdstp(id.Name) {
 		return id
@@ -23,20 +23,20 @@ func (id ID) canonical() ID {
 	if key, err := urn.KeyOf(id.Name); err == nil {
 		id.Name = key.Name
 	} else if url, err := urn.ParseURL(id.Name); err == nil {
-		id.Name = url.Key().Name // its directives do not count
+		id.Name = url.Key().Name // directives do not count
 	}
 	return id
 }
 
-// String names the resource for people: Cluster "foo".
+// String returns the resource for people: Cluster "foo".
 func (id ID) String() string { return fmt.Sprintf("%s %q", xdstype.Message(id.TypeURL), id.Name) }
 
-// Source is where a client looks for a resource that it needs.
+// Source is the place where a client looks for a resource that it needs.
 type Source uint8
 
 const (
-	// Stream is the client's own control plane: the config source is ads or self, or the type
-	// has no config source, as clusters.
+	// Stream is the client's own control plane: the config source is ads or self, or the type has no config source,
+	// like clusters.
 	Stream Source = iota
 	// Elsewhere is a file, or another control plane.
 	Elsewhere
@@ -47,19 +47,19 @@ const (
 // Reference is one place in a resource that names another.
 type Reference struct {
 	To ID
-	// Path is the field, such as filter_chains[0].filters[0].typed_config.rds.route_config_name. It is empty if the paths of
-	// the references before it are very long together.
+	// Path is the field, such as filter_chains[0].filters[0].typed_config.rds.route_config_name. It is empty if the
+	// earlier paths are very long in total.
 	Path   string
 	Source Source
-	// Many says that the name stands for several resources, which need not be there: "*", a glob or
-	// a list collection, or "routes/*" for the VirtualHosts of a RouteConfiguration.
+	// Many: the name stands for several resources, which need not exist: "*", a glob or a list collection, or
+	// "routes/*" for the VirtualHosts of a RouteConfiguration.
 	Many bool
-	// Optional says that the resource does something without it: there is a default, or it is a
-	// cluster that does not carry the requests themselves (gRPC and HTTP services, access logs, tracing).
+	// Optional: the resource works without the named one. There is a default, or the name is a cluster that does not
+	// carry the requests themselves (gRPC and HTTP services, access logs, tracing).
 	Optional bool
 }
 
-// mostRead is the length of the longest resource that is looked at, in bytes.
+// mostRead is the length of the longest resource that is searched, in bytes.
 const mostRead = 16 << 20
 
 var (
@@ -67,8 +67,8 @@ var (
 	errTooMany  = fmt.Errorf("it has more than %d references", mostReferences)
 )
 
-// References returns the references of a resource, in the order of its fields. A type that the
-// binary does not know has none. The error says why the resource cannot be read, or not all of it.
+// References returns the references of a resource, in the order of its fields. It returns none for a type that the
+// binary does not know. The error is the reason why the resource, or a part of it, could not be read.
 func References(typeURL string, value []byte) ([]Reference, error) {
 	message, _ := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	if message == nil || planOf(message.Descriptor()) == nil {
@@ -84,8 +84,8 @@ func References(typeURL string, value []byte) ([]Reference, error) {
 	return ReferencesIn(m)
 }
 
-// ReferencesIn returns the references of a decoded resource. The error says that it has too many: those that are returned
-// are the first.
+// ReferencesIn returns the references of a decoded resource. If there are too many, it returns the first ones and an
+// error.
 func ReferencesIn(m proto.Message) ([]Reference, error) {
 	p := planOf(m.ProtoReflect().Descriptor())
 	if p == nil {

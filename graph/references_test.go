@@ -95,7 +95,7 @@ func TestWhatCannotBeReadHasAnErrorAndNoReferences(t *testing.T) {
 	}
 }
 
-// Anys that hold themselves, as far as anybody can make that, end.
+// The walk through deeply nested Anys ends.
 func TestAnysInAnysEnd(t *testing.T) {
 	inner, err := anypb.New(&routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{{Routes: []*routev3.Route{{
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c"}}},
@@ -115,8 +115,7 @@ func TestAnysInAnysEnd(t *testing.T) {
 	}
 }
 
-// What the references of a resource take in memory is bounded by its size: paths may be long, and many references
-// below them.
+// The size of a resource bounds the memory of its references: paths may be long, with many references below them.
 func TestReferencesOfALargeResourceAreBounded(t *testing.T) {
 	routes := func(key string, clusters int) []byte {
 		aggregate := &aggregatev3.ClusterConfig{}

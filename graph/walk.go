@@ -15,31 +15,31 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The walk through a resource, which finds its references.
+// This file walks through a resource to find its references.
 
 const (
 	// deepest is how deep messages may be nested, as in C++ and Java.
 	deepest = 100
-	// anyDepth is how deep Anys in Anys are looked at.
+	// anyDepth is how deep the walk enters nested Anys.
 	anyDepth = 16
-	// mostReferences is how many references of a resource are found, and mostPaths how long their paths are together, in
-	// bytes: a resource can have a path in it that is long, and many references below that.
+	// mostReferences bounds the references that are found in a resource, and mostPaths the total length of their
+	// paths, in bytes: a resource can have a long path with many references below it.
 	mostReferences = 200_000
 	mostPaths      = 8 << 20
-	// longestKey is how much of a map's key is in a path, in bytes.
+	// longestKey bounds the part of a map key that is in a path, in bytes.
 	longestKey = 64
 )
 
-// walk is a walk through one resource.
+// walk is the state of a walk through one resource.
 type walk struct {
-	path  []byte // of the message that it is at
-	anys  int    // how many Anys that message is in
+	path  []byte // of the current message
+	anys  int    // how many Anys contain the current message
 	found []Reference
 	paths int  // length of all paths in found
 	more  bool // there are more references
 }
 
-// message adds the references of a message, and of all that is in it.
+// message adds the references in a message and in everything below it.
 func (w *walk) message(m protoreflect.Message, p *plan) {
 	if p.own != nil {
 		p.own(w, m)
@@ -103,7 +103,7 @@ func (w *walk) step(m protoreflect.Message, step step) {
 	}
 }
 
-// inAny walks through what is in an Any, if the binary knows it.
+// inAny walks through the content of an Any, if the binary knows its type.
 func (w *walk) inAny(a *anypb.Any) {
 	if w.anys >= anyDepth {
 		return
@@ -122,7 +122,7 @@ func (w *walk) inAny(a *anypb.Any) {
 	}
 	m := message.New()
 	if decode(a.GetValue(), m.Interface()) != nil {
-		return // who reads the resource rejects it for that
+		return // the client rejects such a resource
 	}
 	w.anys++
 	w.message(m, p)
@@ -133,7 +133,7 @@ func decode(value []byte, m proto.Message) error {
 	return proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true, RecursionLimit: deepest}.Unmarshal(value, m)
 }
 
-// enter makes the path that of a field, and returns what leave wants.
+// enter adds a field to the path, and returns the argument for leave.
 func (w *walk) enter(field protoreflect.Name, index string) (end int) {
 	end = len(w.path)
 	if end > 0 {
@@ -145,10 +145,10 @@ func (w *walk) enter(field protoreflect.Name, index string) (end int) {
 
 func (w *walk) leave(end int) { w.path = w.path[:end] }
 
-// add adds a reference at a field of the message that the walk is at.
+// add adds a reference at a field of the current message.
 func (w *walk) add(r Reference, field protoreflect.Name, index string) {
 	if r.To.Name == "" {
-		return // not set; who reads the resource may reject it
+		return // not set; the client may reject the resource
 	}
 	if w.more = w.more || len(w.found) == mostReferences; w.more {
 		return
@@ -166,7 +166,7 @@ func (w *walk) add(r Reference, field protoreflect.Name, index string) {
 	w.found = append(w.found, r)
 }
 
-// names adds the references of a field with names.
+// names adds the references of a field that contains names.
 func (w *walk) names(m protoreflect.Message, step step) {
 	t := step.target
 	r := Reference{To: ID{TypeURL: t.typeURL}, Source: sourceIn(m, t.source), Optional: t.optional, Many: t.many}
@@ -187,7 +187,7 @@ func (w *walk) names(m protoreflect.Message, step step) {
 // everything is the wildcard.
 const everything = "*"
 
-// sourceIn returns what the config source in a field of a message says.
+// sourceIn returns the Source for the config source in a field of a message.
 func sourceIn(m protoreflect.Message, field protoreflect.Name) Source {
 	if field == "" {
 		return Stream
@@ -218,8 +218,8 @@ func textOf(m protoreflect.Message, field protoreflect.Name) string {
 	return s
 }
 
-// lookup adds the default_target of a RouteLookupClusterSpecifier: route_lookup_config is its
-// field 1, and default_target field 9 of that.
+// lookup adds the default_target of a RouteLookupClusterSpecifier. route_lookup_config is its field 1, and
+// default_target is field 9 of route_lookup_config.
 func (w *walk) lookup(specifier []byte) {
 	config, err := wire.Last(specifier, 1)
 	if err != nil {
@@ -230,33 +230,33 @@ func (w *walk) lookup(specifier []byte) {
 	}
 }
 
-// plan is where in a message type there can be references.
+// plan lists the fields of a message type that can contain references.
 type plan struct {
-	own   func(*walk, protoreflect.Message) // nil if none are in more than one field
+	own   func(*walk, protoreflect.Message) // nil if no reference depends on several fields
 	steps []step
 }
 
-// step is a field that is a reference, or has messages with references in it.
+// step is a field that is a reference, or contains messages with references.
 type step struct {
 	field  protoreflect.FieldDescriptor
-	target *target // not nil if it is a reference
-	plan   *plan   // of its messages; nil with an Any
+	target *target // not nil if the field is a reference
+	plan   *plan   // the plan of the field's messages; nil for an Any
 }
 
 var (
 	plansMu sync.Mutex
-	// plans are those that planOf made, by the names of messages: no more than the binary has.
+	// plans caches the plans of planOf, by message name. The binary's message types bound its size.
 	plans = map[protoreflect.FullName]*plan{}
 )
 
-// planOf returns the plan of a message type, nil if it can have no references.
+// planOf returns the plan of a message type, nil if it cannot contain references.
 func planOf(message protoreflect.MessageDescriptor) *plan {
 	plansMu.Lock()
 	defer plansMu.Unlock()
 	return makePlan(message)
 }
 
-// makePlan is planOf. The caller holds plansMu.
+// makePlan is planOf without the lock. The caller holds plansMu.
 func makePlan(message protoreflect.MessageDescriptor) *plan {
 	name := message.FullName()
 	if p, ok := plans[name]; ok {
@@ -267,7 +267,7 @@ func makePlan(message protoreflect.MessageDescriptor) *plan {
 		return nil
 	}
 	p := &plan{own: messageFields[name]}
-	plans[name] = p // messages may have themselves in them
+	plans[name] = p // message types may be recursive
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)
 		if t, ok := nameFields[field.FullName()]; ok {
@@ -287,7 +287,7 @@ func makePlan(message protoreflect.MessageDescriptor) *plan {
 	return p
 }
 
-// leadsAnywhere reports whether a message of the type can have references.
+// leadsAnywhere reports whether a message of the type can contain references.
 func leadsAnywhere(message protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) bool {
 	switch name := message.FullName(); {
 	case seen[name] || name == opaque:
@@ -309,7 +309,7 @@ func leadsAnywhere(message protoreflect.MessageDescriptor, seen map[protoreflect
 	return false
 }
 
-// messagesOf returns the type of the messages that a field has, nil if it has none.
+// messagesOf returns the message type of a field, nil if it has none.
 func messagesOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
 	if field.IsMap() {
 		return field.MapValue().Message()

@@ -1,29 +1,28 @@
-// Package guard keeps what a source has lost. A control plane that comes back half empty, another
-// server that has less, or a folder that was emptied would be believed at once without it. So
-// members of a wildcard, a glob or a list collection stay for a while, if many of them would go at
-// once, or all.
+// Package guard keeps members that a source has lost. Without it, the relay would at once believe a control plane
+// that restarts with half of its state, another server that has fewer resources, or a directory that was emptied.
+// With it, members of a wildcard, a glob or a list collection stay for a while if many of them, or all, would go at
+// once.
 //
-//	machine   which members of which sets are held: sets and updates go in, what becomes of the
-//	          updates comes out; it has no goroutine, lock, clock or I/O
+//	machine   decides which members of which sets are held: it takes sets and updates, and
+//	          returns the updates to pass on; it has no goroutine, lock, clock or I/O
 //	Guard     stands between a source and the cache, with the clock
-//	Stats     what an authority's guards count
+//	Stats     the counters of an authority's guards
 //
-// The source marks its updates ([cache.Answer]). Those of a first answer are guarded, with
-// [Options.Always] also later ones. A first answer removes whatever it does not have, or names as
-// removed, and the cache had before ([cache.Cache.Removals]). There are three outcomes:
+// The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later
+// ones. A first answer removes the members that the cache had ([cache.Cache.Removals]) and that the answer lacks or
+// names as removed. There are three outcomes:
 //
-//	few go            they go at once, and count for the rest of the first answers
-//	many go, or all   the guard holds them: for the cache nothing has happened
-//	named again       while they are held: still nothing has happened
+//	few removed       they go at once, and count for the rest of the first answers
+//	many or all       the guard holds them: the cache sees no change
+//	back while held   the cache still sees no change
 //
-// What is held goes when [Options.Hold] has passed and the source has not said otherwise. A source
-// that cannot be reached then says nothing, so the guard waits until it answers. It does not matter
-// how often the source says so in between, or on how many streams: the time counts from the first.
+// A held member goes when [Options.Hold] has passed and the source has not sent it again. If the source is
+// unreachable at that time, the guard waits until it answers. Repeated removals, and removals on several streams, do
+// not change the time: it counts from the first removal.
 //
-// Everything else passes at once: changes, new members, the end of a TTL, and the removal of what
-// clients may not have any more (PERMISSION_DENIED).
+// Everything else passes at once: changes, new members, the end of a TTL, and the removal of resources that clients
+// may no longer have (PERMISSION_DENIED).
 //
-// Nothing of this is seen by who gives resources: what is held is not a part of what the source
-// has. So it is not listed in initial_resource_versions, and a control plane that has it again sends
-// it.
+// The source does not notice: held members do not count as its own. So the relay does not list them in
+// initial_resource_versions, and a control plane that has them again sends them.
 package guard

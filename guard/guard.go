@@ -16,39 +16,39 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Sink takes what passes: the cache, or what stands before it.
+// Sink receives the updates that pass: the cache, or what stands before it.
 type Sink interface {
 	Apply(cache.Update)
 }
 
-// Cache is what a Guard asks about sets: see [cache.Cache].
+// Cache has the methods of the cache that a Guard needs: see [cache.Cache].
 type Cache interface {
 	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
 	Contents(cache.Key, func(key string, r *cache.Resource))
 }
 
-// Settings are what a Guard needs to know.
+// Settings are the settings of a Guard.
 type Settings struct {
-	// Options returns how a scope is guarded, nil if it is not.
+	// Options returns the guard's options for a scope, nil if the scope is not guarded.
 	Options func(cache.Scope) *Options
-	// Stored, if not nil, yields what the store has of a set without an answer.
+	// Stored, if not nil, iterates over the store's members of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
-	// Waits, if not nil, returns until when what was held of a set since a time has to wait for the
-	// source's word on it: see Links.
+	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
+	// the source: see Links.
 	Waits func(set cache.Key, since time.Time) time.Time
-	// Stats returns what counts a scope.
+	// Stats returns the counters of a scope.
 	Stats func(cache.Scope) *Stats
 	Log   *slog.Logger
-	// Lines bound the log.
+	// Lines bounds the number of log lines.
 	Lines *loglines.Shared
 }
 
-// Stats count what the guards of one authority do. It is safe for concurrent use.
+// Stats are the counters of one authority's guards. They are safe for concurrent use.
 type Stats struct {
-	// Held is how many members are held now.
+	// Held is the number of members that are held now.
 	Held atomic.Int64
-	// Holds counts those that were held, Restored those of them that the source had again, and
-	// Released those that went.
+	// Holds counts the members that were held, Restored those that the source sent again, and Released those that
+	// went.
 	Holds, Restored, Released atomic.Uint64
 }
 
@@ -60,19 +60,19 @@ type Guard struct {
 
 	ends ends
 
-	// mu is held while the sink takes an update, so that nothing comes between the decision on
-	// it and the update. It comes after the locks of the source, and before those of the sink.
+	// mu is held while the sink applies an update, so that nothing comes between the decision on an update and the
+	// update. It comes after the locks of the source, and before those of the sink.
 	mu      sync.Mutex
 	machine machine
 	timer   *time.Timer // nil until something is held
 	closed  bool
 }
 
-// ends are which topics have ended. Its lock comes last: Stop is called with those of the cache held.
+// ends are the topics that have ended. Its lock comes last: Stop is called while locks of the cache are held.
 type ends struct {
 	sync.Mutex
-	known   map[cache.Key]struct{} // those of which the machine knows something
-	stopped []cache.Key            // that have ended, and are still to be forgotten
+	known   map[cache.Key]struct{} // the sets that the machine knows
+	stopped []cache.Key            // the topics that have ended and must still be forgotten
 }
 
 // New returns a guard. Close ends it.
@@ -102,7 +102,7 @@ func (g *Guard) Apply(u cache.Update) {
 		}
 		d := g.decide(now, key, &u.Sets[i], o)
 		if !decided {
-			u.Sets, decided = slices.Clone(u.Sets), true // they are the source's
+			u.Sets, decided = slices.Clone(u.Sets), true // the slice belongs to the source
 		}
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
@@ -116,9 +116,9 @@ func (g *Guard) Apply(u cache.Update) {
 	}
 }
 
-// decide is that of the machine. The caller holds mu.
+// decide calls the machine's decide. The caller holds mu.
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
-	// What is stored is asked for first: the cache may be given it in between.
+	// Stored comes first: the cache may get the stored members in between.
 	var stored map[string]*cache.Resource
 	if g.Stored != nil && u.Full {
 		g.Stored(key, func(name string, r *cache.Resource) {
@@ -147,7 +147,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	}
 	if d.held > 0 {
 		log(func(l *slog.Logger) {
-			l.Warn("the guard holds members that the source does not have any more", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server)
+			l.Warn("the guard holds members that the source no longer has", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server)
 		})
 	}
 	if d.restored > 0 {
@@ -157,7 +157,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	}
 }
 
-// held returns the members of a set that are held. The caller holds mu.
+// held returns the held members of a set. The caller holds mu.
 func (g *Guard) held(key cache.Key) map[string]end {
 	if s := g.machine.sets[key]; s != nil {
 		return s.held
@@ -181,7 +181,7 @@ func (g *Guard) arm(now time.Time) {
 	}
 }
 
-// release lets go what was held for long enough.
+// release releases the members that were held long enough.
 func (g *Guard) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,7 +205,7 @@ func (g *Guard) release() {
 		stats.Held.Add(-int64(len(r.names)))
 		stats.Released.Add(uint64(len(r.names)))
 		if l, ok := g.Lines.Next(g.Log); ok {
-			l.Warn("the guard lets go what the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
+			l.Warn("the guard releases members that the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
 				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
 		}
 		g.know(key)
@@ -214,7 +214,7 @@ func (g *Guard) release() {
 	g.arm(now)
 }
 
-// know notes whether the machine knows something of a set. The caller holds mu.
+// know records whether the machine knows a set. The caller holds mu.
 func (g *Guard) know(key cache.Key) {
 	g.ends.Lock()
 	defer g.ends.Unlock()
@@ -229,8 +229,8 @@ func (g *Guard) know(key cache.Key) {
 	}
 }
 
-// Stop notes that a topic has ended: nothing of it is held any more. It does not block, and may be
-// called with locks of the cache held.
+// Stop reports that a topic has ended: its members are no longer held. It does not block, and may be called with
+// locks of the cache held.
 func (g *Guard) Stop(key cache.Key) {
 	g.ends.Lock()
 	defer g.ends.Unlock()
@@ -258,8 +258,7 @@ func (g *Guard) forget(key cache.Key) {
 	}
 }
 
-// Contents is that of the cache, without what is held: it is for sources that resume from what the
-// cache has.
+// Contents iterates over the cache's members of a set, without held ones, for sources that resume from the cache.
 func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
 	g.mu.Lock()
 	g.takeStopped()
@@ -272,16 +271,16 @@ func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource
 	})
 }
 
-// Held is a set of which members are held.
+// Held is a set with held members.
 type Held struct {
 	Key     cache.Key
 	Members int
-	// Since is when the first of them was held, and Until when the first goes.
+	// Since is when the first member was held, and Until when the first one goes.
 	Since, Until time.Time
 }
 
-// Held returns the sets of which members are held, by scope, type and name. The caller must not hold
-// locks of the cache.
+// Held returns the sets with held members, sorted by scope, type and name. The caller must not hold locks of the
+// cache.
 func (g *Guard) Held() []Held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -300,7 +299,7 @@ func order(k cache.Key) string {
 	return strings.Join([]string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, xdstype.Word(k.TypeURL), k.Name}, "\x00")
 }
 
-// Close ends the guard: nothing comes from it any more but what Apply passes on.
+// Close ends the guard. Afterwards it sends nothing to the sink except what Apply passes on.
 func (g *Guard) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

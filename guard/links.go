@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Links are the streams of a scope to its servers, type by type, as far as it matters whether a server
-// still says that what is held is gone. The zero value has none: such a source can always be reached.
-// Links are safe for concurrent use, and their lock comes last.
+// Links tracks a scope's streams to its servers, by type, to know whether a server has confirmed that held members
+// are gone. The zero value has no streams: such a source is always reachable. Links is safe for concurrent use, and
+// its lock comes last.
 type Links struct {
 	mu    sync.Mutex
 	types map[linkKey]*link
@@ -20,29 +20,29 @@ type linkKey struct {
 
 // link is the stream on which a type is requested.
 type link struct {
-	opened, answered time.Time // of the present stream, zero if that is not so
+	opened, answered time.Time // for the current stream, zero if there is none or no answer
 }
 
 const (
-	// settle is how long nothing goes after the first answer on a new stream. silent is how long
-	// after its begin, if there is no answer: then nothing is new.
+	// settle is how long members stay after the first answer on a new stream. silent is how long after the start of a
+	// stream they stay if there is no answer: then the server has nothing new.
 	settle = 2 * time.Second
 	silent = time.Minute
-	// recheck is how often the guard looks whether a source is back.
+	// recheck is how often the guard checks whether a source is back.
 	recheck = time.Second
 )
 
-// Opened notes that a type has a stream to a server.
+// Opened reports that a type has a stream to a server.
 func (l *Links) Opened(server int, typeURL string) {
 	l.set(server, typeURL, func(k *link) { *k = link{opened: time.Now()} })
 }
 
-// Answered notes that a server has answered a type, for the first time on a stream.
+// Answered reports a server's first answer for a type on a stream.
 func (l *Links) Answered(server int, typeURL string) {
 	l.set(server, typeURL, func(k *link) { k.answered = time.Now() })
 }
 
-// Lost notes that a type has no stream.
+// Lost reports that a type has lost its stream to a server.
 func (l *Links) Lost(server int, typeURL string) {
 	l.set(server, typeURL, func(k *link) { *k = link{} })
 }
@@ -62,9 +62,9 @@ func (l *Links) set(server int, typeURL string, change func(*link)) {
 	change(k)
 }
 
-// Waits returns until when what was held of a type since a time has to wait for a source's word: as
-// long as the type has no stream, and until a server has answered on one that has come since. It is zero if
-// nothing has to wait.
+// Waits returns the time until which members that were held at since must wait for an answer from the source: as long
+// as the type has no stream, and until a server has answered on a stream that was opened later than since. It is zero
+// if they need not wait.
 func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 		}
 	}
 	if until.After(now.Add(recheck)) {
-		until = now.Add(recheck) // another server may be there sooner
+		until = now.Add(recheck) // another server may be reachable sooner
 	}
 	return until
 }

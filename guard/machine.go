@@ -12,52 +12,53 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Options are how an authority is guarded.
+// Options are the guard's options for an authority.
 type Options struct {
-	// Ratio and Least: so large a part of the members, and at least so many, have to go at once for
-	// the guard to hold them. The last ones are always held.
+	// Ratio and Least are the smallest part of a set, and the smallest number of members, that must go at once for
+	// the guard to hold them. The last members of a set are always held.
 	Ratio float64
 	Least int
-	// Always guards every answer, and not only first ones.
+	// Always guards every answer, not only first ones.
 	Always bool
-	// Hold is how long they stay.
+	// Hold is how long members are held.
 	Hold time.Duration
 }
 
-// firstAnswers is for how long removals of first answers count together: a control plane may send
-// them in several responses.
+// firstAnswers is how long the removals of first answers count together: a control plane may send them in several
+// responses.
 const firstAnswers = 10 * time.Second
 
-// most is how many times as many members as the source had are held at most: a source that has others
-// after each reconnect must not fill the memory.
+// most bounds the held members, as a multiple of the members that the source had: a source with other members after
+// each reconnect must not fill the memory.
 const most = 4
 
-// machine is which members of which sets are held.
+// machine decides which members of which sets are held.
 type machine struct {
 	sets map[cache.Key]*set
 }
 
-// set is a set of which members are held, or were removed just now.
+// set is a set with members that are held, or were removed recently.
 type set struct {
-	// held is when each member that is held goes, by its key. since is when the first was held,
-	// next when the first goes.
+	// held has the end of each held member, by its key. since is when the first member was held, next when the first
+	// one goes.
 	held        map[string]end
 	since, next time.Time
-	// largest is how many members the source had at most since then.
+	// largest is the largest number of members that the source has had since then.
 	largest int
-	// expire: some of them may have a TTL.
+	// expire: some of the held members may have a TTL.
 	expire bool
-	// origin is the source's version of what it has.
+	// origin is the source's version of its own state.
 	origin *cache.OriginVersion
-	// Until `until`, further removals of first answers count with these: went of had members.
+	// Until `until`, further removals of first answers count together with earlier ones: went of had members have
+	// gone.
 	had, went int
 	until     time.Time
-	// stored are the members of before the relay was started that have not come in the first
-	// answer yet, as long as that is not complete.
+	// stored are the members from before the relay was started that are not in the first answer yet, while that
+	// answer is incomplete.
 	stored map[string]*cache.Resource
 }
 
-// end is when a member that is held goes: at a time; and when its TTL ends, if it has one, in any case.
+// end is when a held member goes: at a given time, but no later than the end of its TTL, if it has one.
 type end struct {
 	at, ttl time.Time
 }
@@ -70,16 +71,16 @@ func (e end) first() time.Time {
 	return e.ttl
 }
 
-// decision is what becomes of one update of a set.
+// decision is the machine's decision on one update of a set.
 type decision struct {
 	update cache.SetUpdate
-	// held is how many members are held from now on, and of how many the set had. restored is how
-	// many are held no longer because the source has them again, and gone how many because they may
-	// not stay: a TTL has ended, or nobody may have them.
+	// held is the number of members that are held from now on, of the set's number of members. restored is the number
+	// of held members that the source has sent again. gone is the number of held members that must not stay: their
+	// TTL has ended, or no client may have them.
 	held, restored, gone, of int
 }
 
-// concerns reports whether an update of a set has to be decided on. It is false for nearly all.
+// concerns reports whether an update of a set needs a decision. Most updates do not.
 func (m *machine) concerns(key cache.Key, u *cache.SetUpdate, o *Options) bool {
 	if u.Err != nil {
 		return false
@@ -99,8 +100,8 @@ func (o *Options) guards(a cache.Answer) bool {
 	return a == cache.FirstAnswer || o.Always && a == cache.LaterAnswer
 }
 
-// decide decides on an update of a set. would is what it would remove, and stored are the
-// members that the store has of a set that has no answer yet. It keeps stored.
+// decide decides on an update of a set. would is what the update would remove. stored are the store's members of a
+// set that has no answer yet; decide retains the map.
 func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored map[string]*cache.Resource, o *Options) decision {
 	s := m.sets[key]
 	d := decision{update: *u, of: would.Len}
@@ -109,7 +110,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	}
 	if s == nil || !would.Present {
 		if s != nil {
-			d.gone = len(s.held) // with an earlier topic
+			d.gone = len(s.held) // the members ended with an earlier topic
 		}
 		s = &set{held: map[string]end{}}
 		if !would.Present && u.Full {
@@ -163,16 +164,15 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	return d
 }
 
-// isDenied reports whether a member goes because nobody may have it any more. gRFC A88.
+// isDenied reports whether a member goes because no client may have it any longer. gRFC A88.
 func isDenied(err *cache.Error) bool {
 	return err != nil && (err.Code == codes.PermissionDenied || err.Code == codes.Unauthenticated)
 }
 
-// removes reports whether a change removes the member of its name.
+// removes reports whether a change removes the member that it names.
 func removes(c *cache.Change) bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
 
-// takeNamed takes note of what the source has, or has again, and returns how many of the held
-// members these are.
+// takeNamed records the members that the source has, or has again, and returns how many of them were held.
 func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 	if len(s.held) == 0 && len(s.stored) == 0 {
 		return 0
@@ -191,7 +191,7 @@ func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 	return restored
 }
 
-// gone returns what an update would remove: from the set, and of what was stored.
+// gone returns the members that an update would remove from the set or from the stored members.
 func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
 	gone := would.Gone
 	if s.stored == nil {
@@ -215,7 +215,7 @@ func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
 	return gone
 }
 
-// empties reports whether the source has no members any more.
+// empties reports whether the source has no members left.
 func (s *set) empties(u *cache.SetUpdate, would *cache.Removals) bool {
 	for i := range u.Changes {
 		if u.Changes[i].Resource != nil {
@@ -242,21 +242,21 @@ func (s *set) keepFor(now time.Time, g cache.Removal, o *Options) {
 	}
 	e := end{at: now.Add(o.Hold)}
 	if g.Resource != nil && g.Resource.TTL() > 0 {
-		e.ttl = now.Add(g.Resource.TTL()) // nobody renews it. xDS: "TTL"
+		e.ttl = now.Add(g.Resource.TTL()) // no response renews the TTL. xDS: "TTL"
 		s.expire = true
 	}
 	s.held[strings.Clone(g.Key)] = e
 	s.wake(e.first())
 }
 
-// wake notes that something goes at a time.
+// wake records that a member goes at a given time.
 func (s *set) wake(at time.Time) {
 	if s.next.IsZero() || at.Before(s.next) {
 		s.next = at
 	}
 }
 
-// keep returns an update with which the set keeps what is held.
+// keep returns an update that leaves the held members in the set.
 func (s *set) keep(u *cache.SetUpdate, gone []cache.Removal) cache.SetUpdate {
 	kept := *u
 	kept.Changes = make([]cache.Change, 0, len(u.Changes)+len(gone))
@@ -277,10 +277,10 @@ func (s *set) keep(u *cache.SetUpdate, gone []cache.Removal) cache.SetUpdate {
 	return kept
 }
 
-// noVersion is the version of what the source does not call by any.
+// noVersion is the version of a state that differs from all of the source's versions.
 func noVersion() *cache.OriginVersion { return cache.NewOriginVersion(nil, "") }
 
-// release is what goes of a set, and the version that it has then.
+// release has the members that go from a set, and the version that the set has afterwards.
 type release struct {
 	names  []string
 	origin *cache.OriginVersion
@@ -296,7 +296,7 @@ func (m *machine) next() (next time.Time) {
 	return next
 }
 
-// overdue returns the sets of which members would go now, and since when they are held.
+// overdue returns the sets with members that are due to go, and since when they are held.
 func (m *machine) overdue(now time.Time) map[cache.Key]time.Time {
 	var all map[cache.Key]time.Time
 	for key, s := range m.sets {
@@ -310,8 +310,8 @@ func (m *machine) overdue(now time.Time) map[cache.Key]time.Time {
 	return all
 }
 
-// due returns which members go now, by their sets. waits has until when sets have to wait for the
-// source's word.
+// due returns the members that go now, by set. waits has the times until which sets must wait for an answer from the
+// source.
 func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Key]release {
 	var all map[cache.Key]release
 	for key, s := range m.sets {

@@ -23,10 +23,10 @@ type step struct {
 	names, goes []int
 }
 
-// TestTheGuardHoldsWhatIsGoneAndNothingElse: whatever a source says, clients have what it has; what they
-// have besides it has lost in a first answer, no longer ago than the guard holds that; nothing that was
-// named again is lost; and in the end clients have what the source has.
-func TestTheGuardHoldsWhatIsGoneAndNothingElse(t *testing.T) {
+// TestTheGuardHoldsLostMembersAndNothingElse: for any updates of a source, clients have its members. Other members
+// that clients have were lost in a first answer, within the hold time. No member that the source sent again is lost.
+// In the end clients have exactly the source's members.
+func TestTheGuardHoldsLostMembersAndNothingElse(t *testing.T) {
 	const most = 12
 	numbers := rapid.SliceOfNDistinct(rapid.IntRange(0, most-1), 0, most, rapid.ID[int])
 	rapid.Check(t, func(rt *rapid.T) {

@@ -12,9 +12,9 @@ import (
 // Variable is the name of the client's identity in CEL expressions.
 const Variable = "identity"
 
-// Identities in CEL expressions. A field that the client has not proven is not set: to select it
-// is an evaluation error, and has() asks for it. An empty spiffe_path would be a prefix of every
-// name, and the uid 0 is root.
+// This file defines identities in CEL expressions. A field that the client has not proven is not set: selecting it is
+// an evaluation error, and has() tests for it. Otherwise an empty spiffe_path would be a prefix of every name, and
+// uid 0 is root.
 
 // field is a field of an identity in CEL.
 type field struct {
@@ -39,8 +39,8 @@ var fields = []field{
 	}},
 }
 
-// TextField returns what reads a field that is a text, which is empty if the client has not proven it;
-// nil if there is no such field.
+// TextField returns a function that reads a string field, or nil if there is no such field. The function returns ""
+// if the client has not proven the field.
 func TextField(name string) func(*Identity) string {
 	for _, f := range fields {
 		if f.name == name && f.is == cel.StringType {
@@ -56,7 +56,7 @@ func TextField(name string) func(*Identity) string {
 
 var objectType = cel.ObjectType("xds_relay.Identity")
 
-// CELOptions declare [Variable], whose values are *Identity, in addition to the messages' types.
+// CELOptions declares [Variable], whose values are *Identity, and the messages' types.
 func CELOptions(messages ...any) (cel.EnvOption, error) {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -84,7 +84,7 @@ func (l library) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (library) ProgramOptions() []cel.ProgramOption { return nil }
 
-// provider knows identities besides what its registry knows.
+// provider knows identities in addition to the types of its registry.
 type provider struct{ *types.Registry }
 
 // FindStructType implements types.Provider.

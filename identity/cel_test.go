@@ -90,7 +90,7 @@ func TestClientsAreLocalOnlyIfBothEndsAreOnLoopbackOrAUnixSocket(t *testing.T) {
 		{loopback, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}, true},
 		{&net.TCPAddr{IP: net.IPv6loopback, Port: 1}, &net.TCPAddr{IP: net.IPv6loopback, Port: 2}, true},
 		{outside, outside, false},
-		{loopback, outside, false}, // by a proxy beside the relay
+		{loopback, outside, false}, // by a sidecar proxy of the relay
 		{outside, loopback, false},
 		{&net.TCPAddr{Port: 1}, loopback, false},
 		{socket, socket, true},

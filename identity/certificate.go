@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// chains returns the chains with which the client's certificate was verified. There are none if
-// the client has shown no certificate, or nobody has verified it.
+// chains returns the verified chains of the client's certificate. There are none if the client has sent no
+// certificate, or the certificate was not verified.
 func (p Proof) chains() [][]*x509.Certificate {
 	if p.Peer == nil {
 		return nil
@@ -21,12 +21,12 @@ func (p Proof) chains() [][]*x509.Certificate {
 	return info.State.VerifiedChains
 }
 
-// addCertificate adds what the certificate proves that was verified with these chains.
+// addCertificate adds the fields that a certificate with these verified chains proves.
 func (id *Identity) addCertificate(chains [][]*x509.Certificate) {
 	if len(chains) == 0 || len(chains[0]) == 0 {
 		return
 	}
-	leaf := chains[0][0] // of all chains
+	leaf := chains[0][0] // the same in all chains
 	id.Source = MTLS
 	id.DNSNames, id.Subject = leaf.DNSNames, leaf.Subject.String()
 	if of, ok := spiffeID(leaf); ok {
@@ -36,8 +36,8 @@ func (id *Identity) addCertificate(chains [][]*x509.Certificate) {
 	id.lifetime = id.Expires.Sub(leaf.NotBefore)
 }
 
-// spiffeID returns the SPIFFE ID in a certificate. X509-SVID: "SPIFFE ID", "Leaf Certificates": a
-// certificate with several URIs is none, nor is one that may sign others.
+// spiffeID returns the SPIFFE ID in a certificate. X509-SVID: "SPIFFE ID", "Leaf Certificates": a certificate with
+// several URIs has none, and neither has one that may sign others.
 func spiffeID(leaf *x509.Certificate) (spiffeid.ID, bool) {
 	if len(leaf.URIs) != 1 || leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
 		return spiffeid.ID{}, false
@@ -46,8 +46,7 @@ func spiffeID(leaf *x509.Certificate) (spiffeid.ID, bool) {
 	return id, err == nil
 }
 
-// expiry returns when the last of the chains expires, which is when the first of its certificates
-// does.
+// expiry returns when the last of the chains expires. A chain expires with the first of its certificates.
 func expiry(chains [][]*x509.Certificate) (last time.Time) {
 	for _, chain := range chains {
 		first := chain[0].NotAfter

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// End is when streams of a client end, and why. The zero value is never.
+// End is when a client's streams end, and why. The zero value means never.
 type End struct {
 	At      time.Time
 	Because Reason
 }
 
-// mostEarly is how long before its certificate or token a stream ends, at most.
+// mostEarly is the longest time by which a stream ends before its certificate or token does.
 const mostEarly = time.Minute
 
-// endsWith returns the end of a stream that may go on until expires, with what is valid for
-// lifetime. It comes a little earlier, by up to a tenth of the lifetime, so that clients do not
-// all come back at once. Who begins a stream as late as that has renewed nothing, and keeps the
-// stream until the end.
+// endsWith returns the end of a stream whose certificate or token expires at expires and was valid for lifetime. The
+// stream ends up to a tenth of the lifetime earlier, so that clients do not all return at the same time. A stream
+// that begins within that time lasts until expires, because its client has not renewed the certificate or token yet.
 func endsWith(expires time.Time, lifetime time.Duration, because Reason, now time.Time) End {
 	early := min(lifetime/10, mostEarly)
 	if early > 0 && now.Before(expires.Add(-early)) {
@@ -26,7 +25,7 @@ func endsWith(expires time.Time, lifetime time.Duration, because Reason, now tim
 	return End{expires, because}
 }
 
-// earlier returns the end that comes first.
+// earlier returns the earlier of two ends.
 func (e End) earlier(other End) End {
 	if e.At.IsZero() || !other.At.IsZero() && other.At.Before(e.At) {
 		return other
@@ -34,25 +33,25 @@ func (e End) earlier(other End) End {
 	return e
 }
 
-// EndWithCertificate has the client's streams end with its certificate, if it has one. It is for
-// who makes the identity.
+// EndWithCertificate makes the client's streams end with its certificate, if it has one. Only the creator of the
+// identity may call it.
 func (id *Identity) EndWithCertificate(now time.Time) {
 	if !id.Expires.IsZero() {
 		id.Ends = id.Ends.earlier(endsWith(id.Expires, id.lifetime, CertificateExpired, now))
 	}
 }
 
-// Token is what a valid token says.
+// Token is the content of a valid token.
 type Token struct {
 	Subject string
 	Claims  map[string]any
 	Expires time.Time
-	// Lifetime is how long the token is valid in all, 0 if it does not say.
+	// Lifetime is the token's total validity, 0 if it does not state one.
 	Lifetime time.Duration
 }
 
-// AddToken adds what a token proves. The client's streams end when the token has expired for as long
-// as grace. It is for who makes the identity.
+// AddToken adds the fields that a token proves. The client's streams end when grace has passed since the token's
+// expiry. Only the creator of the identity may call it.
 func (id *Identity) AddToken(t *Token, grace time.Duration, now time.Time) {
 	id.Claims = t.Claims
 	if id.Source != MTLS {

@@ -30,7 +30,7 @@ func TestStreamsEndALittleBeforeTheCertificate(t *testing.T) {
 		for range 100 {
 			id := verified([]*x509.Certificate{leaf}).Connection()
 			if id.Ends != (identity.End{}) {
-				t.Fatalf("%s: it ends without being told", tt.name)
+				t.Fatalf("%s: the stream ends before EndWithCertificate", tt.name)
 			}
 			id.EndWithCertificate(now)
 			if before := leaf.NotAfter.Sub(id.Ends.At); before < 0 || before > tt.early || id.Ends.Because != identity.CertificateExpired {

@@ -1,6 +1,6 @@
-// Package identity is who a client is, as far as it has proven: by a certificate, by a token, or
-// by the process at the other end of a unix socket. The Node is not part of it, because a client
-// can say anything there.
+// Package identity determines who a client is, as far as it has proven: by a certificate, by a token, or by the
+// process at the other end of a unix socket. The Node is not part of an identity, because a client can put anything
+// there.
 package identity
 
 import (
@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Source is what an identity was proven by.
+// Source is the kind of proof of an identity.
 type Source string
 
 // The sources.
@@ -23,9 +23,8 @@ const (
 	Unix Source = "unix" // the kernel, for a process on the same machine
 )
 
-// Identity is who a client is. A text that is empty, a list that is empty and a pointer that is
-// nil are what the client has not proven. Nobody changes an Identity once it is made, so any
-// number of goroutines may read it.
+// Identity is who a client is. Empty strings, empty lists and nil pointers are fields that the client has not proven.
+// An Identity does not change once it is complete, so any number of goroutines may read it.
 type Identity struct {
 	Source Source `json:"source"`
 	// SPIFFEID is the SPIFFE ID in the client's certificate, as spiffe://example.org/ns/pay/sa/gw.
@@ -43,17 +42,17 @@ type Identity struct {
 	// UID is the user of the process at the other end of a unix socket.
 	UID *uint32 `json:"uid,omitempty"`
 
-	// Local says that the client is on the same machine: it came over loopback or a unix socket.
+	// Local: the client is on the same machine. It came over loopback or a unix socket.
 	Local bool `json:"-"`
 	// Expires is when the client's certificate expires; zero without one.
 	Expires time.Time `json:"-"`
-	// Ends is when streams of the client end, because what it has shown expires.
+	// Ends is when the client's streams end, because its certificate or token expires.
 	Ends End `json:"-"`
 
 	lifetime time.Duration // of the certificate
 }
 
-// String says in a log line who the client is, and how it has proven that.
+// String returns the identity and its source, for log lines.
 func (id *Identity) String() string {
 	switch {
 	case id.SPIFFEID != "":
@@ -80,8 +79,7 @@ func (id *Identity) Authenticated() bool { return id.Source != None && id.Source
 // Clients that have proven nothing share their identity.
 var anonymous, anonymousLocal = &Identity{Source: None}, &Identity{Source: None, Local: true}
 
-// Anonymous returns the identity of a client that has proven nothing. p is its connection, nil if
-// that is not known.
+// Anonymous returns the identity of a client that has proven nothing. p is its connection, nil if unknown.
 func Anonymous(p *peer.Peer) *Identity {
 	if isLocalPeer(p) {
 		return anonymousLocal
@@ -89,9 +87,9 @@ func Anonymous(p *peer.Peer) *Identity {
 	return anonymous
 }
 
-// isLocalPeer reports whether a client is on this machine, as far as its connection shows. Both ends
-// must be on loopback: a proxy that is a sidecar brings others from a loopback address, but to
-// an address of the machine that they can reach.
+// isLocalPeer reports whether a client is on this machine, as far as its connection shows. Both ends must be on
+// loopback: a sidecar proxy forwards remote clients from a loopback address, but to an address of the machine that
+// they can reach.
 func isLocalPeer(p *peer.Peer) bool {
 	return p != nil && isLocal(p.Addr) && isLocal(p.LocalAddr)
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Key returns a text that is equal for all clients that have proven to be the same, and different
-// for others. It is empty for a client that has proven nothing.
+// Key returns a text that is equal for clients that have proven the same identity, and different for others. It is
+// empty for a client that has proven nothing.
 func (id *Identity) Key() string {
 	switch {
 	case !id.Authenticated():

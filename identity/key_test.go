@@ -2,7 +2,7 @@ package identity
 
 import "testing"
 
-func TestKeysTellIdentitiesApart(t *testing.T) {
+func TestKeysDistinguishIdentities(t *testing.T) {
 	uid := func(n uint32) *uint32 { return &n }
 	for _, tt := range []struct {
 		id   *Identity

@@ -9,25 +9,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Header is the metadata, and the HTTP header, of bearer tokens.
+// Header is the metadata key and HTTP header of bearer tokens.
 const Header = "authorization"
 
-// Proof is what a client has shown: on its connection, in Peer.AuthInfo, and with the call or
-// request, in Authorization.
+// Proof is the evidence that a client has sent: on its connection, in Peer.AuthInfo, and with the call or request, in
+// Authorization.
 type Proof struct {
 	Peer *peer.Peer // nil if the connection is not known
-	// Authorization are the values of the header, or metadata, of that name.
+	// Authorization has the values of that metadata key or header.
 	Authorization []string
 }
 
-// ProofOf returns what the client has shown whose gRPC call has that context.
+// ProofOf returns the proof of the client whose gRPC call has this context.
 func ProofOf(ctx context.Context) Proof {
 	p, _ := peer.FromContext(ctx)
 	return Proof{Peer: p, Authorization: metadata.ValueFromIncomingContext(ctx, Header)}
 }
 
-// Connection returns the identity that the client's connection proves: by a certificate, by a
-// unix socket, or none.
+// Connection returns the identity that the client's connection proves: by a certificate, by a unix socket, or none.
 func (p Proof) Connection() *Identity {
 	var address net.Addr
 	if p.Peer != nil {
@@ -53,8 +52,8 @@ var errEmptyToken = &RefusedError{
 	Detail:  "authorization has no token",
 }
 
-// Token returns the bearer token that the client has sent, "" if none. RFC 6750: "Authorization
-// Request Header Field". What is of another scheme is no token.
+// Token returns the bearer token that the client has sent, "" if none. RFC 6750: "Authorization Request Header
+// Field". It ignores other schemes.
 func (p Proof) Token() (string, error) {
 	token, found := "", false
 	for _, value := range p.Authorization {

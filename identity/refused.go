@@ -5,7 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Reason is why a client is refused for who it is, or for what it has not proven.
+// Reason is why the relay refuses a client because of its identity or missing proof.
 type Reason uint8
 
 // The reasons.
@@ -18,13 +18,13 @@ const (
 	NoToken
 	// InvalidToken: the client's token is not valid.
 	InvalidToken
-	// NoKeys: the relay cannot tell whether the token is valid, as it has no keys yet.
+	// NoKeys: the relay cannot verify the token, because it has no keys yet.
 	NoKeys
 	// CertificateExpired: the client's certificate has expired since it connected.
 	CertificateExpired
 	// TokenExpired: the client's token has expired since its stream began.
 	TokenExpired
-	// NumReasons is how many there are.
+	// NumReasons is the number of reasons.
 	NumReasons
 )
 
@@ -52,7 +52,7 @@ func (r Reason) Ended() string {
 	return "the client's certificate has expired, or does so soon (want a new connection, with a new certificate)"
 }
 
-// RefusedError refuses a client for who it is.
+// RefusedError is the error for a client that is refused because of its identity.
 type RefusedError struct {
 	Reason Reason
 	// Message is for the client. It contains nothing of a token or of the configuration.
@@ -64,7 +64,7 @@ type RefusedError struct {
 // Error returns the client's message.
 func (e *RefusedError) Error() string { return e.Message }
 
-// GRPCStatus makes it the status with which the client's call ends.
+// GRPCStatus returns the status with which the client's call ends.
 func (e *RefusedError) GRPCStatus() *status.Status {
 	return status.New(reasons[e.Reason].code, e.Message)
 }

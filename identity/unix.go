@@ -5,10 +5,10 @@ import (
 	"strconv"
 )
 
-// UnixAddr is the address of a client that came over a unix socket: who it is there.
+// UnixAddr is the address of a client that connected over a unix socket: its user.
 type UnixAddr struct {
 	UID   uint32
-	Known bool // the operating system says the UID
+	Known bool // the operating system reports the UID
 }
 
 // UnixAddrOf returns the address of the client at the other end of a connection.

@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the user of the process that has connected, as the kernel knows it: unix(7),
-// SO_PEERCRED.
+// peerUID returns the user of the connected process, as reported by the kernel: unix(7), SO_PEERCRED.
 func peerUID(c *net.UnixConn) (uid uint32, ok bool) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, false // it is closed
+		return 0, false // the connection is closed
 	}
 	err = raw.Control(func(fd uintptr) {
 		credentials, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)

@@ -4,5 +4,5 @@ package identity
 
 import "net"
 
-// peerUID knows nobody: only Linux says who has connected.
+// peerUID returns no user: only Linux reports who has connected.
 func peerUID(*net.UnixConn) (uid uint32, ok bool) { return 0, false }

@@ -13,37 +13,38 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Resource is a resource to look at.
+// Resource is a resource to check.
 type Resource struct {
 	TypeURL string
-	Name    string // by which clients discover it
+	Name    string // the name by which clients discover the resource
 	Value   []byte
 }
 
-// Options say what is known of the clients.
+// Options describe the clients and the set of resources.
 type Options struct {
-	// For is the family of all clients: what only others reject is no finding, and what they reject is
-	// an error. Empty, or taster.All: there are clients of both.
+	// For is the family of all clients: Check leaves out resources that only other clients reject, and reports those
+	// that this family rejects as errors. Empty, or taster.All: there are clients of both families.
 	For taster.Family
-	// Elsewhere reports whether clients may have a resource that is not in the set. Nil: none.
+	// Elsewhere reports whether clients may get a resource that is not in the set. Nil: no such resources.
 	Elsewhere func(graph.ID) bool
-	// Why returns why a resource is not in the set, as the end of a sentence that begins with it,
-	// empty if it does not exist. Nil: none does.
+	// Why returns why a resource is not in the set, as the end of a sentence that begins with the resource. It is
+	// empty if the resource does not exist. Nil: none of them exists.
 	Why func(graph.ID) string
-	// Stop is asked before each resource whether to leave it out. Nil: none is.
+	// Stop reports whether to leave out the remaining resources. Check calls it before each resource. Nil: leave out
+	// none.
 	Stop func() bool
-	// Part says that the set has not all listeners, so that nothing is known to be unused.
+	// Part: the set lacks listeners, so Check cannot know that a resource is unused.
 	Part bool
 }
 
-// Finding is a rule that a resource breaks. It quotes no values but names of resources.
+// Finding is a broken rule. It quotes no values except names of resources.
 type Finding struct {
 	*Rule
-	// Severity is that of the rule, or less.
+	// Severity is the rule's severity, or a lower one.
 	Severity Severity
-	// Resource is the place of the resource in the set.
+	// Resource is the index of the resource in the set.
 	Resource int
-	// Path is the field, or the message that has it; empty for the resource.
+	// Path is the field, or the message that contains it. It is empty for the resource itself.
 	Path string
 	// Text says what is wrong.
 	Text string
@@ -54,12 +55,12 @@ type checker struct {
 	Options
 	resources []Resource
 	found     []Finding
-	read      []bool         // the resources that were not left out
-	addresses map[string]int // of listeners, and which of resources has it first
+	read      []bool         // by index: the resource was not left out
+	addresses map[string]int // the first resource with each listener address
 }
 
-// Check returns what is wrong with a set of resources, in their order. It takes a time that is
-// linear in their size. There is a constant number of findings per resource, and one for each reference that leads nowhere.
+// Check returns the findings for a set of resources, in their order. It takes linear time in their size. It returns a
+// bounded number of findings per resource, and one for each reference to a missing resource.
 func Check(resources []Resource, o Options) []Finding {
 	c := &checker{Options: o, resources: resources, addresses: map[string]int{}}
 	c.read = make([]bool, len(resources))
@@ -79,7 +80,7 @@ func Check(resources []Resource, o Options) []Finding {
 	return c.found
 }
 
-// add adds a finding, if it is one for the clients.
+// add adds a finding, if it concerns the clients.
 func (c *checker) add(f Finding) {
 	if f.RejectedBy != "" && f.RejectedBy != taster.All && c.For != "" && c.For != taster.All {
 		if f.RejectedBy != c.For {
@@ -90,13 +91,13 @@ func (c *checker) add(f Finding) {
 	c.found = append(c.found, f)
 }
 
-// broken adds a finding of a rule of this package.
+// broken adds a finding for a rule of this package.
 func (c *checker) broken(rule string, resource int, path, text string) {
 	r := rules[rule]
 	c.add(Finding{Rule: r, Severity: r.Severity, Resource: resource, Path: path, Text: text})
 }
 
-// client adds what clients reject of a resource.
+// client adds the findings for the reasons why clients reject a resource.
 func (c *checker) client(i int, r Resource) {
 	for _, f := range taster.Of(r.TypeURL).Findings(r.Value) {
 		rule := *rules[f.Rule]
@@ -109,7 +110,7 @@ func (c *checker) client(i int, r Resource) {
 	}
 }
 
-// name adds that a resource has another name inside.
+// name adds a finding if a resource contains another name.
 func (c *checker) name(i int, r Resource) {
 	if !xdstype.HasInnerName(r.TypeURL) {
 		return
@@ -123,9 +124,9 @@ func (c *checker) name(i int, r Resource) {
 			return
 		}
 	}
-	text := "it has no name inside"
+	text := "it contains no name"
 	if inner != "" {
-		text = "the name inside is " + quoted(inner)
+		text = "it contains the name " + quoted(inner)
 	}
 	c.broken(otherName, i, "", text)
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What Envoy's code requires in addition to the constraints in its API, and routes that no request reaches.
+// This file checks requirements that Envoy's code adds to the constraints of its API, and finds routes that no
+// request reaches.
 
-// mostDecoded is the length of the longest resource that is decoded here, in bytes.
+// mostDecoded is the length of the longest resource that these checks decode, in bytes.
 const mostDecoded = 16 << 20
 
-// inside adds the findings of one resource that no client says before it uses it.
+// inside adds the findings for one resource that no client reports before it uses the resource.
 func (c *checker) inside(i int, r Resource) {
 	switch r.TypeURL {
 	case xdstype.RouteV3:
@@ -42,7 +43,7 @@ func decode(r Resource, m proto.Message) bool {
 	return len(r.Value) <= mostDecoded && proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true, RecursionLimit: 100}.Unmarshal(r.Value, m) == nil
 }
 
-// domains adds the domains that a RouteConfiguration has twice. Envoy compares them in lower case.
+// domains adds findings for domains that a RouteConfiguration has twice. Envoy compares domains in lower case.
 func (c *checker) domains(i int, m *routev3.RouteConfiguration) {
 	seen := map[string]string{}
 	for h, host := range m.GetVirtualHosts() {
@@ -58,7 +59,7 @@ func (c *checker) domains(i int, m *routev3.RouteConfiguration) {
 	}
 }
 
-// unreachable adds the first route behind one that matches every request.
+// unreachable adds a finding for the first route after one that matches every request.
 func (c *checker) unreachable(i int, path string, host *routev3.VirtualHost) {
 	for r, route := range host.GetRoutes() {
 		if r+1 < len(host.GetRoutes()) && matchesAll(route.GetMatch()) {
@@ -68,7 +69,7 @@ func (c *checker) unreachable(i int, path string, host *routev3.VirtualHost) {
 	}
 }
 
-// matchesAll reports whether a match is one of every request.
+// matchesAll reports whether a match accepts every request.
 func matchesAll(m *routev3.RouteMatch) bool {
 	prefix, ok := m.GetPathSpecifier().(*routev3.RouteMatch_Prefix)
 	if !ok || prefix.Prefix != "/" && prefix.Prefix != "" {
@@ -78,13 +79,13 @@ func matchesAll(m *routev3.RouteMatch) bool {
 	return proto.Equal(m, only)
 }
 
-// address adds that a listener has the address of one before it.
+// address adds a finding if an earlier listener has the same address.
 func (c *checker) address(i int, m *listenerv3.Listener) {
 	if m.GetApiListener() != nil || m.GetInternalListener() != nil {
 		return
 	}
 	if first, ok := c.addresses[addressOf(m.GetAddress())]; ok {
-		c.broken(sameAddress, i, "address", fmt.Sprintf("the Listener %s has it too", quoted(c.resources[first].Name)))
+		c.broken(sameAddress, i, "address", fmt.Sprintf("Listener %s has the same address", quoted(c.resources[first].Name)))
 		return
 	}
 	if at := addressOf(m.GetAddress()); at != "" {
@@ -92,14 +93,15 @@ func (c *checker) address(i int, m *listenerv3.Listener) {
 	}
 }
 
-// addressOf returns a text that is equal for listeners that cannot both have the address, empty if both can.
+// addressOf returns a text that is equal for listeners with conflicting addresses. It is empty if the address cannot
+// conflict.
 func addressOf(a *corev3.Address) string {
 	if pipe := a.GetPipe().GetPath(); pipe != "" {
 		return "pipe " + pipe
 	}
 	socket := a.GetSocketAddress()
 	if socket.GetPortValue() == 0 {
-		return "" // any port that is free
+		return "" // any free port
 	}
 	return fmt.Sprintf("%s %s %d %s", socket.GetProtocol(), socket.GetAddress(), socket.GetPortValue(), socket.GetNetworkNamespaceFilepath())
 }

@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "write the table of rules into docs/lint
 
 const page = "../docs/lint.md"
 
-// The table of rules in docs/lint.md is made of the rules: go test ./lint -run Page -update.
+// The table of rules in docs/lint.md is generated from the rules: go test ./lint -run Page -update.
 func TestThePageHasTheRules(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestThePageHasTheRules(t *testing.T) {
 		return
 	}
 	if string(text) != want {
-		t.Errorf("%s is not made of the rules: run go test ./lint -run Page -update", page)
+		t.Errorf("%s does not have the current rules: run go test ./lint -run Page -update", page)
 	}
 }
 

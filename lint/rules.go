@@ -11,11 +11,11 @@ type Severity uint8
 
 // The severities, the worst first.
 const (
-	// Error: no client takes the resource, or requests that reach it fail.
+	// Error: no client accepts the resource, or requests that reach it fail.
 	Error Severity = iota
-	// Warning: clients of one family reject the resource, or it depends on what only they know.
+	// Warning: clients of one family reject the resource, or only clients know whether it is right.
 	Warning
-	// Hint: every client takes it, but no client uses it.
+	// Hint: every client accepts the resource, but none uses it.
 	Hint
 )
 
@@ -32,10 +32,10 @@ func (s Severity) String() string {
 	return fmt.Sprintf("severity %d", s)
 }
 
-// MarshalText is for JSON.
+// MarshalText encodes the severity for JSON.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText has written.
+// UnmarshalText decodes the text of MarshalText.
 func (s *Severity) UnmarshalText(text []byte) error {
 	for severity := Error; severity <= Hint; severity++ {
 		if severity.String() == string(text) {
@@ -46,20 +46,20 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown severity %q (want error, warning or hint)", text)
 }
 
-// Rule is one thing that should hold for resources.
+// Rule is a requirement for resources.
 type Rule struct {
 	// ID is the name of the rule, in kebab-case.
 	ID string
-	// Severity is that of its findings. Some findings are less severe.
+	// Severity is the severity of the rule's findings. Some findings have a lower one.
 	Severity Severity
-	// RejectedBy is which clients reject a resource that breaks it: all, envoy or grpc. It is empty if
-	// they take the resource.
+	// RejectedBy names the clients that reject a resource that breaks the rule: all, envoy or grpc. It is empty if
+	// clients accept the resource.
 	RejectedBy taster.Family
-	// Source is where it is written.
+	// Source is the document that has the requirement.
 	Source string
-	// Want is what should hold.
+	// Want is the requirement.
 	Want string
-	// Of is the message that it is about.
+	// Of is the message that the rule is about.
 	Of string
 }
 
@@ -78,18 +78,18 @@ const (
 
 // own are the rules of this package.
 var own = []Rule{
-	{readable, Error, "", "docs/configure.md", "a file is of a format that directories have, and no resource is there twice", "files"},
-	{dangling, Error, "", "xDS protocol, \"Eventual consistency considerations\"", "a resource that another one names is there", "any resource"},
-	{otherName, Error, "", "xDS protocol, \"Resource names\"", "the name inside of a resource is that by which it is discovered", "any resource"},
-	{aggregateCycle, Warning, "", "gRFC A37", "no aggregate cluster is, by its clusters, a cluster of itself", "Cluster"},
-	{aggregateDepth, Warning, taster.GRPC, "gRFC A37", "an aggregate cluster has at most 15 clusters below it, one in another", "Cluster"},
-	{sameDomain, Warning, taster.Envoy, "envoy.config.route.v3.VirtualHost.domains", "a domain is in one virtual host of a RouteConfiguration, and once", "RouteConfiguration"},
+	{readable, Error, "", "docs/configure.md", "a file has a supported format, and no resource is defined twice", "files"},
+	{dangling, Error, "", "xDS protocol, \"Eventual consistency considerations\"", "every resource that another one references exists", "any resource"},
+	{otherName, Error, "", "xDS protocol, \"Resource names\"", "the name inside a resource is the one by which clients discover it", "any resource"},
+	{aggregateCycle, Warning, "", "gRFC A37", "no aggregate cluster contains itself, directly or through other clusters", "Cluster"},
+	{aggregateDepth, Warning, taster.GRPC, "gRFC A37", "an aggregate cluster has at most 15 levels of clusters below it", "Cluster"},
+	{sameDomain, Warning, taster.Envoy, "envoy.config.route.v3.VirtualHost.domains", "a domain occurs only once in a RouteConfiguration", "RouteConfiguration"},
 	{sameAddress, Warning, taster.Envoy, "envoy.config.listener.v3.Listener.address", "no two listeners have the same address", "Listener"},
-	{unreachableRoute, Hint, "", "envoy.config.route.v3.VirtualHost.routes", "no route is behind one that matches every request", "VirtualHost"},
-	{unused, Hint, "", "xDS protocol, \"Resource types\"", "a listener leads to each resource that has to be named", "any resource"},
+	{unreachableRoute, Hint, "", "envoy.config.route.v3.VirtualHost.routes", "no route follows one that matches every request", "VirtualHost"},
+	{unused, Hint, "", "xDS protocol, \"Resource types\"", "every resource that needs a reference is reachable from a listener", "any resource"},
 }
 
-// rules are all rules, by their IDs, and in the order of docs/lint.md.
+// rules has all rules by ID, and inOrder has them in the order of docs/lint.md.
 var rules, inOrder = func() (map[string]*Rule, []*Rule) {
 	byID := map[string]*Rule{}
 	var all []*Rule
@@ -110,8 +110,8 @@ var rules, inOrder = func() (map[string]*Rule, []*Rule) {
 	return byID, all
 }()
 
-// ReadableFile is the rule that files break which cannot be read. The reader of the files adds its findings.
+// ReadableFile is the rule that unreadable files break. The reader of the files adds its findings.
 var ReadableFile = rules[readable]
 
-// Rules returns all rules: those about several resources first, then those of one.
+// Rules returns all rules: first those about several resources, then those about one.
 func Rules() []*Rule { return inOrder }

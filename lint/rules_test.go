@@ -137,7 +137,7 @@ func TestWhatIsNotInTheSet(t *testing.T) {
 	}
 }
 
-// A set of many resources takes a time in proportion, though each names all that another one has.
+// A set of many resources takes linear time, even if each names everything that another one names.
 func TestManyResources(t *testing.T) {
 	var resources []Resource
 	for _, r := range read(t, example(t, unused, "kept")) {

@@ -9,9 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What is wrong with resources only together.
+// This file checks resources together.
 
-// together adds the findings of the graph of all resources.
+// together adds the findings from the graph of all resources.
 func (c *checker) together() {
 	g, places := c.graph()
 	c.dangling(g, places)
@@ -25,7 +25,7 @@ func (c *checker) together() {
 	}
 }
 
-// graph returns the graph of the resources, and their places.
+// graph returns the graph of the resources, and their indices.
 func (c *checker) graph() (*graph.Graph, map[graph.ID]int) {
 	b := graph.NewBuilder()
 	places := make(map[graph.ID]int, len(c.resources))
@@ -33,7 +33,7 @@ func (c *checker) graph() (*graph.Graph, map[graph.ID]int) {
 		id := graph.ID{TypeURL: r.TypeURL, Name: r.Name}
 		var references []graph.Reference
 		if c.read[i] {
-			references, _ = graph.References(r.TypeURL, r.Value) // if it cannot be read, the taster says why
+			references, _ = graph.References(r.TypeURL, r.Value) // if the resource cannot be decoded, the taster reports why
 		}
 		places[id] = i
 		b.Add(id, references)
@@ -41,7 +41,7 @@ func (c *checker) graph() (*graph.Graph, map[graph.ID]int) {
 	return b.Graph(), places
 }
 
-// dangling adds the references that lead nowhere.
+// dangling adds findings for references to missing resources.
 func (c *checker) dangling(g *graph.Graph, places map[graph.ID]int) {
 	for _, e := range g.Dangling() {
 		if c.Elsewhere != nil && c.Elsewhere(e.To) {
@@ -62,7 +62,7 @@ func (c *checker) dangling(g *graph.Graph, places map[graph.ID]int) {
 	}
 }
 
-// why says why a resource is not there.
+// why returns why a resource is missing.
 func (c *checker) why(id graph.ID) string {
 	if c.Why != nil {
 		if why := c.Why(id); why != "" {
@@ -72,27 +72,27 @@ func (c *checker) why(id graph.ID) string {
 	return "does not exist"
 }
 
-// cycles adds the aggregate clusters that are clusters of themselves.
+// cycles adds findings for aggregate clusters that contain themselves.
 func (c *checker) cycles(g *graph.Graph, places map[graph.ID]int) {
 	for _, cycle := range g.Cycles() {
 		if cycle[0].TypeURL != xdstype.ClusterV3 {
-			continue // Envoy's internal listeners may lead to themselves
+			continue // Envoy's internal listeners may refer to themselves
 		}
-		text := "it is one of its own clusters"
+		text := "it contains itself"
 		if len(cycle) > 1 {
-			text = fmt.Sprintf("it is one of its own clusters, by %s", quoted(cycle[1].Name))
+			text = fmt.Sprintf("it contains itself, through %s", quoted(cycle[1].Name))
 		}
 		c.broken(aggregateCycle, places[cycle[0]], "cluster_type.typed_config.clusters", text)
 	}
 }
 
-// deepest is how many clusters below an aggregate cluster are too many for gRPC, one in another.
+// deepest is the number of nested levels below an aggregate cluster that is too large for gRPC.
 const deepest = 16
 
-// depths adds the clusters from which a chain of clusters is exactly too long: those above it lead
-// to the same. A cycle is another finding.
+// depths adds findings for clusters whose chain of nested clusters is exactly too long: clusters above them lead to
+// the same chain. Cycles are other findings.
 func (c *checker) depths(g *graph.Graph, places map[graph.ID]int) {
-	below := map[graph.ID]bool{} // that have a chain below them of as many clusters as there were rounds
+	below := map[graph.ID]bool{} // clusters with a chain below them that is as long as the number of rounds
 	for id := range places {
 		below[id] = id.TypeURL == xdstype.ClusterV3
 	}
@@ -113,7 +113,7 @@ func (c *checker) depths(g *graph.Graph, places map[graph.ID]int) {
 	}
 	for id, is := range tooDeep {
 		if is && !below[id] {
-			c.broken(aggregateDepth, places[id], "cluster_type.typed_config.clusters", fmt.Sprintf("below it are %d clusters, one in another", deepest))
+			c.broken(aggregateDepth, places[id], "cluster_type.typed_config.clusters", fmt.Sprintf("it has %d levels of clusters below it", deepest))
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Class is clients that no rule tells apart. It is safe for concurrent use.
+// Class is a group of clients that no rule distinguishes. It is safe for concurrent use.
 type Class struct {
-	// ID is another one for each class.
+	// ID differs between classes.
 	ID uint64
 
 	of       *Rules
@@ -18,7 +18,7 @@ type Class struct {
 
 	mu     sync.Mutex
 	places map[placeKey]*Place
-	// decided are decisions on names, for places where they are costly.
+	// decided remembers decisions on names, for places where they are costly.
 	decided map[nameKey]Decision
 }
 
@@ -29,7 +29,7 @@ type nameKey struct {
 	name  string
 }
 
-// What a class remembers. Clients can make up authorities under a pattern, types and names.
+// These bound what a class remembers. Clients can invent authorities that match a pattern, types and names.
 const (
 	maxPlaces      = 1 << 8
 	maxDecided     = 1 << 12
@@ -52,7 +52,7 @@ func (c *Class) At(authority, typeURL string) *Place {
 	return p
 }
 
-// place evaluates all that does not depend on a name.
+// place evaluates everything that does not depend on a name.
 func (c *Class) place(authority, typeURL string) *Place {
 	p := &Place{class: c, at: variables{authority: authority, typeURL: typeURL, identity: c.identity}}
 	p.shared = c.of.impersonal.at(c.of.rules, authority, typeURL)
@@ -81,7 +81,7 @@ func (c *Class) place(authority, typeURL string) *Place {
 			}
 		}
 		if isFixed {
-			break // no rule after it is reached
+			break // later rules are not reached
 		}
 	}
 	if len(folded) > 0 {
@@ -92,7 +92,7 @@ func (c *Class) place(authority, typeURL string) *Place {
 	return p
 }
 
-// remembered returns a decision that was made before.
+// remembered returns an earlier decision.
 func (c *Class) remembered(key nameKey) (Decision, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,13 +13,13 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// Comparisons of texts, which most expressions consist of. To let CEL evaluate one takes a
-// microsecond.
+// This file compares strings without CEL. Most expressions consist of such comparisons, and an evaluation by CEL
+// takes a microsecond.
 
-// text is an expression whose value is a text; false if it cannot be evaluated.
+// text is a string expression. It returns false if it cannot be evaluated.
 type text func(*variables) (string, bool)
 
-// textOfExpr returns what an expression evaluates to, nil if it is not one of those that are known here.
+// textOfExpr returns an expression as a text, nil if this file does not support it.
 func textOfExpr(e ast.Expr) text {
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -57,7 +57,7 @@ func textOfExpr(e ast.Expr) text {
 	return nil
 }
 
-// textsOf returns the texts that an expression compares, nil if it does not compare known ones.
+// textsOf returns an expression as a comparison of texts, nil if it is not one of supported texts.
 func textsOf(e ast.Expr) *texts {
 	if e.Kind() != ast.CallKind {
 		return nil
@@ -78,7 +78,7 @@ func textsOf(e ast.Expr) *texts {
 	return t
 }
 
-// texts is a comparison of two texts, neither of which reads the name.
+// texts is a comparison of two texts that do not read the name.
 type texts struct {
 	how  how
 	a, b text
@@ -93,17 +93,17 @@ func (t *texts) at(v *variables) residual {
 	return t.how.holds(a, b)
 }
 
-// comparison is a comparison of the name with something that does not read the name. It saves the
-// evaluation for each name where that something is text, or a list.
+// comparison compares the name with an expression that does not read the name. If that expression is a string or a
+// list, CEL need not evaluate the comparison for each name.
 type comparison struct {
 	leaf
 	how   how
-	text  text // nil if it is something else
+	text  text // nil if the expression is not a supported string
 	with  cel.Program
-	whole *atom // the comparison itself, for what is neither
+	whole *atom // the comparison itself, for other expressions
 }
 
-// how is how a name is compared with something.
+// how is the kind of a comparison.
 type how uint8
 
 const (
@@ -151,7 +151,7 @@ type textOf struct {
 	text string
 }
 
-// at implements condition, for a text that is in the expression.
+// at implements condition, for a literal string in the expression.
 func (r *textOf) at(*variables) residual { return r }
 
 func (r *textOf) of(name string) truth { return r.how.holds(name, r.text) }
@@ -171,7 +171,7 @@ func (h how) holds(a, b string) truth {
 	}
 }
 
-// oneOf returns whether a name is in a list. An element that is no text is no name.
+// oneOf returns the condition that the name is in a list. Elements that are not strings match no name.
 func oneOf(of leaf, list traits.Lister) residual {
 	names := map[string]struct{}{}
 	for it := list.Iterator(); it.HasNext() == types.True; {

@@ -13,14 +13,14 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// The variables of the expressions, besides identity.Variable.
+// These are the variables of the expressions, in addition to identity.Variable.
 const (
 	authorityVariable = "authority"
 	typeVariable      = "type_url"
 	nameVariable      = "name"
 )
 
-// truth is the value of a condition. The zero truth is failed: it could not be evaluated.
+// truth is the value of a condition. The zero value is failed: the condition could not be evaluated.
 type truth uint8
 
 const (
@@ -38,8 +38,8 @@ func truthOf(b bool) truth {
 
 // condition is a boolean expression, or an operand of one.
 type condition interface {
-	// at returns what is left of the condition where all variables but the name have values:
-	// a fixed truth if it does not read the name.
+	// at evaluates the condition for the values of all variables except the name. It returns the residual condition
+	// on the name: a fixed truth if the condition does not read the name.
 	at(*variables) residual
 }
 
@@ -50,7 +50,7 @@ type residual interface {
 
 // leaf is an operand of a rule's expressions.
 type leaf struct {
-	id       int // another one for each of an expression
+	id       int // different for each leaf of an expression
 	personal bool
 }
 
@@ -81,8 +81,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 // Parent implements cel.Activation.
 func (v *variables) Parent() cel.Activation { return nil }
 
-// both is a && b or, if either, a || b. CEL: "Logical Operators": an operand that cannot be
-// evaluated does not matter if the other decides.
+// both is a && b or, if either is set, a || b. CEL: "Logical Operators": if one operand decides, it does not matter
+// whether the other can be evaluated.
 type both struct {
 	a, b   condition
 	either bool
@@ -106,7 +106,7 @@ func (c *both) at(v *variables) residual {
 	return &bothOf{c, a, b}
 }
 
-// combine returns the truth of the whole.
+// combine returns the truth of the whole condition.
 func (c *both) combine(a, b truth) truth {
 	switch decides := truthOf(c.either); {
 	case a == decides || b == decides:
@@ -192,7 +192,7 @@ func (r *atomOf) of(name string) truth {
 	return evaluate(r.program, &v)
 }
 
-// compiler makes conditions of a checked expression.
+// compiler makes conditions from a checked expression.
 type compiler struct {
 	env    *cel.Env
 	info   *ast.SourceInfo
@@ -252,8 +252,8 @@ func (c *compiler) atom(e ast.Expr) (*atom, error) {
 	return &atom{c.leaf(e), p, reads(e, nameVariable)}, err
 }
 
-// evalCost bounds an evaluation, in CEL's units: about one per operation, and one per ten letters
-// looked at.
+// evalCost bounds the cost of an evaluation, in CEL's units: about one per operation, and one per ten characters
+// read.
 const evalCost = 100_000
 
 func (c *compiler) program(e ast.Expr) (cel.Program, error) {
@@ -263,16 +263,16 @@ func (c *compiler) program(e ast.Expr) (cel.Program, error) {
 	}
 	checked, issues := c.env.Compile(text)
 	if issues.Err() != nil {
-		return nil, fmt.Errorf("a part of it does not compile: %w", issues.Err())
+		return nil, fmt.Errorf("a part of the expression does not compile: %w", issues.Err())
 	}
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	if !cheap(e) {
-		options = append(options, cel.CostLimit(evalCost)) // to count takes half of the time
+		options = append(options, cel.CostLimit(evalCost)) // counting takes half of the time
 	}
 	return c.env.Program(checked, options...)
 }
 
-// cheap says that an evaluation takes no longer than a few looks at each letter and element.
+// cheap reports whether an evaluation takes no longer than a few passes over each character and element.
 func cheap(e ast.Expr) bool {
 	is := true
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
@@ -281,7 +281,8 @@ func cheap(e ast.Expr) bool {
 	return is
 }
 
-// comparedWith returns how an expression compares the name, and with what; nil if it does not.
+// comparedWith returns how an expression compares the name, and the expression that it compares the name with. That
+// is nil if the expression does not compare the name.
 func comparedWith(e ast.Expr) (how, ast.Expr) {
 	if e.Kind() != ast.CallKind {
 		return 0, nil
@@ -309,8 +310,7 @@ func comparedWith(e ast.Expr) (how, ast.Expr) {
 
 func isName(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == nameVariable }
 
-// reads reports whether an expression may read a variable. A variable of a comprehension that has
-// the same name counts too.
+// reads reports whether an expression may read a variable. A comprehension's variable with the same name also counts.
 func reads(e ast.Expr, variable string) (is bool) {
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		is = is || e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == variable

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// finder finds the first of many conditions that is not false for a name. Those that only some
-// beginnings of names, or some names, can fulfil are found by these. The others are tried one by one.
+// finder finds the first of many conditions that is not false for a name. It has an index of the conditions that
+// require certain names or prefixes. It tries the others one by one.
 type finder struct {
 	conditions []numbered // in order
 	whole      map[string][]int
 	beginnings beginnings
-	others     []int // in conditions, in order
+	others     []int // indices in conditions, in order
 }
 
-// numbered is what is left of the when of a rule.
+// numbered is the residual of a rule's when.
 type numbered struct {
 	rule int
 	when residual
@@ -55,7 +55,7 @@ func newFinder(conditions []numbered) finder {
 	return f
 }
 
-// first returns the first rule before a limit whose when is not false.
+// first returns the first rule before limit whose when is not false.
 func (f *finder) first(name string, limit int) found {
 	if len(f.conditions) == 0 {
 		return foundNone
@@ -76,7 +76,7 @@ func (f *finder) first(name string, limit int) found {
 	return is
 }
 
-// firstOf looks for a rule before the one that was found.
+// firstOf searches for a rule before the one that was found.
 func (f *finder) firstOf(conditions []int, name string, is *found) {
 	for _, i := range conditions {
 		c := &f.conditions[i]
@@ -90,20 +90,20 @@ func (f *finder) firstOf(conditions []int, name string, is *found) {
 	}
 }
 
-// costly says that to remember what was found is cheaper than to find it again.
+// costly reports whether remembering a result is cheaper than finding it again.
 func (f *finder) costly() bool {
 	return len(f.others) > fewRules ||
 		slices.ContainsFunc(f.conditions, func(c numbered) bool { return evaluates(c.when) })
 }
 
-// demand is a text that a name must be, or begin with.
+// demand is a text that a name must equal (whole) or begin with.
 type demand struct {
 	text  string
 	whole bool
 }
 
-// demands returns texts of which a name must have one for a condition not to be false; false if
-// there are none. CEL: "Logical Operators": false && error is false.
+// demands returns texts. A name must match one of them, or the condition is false. It returns false if there are no
+// such texts. CEL: "Logical Operators": false && error is false.
 func demands(r residual) ([]demand, bool) {
 	switch r := r.(type) {
 	case *textOf:
@@ -130,12 +130,12 @@ func demands(r residual) ([]demand, bool) {
 	return nil, false
 }
 
-// beginnings finds those texts with which a name begins.
+// beginnings finds the texts that a name begins with.
 type beginnings struct {
-	common string   // all begin with it
+	common string   // the prefix that all texts share
 	texts  []string // sorted
 	at     [][]int  // by text
-	// within is by text the longest other text with which it begins, -1 if there is none.
+	// within has for each text the index of the longest other text that it begins with, -1 if there is none.
 	within []int
 }
 
@@ -163,8 +163,8 @@ func newBeginnings(at map[string][]int) (b beginnings) {
 	return b
 }
 
-// last returns the last text up to a name. All texts with which the name begins are that one, or
-// within it.
+// last returns the index of the last text in sort order that is not after the name. All texts that the name begins
+// with are that one, or reached from it by within.
 func (b *beginnings) last(name string) int {
 	if len(b.texts) == 0 || !strings.HasPrefix(name, b.common) {
 		return -1

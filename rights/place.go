@@ -5,32 +5,31 @@ import (
 	"sync/atomic"
 )
 
-// Place is the rights of a class on the names of an authority and a type. It is safe for concurrent
-// use.
+// Place has the rights of a class on the names of an authority and a type. It is safe for concurrent use.
 type Place struct {
 	class *Class
 	at    variables
-	// The rules that can match, by what they read: not the identity, nothing of it together with the
-	// name, and the rest.
+	// The rules that can match: those that do not read the identity, those whose residual does not depend on it, and
+	// the rest.
 	shared *sharedPlace
 	folded *sharedFinder
 	own    finder
 	first  numbered // the first rule that can match; when is nil if there is none
-	// costly: to remember a decision is cheaper than to make it again.
+	// costly: remembering a decision is cheaper than making it again.
 	costly bool
-	// allow is by rule what is left of its allow, nil until it is needed.
+	// allow has the residual of each rule's allow, nil until it is needed.
 	allow []atomic.Pointer[residual]
 }
 
-// fewRules are tried in less time than a decision is found.
+// fewRules is the number of rules that can be tried in less time than a remembered decision can be found.
 const fewRules = 8
 
-// Decision says whether a client may have a name.
+// Decision is the decision whether a client may have a name.
 type Decision struct {
 	Allowed bool
 	// Rule is the index of the rule that decided, -1 if none matched.
 	Rule int
-	// Failed says that an expression of the rule could not be evaluated.
+	// Failed: an expression of the rule could not be evaluated.
 	Failed bool
 }
 
@@ -67,7 +66,7 @@ func (p *Place) decide(name string) Decision {
 	return Decision{Allowed: allow == isTrue, Rule: is.rule, Failed: allow == failed}
 }
 
-// allowed returns what is left of the allow of a rule. It is evaluated when the rule matches first.
+// allowed returns the residual of a rule's allow. It is evaluated when the rule first matches.
 func (p *Place) allowed(rule int) residual {
 	if known := p.allow[rule].Load(); known != nil {
 		return *known
@@ -91,7 +90,7 @@ func (p *Place) DecideUnspelled() Decision {
 	return Decision{Allowed: fixed && allow == isTrue, Rule: rule, Failed: !fixed || allow == failed}
 }
 
-// fold appends a text to a key that is equal for conditions that are equal at one place; false if the
+// fold appends a text to a key, which is equal for conditions that are equal at one place. It returns false if the
 // condition depends on the identity.
 func fold(key []byte, r residual) (_ []byte, ok bool) {
 	leafOf := func(l leaf) ([]byte, bool) { return append(strconv.AppendInt(key, int64(l.id), 10), ' '), !l.personal }
@@ -119,7 +118,7 @@ func fold(key []byte, r residual) (_ []byte, ok bool) {
 	return key, false
 }
 
-// evaluates reports whether a residual has an expression in it that CEL evaluates.
+// evaluates reports whether a residual contains an expression that CEL evaluates.
 func evaluates(r residual) bool {
 	switch r := r.(type) {
 	case *atomOf:

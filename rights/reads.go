@@ -12,9 +12,9 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// What expressions read of an identity.
+// This file finds the parts of an identity that expressions read.
 
-// identityPath is a part of an identity, as [claims sub]; empty for all of it.
+// identityPath is the path to a part of an identity, such as [claims sub]. It is empty for the whole identity.
 type identityPath []string
 
 // identityReads returns the parts of the identity that an expression reads.
@@ -40,7 +40,7 @@ func identityReads(checked *ast.AST) (paths []identityPath) {
 	return paths
 }
 
-// stepInto returns the constant key with which around selects from e.
+// stepInto returns the constant key by which around selects from e.
 func stepInto(around, e ast.NavigableExpr) (key string, ok bool) {
 	switch around.Kind() {
 	case ast.SelectKind:
@@ -57,8 +57,7 @@ func stepInto(around, e ast.NavigableExpr) (key string, ok bool) {
 	}
 }
 
-// keyOf returns a text that is equal for identities that are equal as far as the paths go; false if
-// there is none.
+// keyOf returns a text that is equal for identities that are equal at these paths. It returns false if there is none.
 func keyOf(id *identity.Identity, paths []identityPath) (string, bool) {
 	whole, err := json.Marshal(id)
 	if err != nil {
@@ -66,15 +65,15 @@ func keyOf(id *identity.Identity, paths []identityPath) (string, bool) {
 	}
 	var fields map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(whole))
-	numbers.UseNumber() // which keeps all digits
+	numbers.UseNumber() // keeps all digits
 	if err := numbers.Decode(&fields); err != nil {
 		return "", false
 	}
 	if id.Claims != nil && len(id.Claims) == 0 {
-		fields["claims"] = map[string]any{} // which JSON leaves out
+		fields["claims"] = map[string]any{} // JSON leaves out empty claims
 	}
-	// part is what there is at a path: of one that ends too soon, how far it goes, and what is
-	// there.
+	// part is the value at a path. For a path that does not exist, it has the depth up to which it exists, and the
+	// value there.
 	type part struct {
 		Depth int
 		Value any
@@ -100,7 +99,7 @@ func keyOf(id *identity.Identity, paths []identityPath) (string, bool) {
 	return string(key), err == nil
 }
 
-// unique returns paths without those that are there twice.
+// unique returns paths without duplicates.
 func unique(paths []identityPath) []identityPath {
 	slices.SortFunc(paths, slices.Compare[identityPath])
 	return slices.CompactFunc(paths, slices.Equal[identityPath])

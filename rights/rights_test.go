@@ -112,7 +112,7 @@ func TestNameWithoutCanonicalSpellingIsAllowedOnlyWhereNoRuleReadsTheName(t *tes
 	}
 }
 
-func TestClientsThatNoRuleTellsApartAreOneClass(t *testing.T) {
+func TestClientsThatNoRuleDistinguishesAreOneClass(t *testing.T) {
 	rules := rulesOf(t, [2]string{`identity.source == "jwt"`, `name.startsWith(identity.claims["kubernetes.io"].namespace) && has(identity.claims.groups)`})
 	with := func(namespace, pod string, groups any) *identity.Identity {
 		claims := map[string]any{"sub": pod, "kubernetes.io": map[string]any{"namespace": namespace, "pod": pod}}
@@ -199,8 +199,8 @@ func identities() *rapid.Generator[*identity.Identity] {
 	})
 }
 
-// A decision is that of CEL over whole expressions, whatever is evaluated before the name is known,
-// and shared with other clients.
+// A decision equals that of CEL over whole expressions, whichever parts are evaluated before the name is known and
+// shared with other clients.
 func TestDecisionsAreThoseOfCEL(t *testing.T) {
 	env, err := Environment()
 	if err != nil {

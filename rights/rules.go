@@ -18,7 +18,7 @@ var Environment = sync.OnceValues(func() (*cel.Env, error) {
 	}
 	return cel.NewEnv(
 		identities,
-		cel.EnableMacroCallTracking(), // without which parts of expressions have no text
+		cel.EnableMacroCallTracking(), // without it, parts of expressions have no text
 		cel.Variable(authorityVariable, cel.StringType),
 		cel.Variable(typeVariable, cel.StringType),
 		cel.Variable(nameVariable, cel.StringType),
@@ -31,7 +31,7 @@ type Rule struct {
 	reads       []identityPath
 	// personal: when reads the identity.
 	personal bool
-	// evaluates: allow has an expression in it that CEL evaluates for each name.
+	// evaluates: allow contains an expression that CEL evaluates for each name.
 	evaluates bool
 }
 
@@ -62,7 +62,7 @@ func NewRule(when, allow *cel.Ast) (*Rule, error) {
 	return r, nil
 }
 
-// evaluatesNames reports whether a condition has an expression in it that CEL evaluates for each name.
+// evaluatesNames reports whether a condition contains an expression that CEL evaluates for each name.
 func evaluatesNames(c condition) bool {
 	switch c := c.(type) {
 	case *atom:
@@ -84,10 +84,10 @@ type Rules struct {
 	reads []identityPath
 
 	mu      sync.Mutex
-	classes map[string]weak.Pointer[Class] // by what the rules read of an identity
-	purgeAt int                            // classes has so many when those that ended are removed
-	recent  [recentClasses]*Class          // kept for clients that come back
-	next    int                            // in recent
+	classes map[string]weak.Pointer[Class] // by the parts of the identity that the rules read
+	purgeAt int                            // the size of classes at which unused ones are removed
+	recent  [recentClasses]*Class          // kept for clients that reconnect
+	next    int                            // an index in recent
 
 	impersonal impersonal
 }

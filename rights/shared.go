@@ -2,11 +2,11 @@ package rights
 
 import "sync"
 
-// What is the same for many clients: which rule is about a name first, of those whose when does not
-// read the identity, or reads it apart from the name. Clients of which each has an identity of its own
-// share that.
+// This file shares results between clients: the first rule for a name, of the rules whose when does not read the
+// identity, or does so only in operands that do not read the name. Clients share these even if each has its own
+// identity.
 
-// impersonal remembers it. The zero value is ready.
+// impersonal remembers these results. The zero value is ready.
 type impersonal struct {
 	mu     sync.RWMutex
 	places map[placeKey]*sharedPlace
@@ -14,17 +14,17 @@ type impersonal struct {
 	found  map[sharedKey]found
 }
 
-// sharedPlace is what is left of the rules for the names of an authority and a type.
+// sharedPlace has the residuals of the rules for the names of an authority and a type.
 type sharedPlace struct {
-	sharedFinder // of those that do not read the identity
-	// when are by rule, nil for those that read the identity.
+	sharedFinder // for the rules that do not read the identity
+	// when has the residual of each rule's when, nil for rules that read the identity.
 	when []residual
 }
 
-// sharedFinder is a finder of which many clients have the same.
+// sharedFinder is a finder that many clients share.
 type sharedFinder struct {
 	finder finder
-	// costly: to remember which rule is about a name is cheaper than to find it again.
+	// costly: remembering the first rule for a name is cheaper than finding it again.
 	costly bool
 }
 
@@ -34,7 +34,7 @@ func newSharedFinder(conditions []numbered) sharedFinder {
 	return f
 }
 
-// foldedKey is what is left of rules that read the identity, at a place.
+// foldedKey identifies the residuals of rules that read the identity, at a place.
 type foldedKey struct {
 	place *sharedPlace
 	rules string
@@ -80,14 +80,14 @@ func newSharedPlace(rules []*Rule, v *variables) *sharedPlace {
 		}
 		conditions = append(conditions, numbered{i, p.when[i]})
 		if isFixed {
-			break // no rule after it is reached
+			break // later rules are not reached
 		}
 	}
 	p.sharedFinder = newSharedFinder(conditions)
 	return p
 }
 
-// finderOf returns the finder of what is left of rules that read the identity.
+// finderOf returns the finder for the residuals of rules that read the identity.
 func (s *impersonal) finderOf(key foldedKey, conditions []numbered) *sharedFinder {
 	s.mu.RLock()
 	f := s.folded[key]
@@ -105,7 +105,7 @@ func (s *impersonal) finderOf(key foldedKey, conditions []numbered) *sharedFinde
 	return &of
 }
 
-// first returns the first rule before a limit that is about a name.
+// first returns the first rule before limit that applies to a name.
 func (s *impersonal) first(f *sharedFinder, name string, limit int) found {
 	if f == nil {
 		return foundNone

@@ -8,24 +8,24 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Time is a moment, or a span, in nanoseconds of a clock that never goes back.
+// Time is a point in time or a duration, in nanoseconds of a monotonic clock.
 type Time int64
 
 // Options are a Machine's settings.
 type Options struct {
-	// First is how many clients of each cohort get a change before all others.
+	// First is the number of clients of each cohort that get a change before all others.
 	First int
-	// Steps are the parts of each cohort that get it after that, between 0 and 1 and rising.
+	// Steps are the fractions of each cohort that then get the change: between 0 and 1, in ascending order.
 	Steps []float64
-	// Soak is how long each step takes at least.
+	// Soak is the minimum duration of a step.
 	Soak Time
-	// Rejections is the number of clients whose NACKs stop a rollout, Deaths that of the clients
-	// that die of it.
+	// Rejections is the number of clients whose NACKs stop a rollout, and Deaths the number of clients whose deaths
+	// do.
 	Rejections, Deaths int
-	// Frozen: nothing new is let through, until Thaw.
+	// Frozen: no client gets anything new until Thaw.
 	Frozen bool
-	// Salt changes the order in which clients are chosen. A client that knows it can choose an id with
-	// which it comes first.
+	// Salt determines the order in which clients are chosen. A client that knows the salt can pick an id that puts it
+	// first.
 	Salt uint64
 }
 
@@ -34,13 +34,13 @@ type Phase uint8
 
 // The phases of a Machine.
 const (
-	// Idle: clients have all that the control plane says.
+	// Idle: clients have everything that the control plane has sent.
 	Idle Phase = iota
 	// Rolling: some clients have the new state, or will get it.
 	Rolling
 	// Stopped: the new state was refused. All clients have the accepted one.
 	Stopped
-	// Held: there is a new state, and no client has it because the machine is frozen.
+	// Held: there is a new state, but no client has it because the machine is frozen.
 	Held
 )
 
@@ -60,121 +60,121 @@ const (
 	GoBack
 	// Accept: the new state is accepted, so that all clients get it.
 	Accept
-	// Tell: the control plane is sent a NACK that says why its state was refused.
-	Tell
-	// PassOver: rejections by the Who of a client do not count any more, where others accept.
+	// SendNACK: the control plane gets a NACK with the reason why its state was refused.
+	SendNACK
+	// PassOver: rejections from the Who of a client no longer count while other clients accept.
 	PassOver
 )
 
-// Decision is a step that the Machine's caller has to perform.
+// Decision is an action that the Machine's caller has to perform.
 type Decision struct {
 	Kind   Kind
-	Client string // of ShowNew and ShowAccepted; a Client.Who of PassOver
-	Words  string // of Tell
+	Client string // for ShowNew and ShowAccepted an ID, for PassOver a Client.Who
+	Words  string // for SendNACK: the reason
 }
 
-// Machine decides who gets a change. It is a value without concurrency control. The other methods
-// that take the time only note what has happened: after some of them, and at [Machine.Next] if
-// nothing happens before, the caller calls [Machine.Tick] and performs [Machine.Decisions].
+// Machine decides which clients get a change. It is a value without concurrency control. Its other methods that take
+// the time only record events. The caller calls [Machine.Tick] after some of them, and no later than [Machine.Next],
+// and then performs [Machine.Decisions].
 type Machine struct {
 	opts    Options
 	frozen  bool
 	clients map[string]*client
-	// sorted are the clients by their cohorts, and within one in the order in which they are chosen; nil if
-	// that is to be found out.
+	// sorted has the clients by cohort, and within a cohort in the order in which they are chosen. It is nil if it
+	// has to be computed again.
 	sorted []*client
-	// room is for what cohortsOf returns.
+	// room is the reused buffer of cohortsOf.
 	room []*client
-	// suspects are the clients that are suspect.
+	// suspects has the clients whose suspect field is set.
 	suspects map[string]*client
-	// whos counts the clients that are present, by their who, and all of them under total.
+	// whos counts the present clients by their who, and total counts all of them.
 	whos  map[string]int
 	total int
-	// strikes has those who stopped rollouts alone.
+	// strikes has the identities or addresses that alone have stopped rollouts.
 	strikes []strike
-	// content is what is new, "" if nothing is. hidden: clients would not see a difference.
+	// content is the digest of the new state, "" if there is none. hidden: clients would not see a difference.
 	content string
 	hidden  bool
 	phase   Phase
 	// attempt numbers the rollouts.
 	attempt uint64
-	// step is 0 for the first clients, and otherwise the number of the entry of Options.Steps.
+	// step is 0 for the first clients. From 1 on, it is the number of an entry in Options.Steps.
 	step int
-	// part is that of the last entry of Options.Steps that was begun.
+	// part is the fraction of the Options.Steps entry that began last.
 	part float64
-	// stepAt is when the step began, soakAt when its soak did, and joinedAt when the content
-	// changed last. seriesAt is when the first of the rollouts began that were begun anew since.
+	// stepAt is when the step began, soakAt when its soak began, and joinedAt when the content last changed. seriesAt
+	// is when the first rollout of an unbroken series of restarted rollouts began.
 	stepAt, soakAt, joinedAt, seriesAt Time
-	// leftAt is when a client that can be shown the new state was there last, 0 if there was none.
+	// leftAt is when an eligible client last left, 0 if none has.
 	leftAt Time
-	// anew: the next rollout goes on with the series.
-	anew bool
-	// rejections and deaths are those of this rollout, or of the one that was stopped.
+	// continues: the next rollout continues the series that began at seriesAt.
+	continues bool
+	// rejections and deaths are those of the current rollout, or of the one that was stopped.
 	rejections []Rejection
 	deaths     []string
-	reason     string   // why it was stopped
-	refused    []string // contents, the newest last
+	reason     string   // why the rollout was stopped
+	refused    []string // refused contents, the newest last
 	decisions  []Decision
-	// undecided: something has been noted that may lead to a decision.
+	// undecided: an event was recorded that may lead to a decision.
 	undecided bool
 }
 
 // Rejection is a client's NACK.
 type Rejection struct{ Client, Words string }
 
-// Client is a client that comes.
+// Client describes a client that joins.
 type Client struct {
 	ID, Cohort string
-	// Who stands behind the client: an identity, or an address. Empty if the ID says that, too.
+	// Who is the identity or address behind the client. Empty means that the ID serves as Who.
 	Who string
-	// Eligible: it can be shown the new state. OnNew: it has the new state from before.
+	// Eligible: the client can be shown the new state. OnNew: the client already has the new state.
 	Eligible, OnNew bool
 }
 
-// client is what a Machine knows of a client.
+// client is what a Machine knows about a client.
 type client struct {
 	id, cohort, who string
 	order           uint64 // a hash of the id, by which clients are chosen
-	// eligible: it can be shown the new state. settled: it has taken the accepted state.
+	// eligible: the client can be shown the new state. settled: it has ACKed the accepted state.
 	eligible, settled bool
-	present           bool // it has a stream
-	shown             bool // the new state
-	// tried is the number of the last rollout in which it was shown the new state.
+	present           bool // the client has a stream
+	shown             bool // it was shown the new state
+	// tried is the number of the last rollout that showed the client the new state.
 	tried uint64
-	// Of that rollout:
+	// In that rollout:
 	answer   answer
-	tookSome bool // before more joined
-	sentAt   Time // when it was last sent the change
+	tookSome bool // it ACKed the change before another change joined
+	sentAt   Time // when the client was last sent the change
 	rejected bool
-	// suspect: its stream ended within a soak, at diedAt, and it has not come back. returned: it
-	// has come back since, at returnedAt. dead: that counts as a death.
+	// suspect: the client's stream ended within a soak, at diedAt, and the client has not returned. returned: it has
+	// since returned, at returnedAt. dead: the client counts as dead.
 	suspect, returned, dead bool
 	diedAt, returnedAt      Time
 }
 
-// answer is what a client that was shown the new state has made of it.
+// answer is the state of a client's answer to the new state.
 type answer uint8
 
 const (
-	silent    answer = iota // it was not sent it yet
-	sent                    // it has not answered
-	taken                   // it has ACKed it
-	untouched               // it has nothing of what is new
+	silent    answer = iota // the client was not sent the new state yet
+	sent                    // the client has not answered
+	taken                   // the client has ACKed it
+	untouched               // the new state differs in nothing that the client subscribes to
 )
 
 // maxRefused is how many refused contents a Machine remembers.
 const maxRefused = 64
 
-// NewMachine returns a machine without clients, for which everything is accepted.
+// NewMachine returns a machine without clients. Nothing is pending in it.
 func NewMachine(o Options) *Machine {
 	return &Machine{opts: o, frozen: o.Frozen, clients: map[string]*client{}, suspects: map[string]*client{}, whos: map[string]int{}}
 }
 
-// Changed reports what is new: content is a digest of it, "" if the control plane says what is
-// accepted. hidden: no client would see a difference before it is accepted, as nothing but removals
-// are new. In the first step, what has changed joins the rollout, and all who were shown the new state
-// have to be Sent, or Untouched, again. Later, it ends the rollout, and
-// another begins: see [Machine.Began] and [Machine.BeginsAnew].
+// Changed reports the new state. content is a digest of it, "" if the control plane's state is the accepted one.
+// hidden: no client would see a difference before acceptance, because the change consists of removals only. In the
+// first step, the change joins the rollout, and all clients that were shown the new state have to be reported as Sent
+// or Untouched again. Later, the change ends the rollout, and another one begins: see [Machine.Began] and
+// [Machine.MayRestart].
 func (m *Machine) Changed(now Time, content string, hidden bool) {
 	if content == m.content {
 		return
@@ -190,25 +190,25 @@ func (m *Machine) Changed(now Time, content string, hidden bool) {
 	default:
 		m.end()
 		m.decide(GoBack)
-		m.anew = joins
+		m.continues = joins
 	}
 	if slices.Contains(m.refused, content) {
-		m.decisions = append(m.decisions, Decision{Kind: Tell, Words: "the same was refused before"})
+		m.decisions = append(m.decisions, Decision{Kind: SendNACK, Words: "the same content was refused before"})
 	}
 	m.undecided = true
 }
 
-// Began reports whether the rollout is past its first clients, or stands still: what changes must not
-// join it.
+// Began reports whether the rollout is past its first clients, or frozen. Further changes must not join it then.
 func (m *Machine) Began() bool { return m.phase == Rolling && (m.step > 0 || m.frozen) }
 
-// BeginsAnew reports whether a rollout that has begun may end, and another one begin, because the
-// control plane has replaced some of what is rolled out. That is so until it has gone on for 20 soaks.
-func (m *Machine) BeginsAnew(now Time) bool {
-	return !m.frozen && now-m.seriesAt < exhausted*m.opts.Soak
+// MayRestart reports whether a running rollout may end and another one begin, because the control plane has replaced
+// some of the resources that are being rolled out. It returns false once rollouts have followed each other for 20
+// soaks.
+func (m *Machine) MayRestart(now Time) bool {
+	return !m.frozen && now-m.seriesAt < maxSeries*m.opts.Soak
 }
 
-// Joined reports that a client has come, or has come back.
+// Joined reports that a client has joined, or has returned.
 func (m *Machine) Joined(now Time, is Client) {
 	c := m.clients[is.ID]
 	if c == nil {
@@ -224,7 +224,7 @@ func (m *Machine) Joined(now Time, is Client) {
 	m.countWho(c, 1)
 	switch had := is.Eligible && m.phase == Rolling && c.tried == m.attempt && !c.dead && !c.rejected; {
 	case c.shown && !is.OnNew:
-		c.shown = false // it has begun with the accepted state
+		c.shown = false // its stream began with the accepted state
 	case is.OnNew && had:
 		c.shown = true
 	case is.OnNew:
@@ -236,7 +236,7 @@ func (m *Machine) Joined(now Time, is Client) {
 	}
 }
 
-// Withdraw reports that a client cannot be shown the new state any more.
+// Withdraw reports that a client cannot be shown the new state any longer.
 func (m *Machine) Withdraw(_ Time, id string) {
 	c := m.clients[id]
 	if c == nil || !c.eligible {
@@ -248,13 +248,13 @@ func (m *Machine) Withdraw(_ Time, id string) {
 	}
 }
 
-// hide has a client get the accepted state again.
+// hide moves a client back to the accepted state.
 func (m *Machine) hide(c *client) {
 	c.shown = false
 	m.decisions = append(m.decisions, Decision{Kind: ShowAccepted, Client: c.id})
 }
 
-// askAgain has those who have taken what is rolled out take what has joined it.
+// askAgain makes the clients that have answered answer again, for the change that has joined.
 func (m *Machine) askAgain() {
 	for _, c := range m.clients {
 		if m.trying(c) && (c.answer == taken || c.answer == untouched) {
@@ -264,21 +264,21 @@ func (m *Machine) askAgain() {
 	}
 }
 
-// orderOf returns where a client is in the order in which clients are chosen.
+// orderOf returns the position of a client in the order in which clients are chosen.
 func (m *Machine) orderOf(id string) uint64 {
 	h := xxhash.NewWithSeed(m.opts.Salt)
 	_, _ = h.WriteString(id)
 	return h.Sum64()
 }
 
-// Settled reports that a client has taken the accepted state.
+// Settled reports that a client has ACKed the accepted state.
 func (m *Machine) Settled(_ Time, id string) {
 	if c := m.clients[id]; c != nil && !c.settled {
 		c.settled, m.undecided = true, true
 	}
 }
 
-// Left reports that a client needs nothing more of the authority and partition.
+// Left reports that a client no longer subscribes to anything of the authority and partition.
 func (m *Machine) Left(now Time, id string) {
 	if c := m.clients[id]; c != nil {
 		m.gone(now, c)
@@ -303,7 +303,7 @@ func (m *Machine) Died(now Time, id string) {
 	m.gone(now, c)
 }
 
-// Sent reports that a client is being sent what is new.
+// Sent reports that the relay is sending a client the new state.
 func (m *Machine) Sent(now Time, id string) {
 	c := m.clients[id]
 	if c == nil || !c.shown {
@@ -315,7 +315,7 @@ func (m *Machine) Sent(now Time, id string) {
 	c.answer, c.sentAt = sent, max(now, 1)
 }
 
-// Untouched reports that a client, which is shown the new state, is sent nothing for that.
+// Untouched reports that a client on the new state gets no response for it.
 func (m *Machine) Untouched(_ Time, id string) {
 	if c := m.clients[id]; c != nil && c.shown && c.answer == silent {
 		c.answer, m.undecided = untouched, true
@@ -325,14 +325,14 @@ func (m *Machine) Untouched(_ Time, id string) {
 	}
 }
 
-// Acked reports that a client has ACKed all that it was sent of what is new.
+// Acked reports that a client has ACKed everything new that it was sent.
 func (m *Machine) Acked(_ Time, id string) {
 	if c := m.clients[id]; c != nil && c.shown && c.answer == sent && !c.rejected {
 		c.answer = taken
 	}
 }
 
-// Rejected reports that a client has NACKed what is new, in its own words.
+// Rejected reports that a client has NACKed the new state. words is the client's error message.
 func (m *Machine) Rejected(_ Time, id, words string) {
 	c := m.clients[id]
 	if c == nil || !c.shown || c.rejected || m.phase != Rolling {
@@ -342,7 +342,7 @@ func (m *Machine) Rejected(_ Time, id, words string) {
 	m.rejections = append(m.rejections, Rejection{id, words})
 }
 
-// Tick decides what there is to be decided.
+// Tick makes the decisions that are due.
 func (m *Machine) Tick(now Time) {
 	if !m.undecided && (m.phase != Rolling || now < m.due()) {
 		return
@@ -351,7 +351,7 @@ func (m *Machine) Tick(now Time) {
 	m.run(now)
 }
 
-// Approve accepts what is new at once. It reports whether there was something.
+// Approve accepts the new state at once. It reports whether there was one.
 func (m *Machine) Approve(Time) bool {
 	if m.content == "" {
 		return false
@@ -361,8 +361,8 @@ func (m *Machine) Approve(Time) bool {
 	return true
 }
 
-// Reject stops a rollout, or refuses what would be rolled out. It reports whether there was
-// something.
+// Reject stops the rollout, or refuses the content that is waiting for one. It reports whether there was anything to
+// reject.
 func (m *Machine) Reject(_ Time, words string) bool {
 	if m.content == "" || m.phase == Stopped {
 		return false
@@ -371,11 +371,11 @@ func (m *Machine) Reject(_ Time, words string) bool {
 	return true
 }
 
-// Freeze holds everything where it is: until Thaw, no further client gets what is new.
+// Freeze stops progress: until Thaw, no further client gets the new state.
 func (m *Machine) Freeze(Time) { m.frozen = true }
 
-// Configure changes the settings. A rollout that goes on goes on by the new ones, from the part of the
-// clients that it has reached. Frozen is for Freeze and Thaw to change, and Salt stays.
+// Configure changes the settings. A running rollout continues with the new ones, from the fraction of clients that it
+// has reached. Configure ignores Frozen, which only Freeze and Thaw change, and Salt.
 func (m *Machine) Configure(o Options) {
 	o.Salt = m.opts.Salt
 	m.opts, m.undecided = o, true
@@ -384,14 +384,14 @@ func (m *Machine) Configure(o Options) {
 	}
 }
 
-// Regroup reports that a client is in another cohort.
+// Regroup reports that a client now belongs to another cohort.
 func (m *Machine) Regroup(_ Time, id, cohort string) {
 	if c := m.clients[id]; c != nil && c.cohort != cohort {
 		c.cohort, m.undecided, m.sorted = cohort, true, nil
 	}
 }
 
-// Thaw ends Freeze. The soak of a step begins anew.
+// Thaw ends Freeze. The soak of the current step starts again.
 func (m *Machine) Thaw(now Time) {
 	m.frozen = false
 	m.stepAt, m.soakAt, m.undecided = now, now, true
@@ -400,7 +400,7 @@ func (m *Machine) Thaw(now Time) {
 // Phase returns what the machine is doing.
 func (m *Machine) Phase() Phase { return m.phase }
 
-// Frozen reports whether nothing new is let through.
+// Frozen reports whether the machine is frozen.
 func (m *Machine) Frozen() bool { return m.frozen }
 
 // Decisions returns the decisions to perform, in order, and clears them.
@@ -412,10 +412,10 @@ func (m *Machine) Decisions() []Decision {
 
 func (m *Machine) decide(k Kind) { m.decisions = append(m.decisions, Decision{Kind: k}) }
 
-// trying reports whether a client was shown what is rolled out now.
+// trying reports whether the current rollout has shown a client the new state.
 func (m *Machine) trying(c *client) bool { return m.phase == Rolling && c.tried == m.attempt }
 
-// gone notes that a client has no stream. What it has to do with the rollout is remembered.
+// gone records that a client has no stream. The machine remembers the client's part in the current rollout.
 func (m *Machine) gone(now Time, c *client) {
 	m.countWho(c, -1)
 	if c.present && c.eligible {
@@ -434,7 +434,7 @@ func (m *Machine) die(c *client) {
 	m.deaths = append(m.deaths, c.id)
 }
 
-// end ends a rollout: no client is shown the new state.
+// end ends a rollout. Afterwards no client is shown the new state.
 func (m *Machine) end() {
 	m.phase = Idle
 	clear(m.suspects)
@@ -450,14 +450,14 @@ func (m *Machine) end() {
 
 func (m *Machine) accept() {
 	m.end()
-	m.content, m.reason, m.rejections, m.deaths, m.anew = "", "", nil, nil, false
+	m.content, m.reason, m.rejections, m.deaths, m.continues = "", "", nil, nil, false
 	m.decide(Accept)
 }
 
 func (m *Machine) stop(reason string) {
 	rolling := m.phase == Rolling
 	m.end()
-	m.anew = false
+	m.continues = false
 	m.phase, m.reason = Stopped, reason
 	if m.refused = append(m.refused, m.content); len(m.refused) > maxRefused {
 		m.refused = slices.Delete(m.refused, 0, 1)
@@ -465,5 +465,5 @@ func (m *Machine) stop(reason string) {
 	if rolling {
 		m.decide(GoBack)
 	}
-	m.decisions = append(m.decisions, Decision{Kind: Tell, Words: reason})
+	m.decisions = append(m.decisions, Decision{Kind: SendNACK, Words: reason})
 }

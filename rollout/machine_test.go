@@ -11,25 +11,25 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestMachine plays testdata/*.txt: who is shown what, and when a change is accepted or undone.
+// TestMachine plays testdata/*.txt: which clients are shown which state, and when a change is accepted or taken back.
 //
 //	machine [first=N] [steps=(10%,50%)] [soak=D] [rejections=N] [deaths=N] [frozen]
 //	                            the defaults are 1, 10% and 50%, 30s, 1 and 2
-//	clients COHORT N            so many clients come, and take the accepted state
-//	joined CLIENT COHORT [who=WHO] [ineligible] [new]     a client comes; new: with the new state
-//	withdraw CLIENT             it cannot be shown the new state any more
-//	trust                       nobody is passed over any more
+//	clients COHORT N            N clients join and ACK the accepted state
+//	joined CLIENT COHORT [who=WHO] [ineligible] [new]     a client joins; new: with the new state
+//	withdraw CLIENT             the client can no longer be shown the new state
+//	trust                       no identity is passed over any longer
 //	settled | left | died | sent | untouched | acked CLIENT...
-//	taken CLIENT...             sent and acked; `shown` stands for all who were shown the new state
+//	taken CLIENT...             sent and acked; `shown` stands for all clients that were shown the new state
 //	rejected CLIENT WORDS
 //	changed CONTENT [hidden]    nothing is new if CONTENT is `accepted`
-//	configure [as machine]      the settings change; frozen is for freeze and thaw
-//	regroup CLIENT COHORT       a client is in another cohort
+//	configure [as machine]      the settings change, except frozen
+//	regroup CLIENT COHORT       the client moves to another cohort
 //	approve | reject WORDS | freeze | thaw
-//	after DURATION              time passes; what it brings is printed with the time
+//	after DURATION              time passes; decisions are printed with their time
 //
-// The decisions are printed, and then the state: what the machine does, with which step, and of each
-// cohort how many clients were shown the new state, how many have taken it, and how many there are.
+// The output has the decisions, and then the state: the phase with its step, and for each cohort the numbers of
+// clients that were shown the new state, that have accepted it, and in total.
 func TestMachine(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		p := &player{}
@@ -203,8 +203,8 @@ func (p *player) perform(prefix string) {
 			fmt.Fprintf(&p.out, "%sall go back\n", prefix)
 		case Accept:
 			fmt.Fprintf(&p.out, "%saccepted\n", prefix)
-		case Tell:
-			fmt.Fprintf(&p.out, "%stell the control plane: %s\n", prefix, d.Words)
+		case SendNACK:
+			fmt.Fprintf(&p.out, "%sNACK to the control plane: %s\n", prefix, d.Words)
 		case PassOver:
 			fmt.Fprintf(&p.out, "%s%s is passed over\n", prefix, d.Client)
 		}

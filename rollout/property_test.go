@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is what the caller of a Machine knows: what each client was shown, and what was accepted.
+// world is the knowledge of a Machine's caller: the state that each client was shown, and the accepted state.
 type world struct {
 	t       *rapid.T
 	m       *Machine
@@ -28,8 +28,8 @@ type actor struct {
 	present, settled bool
 	shown            bool
 	sent             bool
-	// In a rollout: how often it was shown the new state, and how often it came back. rejectedIn is the
-	// rollout in which it has rejected something.
+	// In a rollout: how often the client was shown the new state, and how often it returned. rejectedIn is the
+	// rollout in which it rejected a change.
 	rollout, shows, returns int
 	rejectedIn              int
 }
@@ -47,7 +47,7 @@ func (w *world) perform() {
 		case Accept:
 			w.endRollout()
 			w.content = ""
-		case Tell:
+		case SendNACK:
 			w.refused[w.content] = true
 		case PassOver:
 		}
@@ -125,9 +125,9 @@ func (w *world) come(a *actor) {
 	w.m.Joined(w.now, Client{ID: a.id, Cohort: a.cohort, Who: a.who, Eligible: true})
 }
 
-// TestMachineNeverErrs holds, whatever happens in whatever order: nobody is shown the new state who
-// has not taken the accepted one, nobody twice unless it has come back, nobody what was refused, and
-// nobody while the machine is frozen; nobody has it when a rollout is over; and every rollout ends.
+// TestMachineNeverErrs checks these rules for random events. A client is shown the new state only after it has ACKed
+// the accepted one, only once unless it has returned, never with refused content, and never while the machine is
+// frozen. No client has the new state after the end of a rollout. Every rollout ends.
 func TestMachineNeverErrs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
@@ -196,21 +196,20 @@ func TestMachineNeverErrs(t *testing.T) {
 				w.pass(Time(rapid.IntRange(1, 120).Draw(t, "seconds"))*Time(time.Second), math.MaxInt)
 			},
 		})
-		// Whatever is going on ends by time alone.
+		// Any rollout ends by the passing of time alone.
 		w.frozen = false
 		w.m.Thaw(w.now)
 		w.perform()
 		const steps, calls = 3, 40
-		w.pass(steps*exhausted*o.Soak, steps*calls+len(w.clients))
+		w.pass(steps*maxSeries*o.Soak, steps*calls+len(w.clients))
 		if s := w.m.Status(); s.Phase != Idle && s.Phase != Stopped {
 			t.Fatalf("it does not end: %v", s)
 		}
 	})
 }
 
-// TestTouchedByABadChange holds how many clients a change touches that all of them reject: one of each
-// cohort.
-func TestTouchedByABadChange(t *testing.T) {
+// TestABadChangeReachesFewClients checks how many clients get a change that all clients reject: one of each cohort.
+func TestABadChangeReachesFewClients(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewMachine(Options{First: 1, Steps: []float64{0.01, 0.1, 0.5}, Soak: Time(30 * time.Second), Rejections: 1, Deaths: 2})
 		cohorts := rapid.IntRange(1, 5).Draw(t, "cohorts")

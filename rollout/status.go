@@ -2,26 +2,26 @@ package rollout
 
 import "slices"
 
-// Status is a Machine's state for an operator.
+// Status is the state of a Machine, for operators.
 type Status struct {
 	Phase  Phase
 	Frozen bool
-	// Step is 0 for the first clients, and Steps how many steps follow. SoakEnds is when the step
-	// has lasted long enough. They are of a Machine that is Rolling.
+	// Step is 0 for the first clients, and Steps is the number of steps that follow. SoakEnds is when the step's soak
+	// ends. All three are set only while the machine is Rolling.
 	Step, Steps int
 	SoakEnds    Time
 	Cohorts     []CohortStatus
-	// Rejections and Deaths are those of this rollout, or of the one that was stopped, and Reason
-	// is why it was.
+	// Rejections and Deaths are those of the current rollout, or of the one that was stopped. Reason is why that
+	// rollout was stopped.
 	Rejections []Rejection
 	Deaths     []string
 	Reason     string
-	// PassedOver are those whose rejections do not count where others accept.
+	// PassedOver are the identities or addresses whose rejections do not count while other clients accept.
 	PassedOver []string
 }
 
-// CohortStatus is the part of one cohort: how many clients it has, and how many of them were shown
-// the new state, have taken it, and have rejected it.
+// CohortStatus describes one cohort: how many clients it has, and how many of them were shown the new state, have
+// accepted it, and have rejected it.
 type CohortStatus struct {
 	Name                            string
 	Clients, Shown, Taken, Rejected int

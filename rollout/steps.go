@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// How a rollout goes from step to step.
+// This file moves a rollout from step to step.
 
 const (
-	// patience is how many soaks a step waits at most for answers, and how long what joins begins
-	// its soak anew.
+	// patience is the number of soaks that the first step waits for answers at most. A change that joins within that
+	// time starts the soak again.
 	patience = 10
-	// hurry is the part of a soak that has to pass after that since something joined, and
-	// exhausted is the number of soaks after which nothing has to.
-	hurry     = 10
-	exhausted = 20
+	// joinDivisor: after that time, a joining change extends the step by 1/joinDivisor of a soak. maxSeries is the
+	// number of soaks after which nothing extends the step.
+	joinDivisor = 10
+	maxSeries   = 20
 )
 
-// run does what the state asks for.
+// run makes the decisions that the current state requires.
 func (m *Machine) run(now Time) {
 	switch {
 	case m.phase == Rolling:
@@ -37,7 +37,7 @@ func (m *Machine) run(now Time) {
 	default:
 		m.begin(now)
 	}
-	m.buryAbsent(now)
+	m.countAbsent(now)
 	if reason := m.stopsFor(); reason != "" {
 		m.noteStrike()
 		m.stop(reason)
@@ -67,7 +67,7 @@ func (m *Machine) run(now Time) {
 	}
 }
 
-// patienceOf is how long the step may take for answers.
+// patienceOf returns how long the step may wait for answers.
 func (m *Machine) patienceOf() Time {
 	if m.step == 0 {
 		return patience * m.opts.Soak
@@ -78,28 +78,28 @@ func (m *Machine) patienceOf() Time {
 
 func (m *Machine) begin(now Time) {
 	m.attempt++
-	if !m.anew {
+	if !m.continues {
 		m.seriesAt = now
 	}
-	m.anew = false
+	m.continues = false
 	m.phase, m.step, m.part, m.stepAt, m.soakAt, m.joinedAt = Rolling, 0, 0, now, now, now
 	m.reason, m.rejections, m.deaths = "", nil, nil
 }
 
-// soaked reports whether the step has lasted long enough.
+// soaked reports whether the step's soak has passed.
 func (m *Machine) soaked(now Time) bool { return now >= m.soakEnds() }
 
-// soakEnds is when the step has lasted long enough.
+// soakEnds returns when the step's soak ends.
 func (m *Machine) soakEnds() Time {
 	end := m.soakAt + m.opts.Soak
 	if bound := m.stepAt + patience*m.opts.Soak; m.joinedAt >= bound {
-		end = max(end, min(m.joinedAt+m.opts.Soak/hurry, m.stepAt+exhausted*m.opts.Soak))
+		end = max(end, min(m.joinedAt+m.opts.Soak/joinDivisor, m.stepAt+maxSeries*m.opts.Soak))
 	}
 	return end
 }
 
-// buryAbsent counts the clients that stay away.
-func (m *Machine) buryAbsent(now Time) {
+// countAbsent counts suspects that have stayed away for a soak as dead.
+func (m *Machine) countAbsent(now Time) {
 	if len(m.suspects) == 0 {
 		return
 	}
@@ -108,24 +108,24 @@ func (m *Machine) buryAbsent(now Time) {
 	}
 }
 
-// stopsFor returns why the rollout stops, "" if it does not.
+// stopsFor returns why the rollout must stop, "" if it may go on.
 func (m *Machine) stopsFor() string {
-	const most = 3 // clients that are named
+	const most = 3 // clients named in the reason
 	var parts []string
 	if m.weigh(m.rejected()) >= m.opts.Rejections {
 		for _, r := range m.rejections[:min(len(m.rejections), most)] {
-			parts = append(parts, fmt.Sprintf("client %q rejected it: %s", r.Client, r.Words))
+			parts = append(parts, fmt.Sprintf("client %q rejected the change: %s", r.Client, r.Words))
 		}
 	}
 	if m.weigh(m.deaths) >= m.opts.Deaths {
 		for _, id := range m.deaths[:min(len(m.deaths), most)] {
-			parts = append(parts, fmt.Sprintf("client %q died after it was sent it", id))
+			parts = append(parts, fmt.Sprintf("client %q died after it was sent the change", id))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// showAgain shows the new state to clients that had it and have come back.
+// showAgain shows the new state again to clients that had it and have returned.
 func (m *Machine) showAgain() {
 	for _, c := range m.inOrder(func(c *client) bool {
 		return m.trying(c) && c.present && c.settled && c.eligible && !c.shown && !c.rejected && !c.dead
@@ -142,9 +142,8 @@ func (m *Machine) show(c *client) {
 	m.decisions = append(m.decisions, Decision{Kind: ShowNew, Client: c.id})
 }
 
-// showFirst shows the new state to so many clients of each cohort that First of them take it. more
-// says that those who do not answer need a substitute; one whose stream has ended may yet come back, or
-// turn out to have died of it.
+// showFirst shows the new state to enough clients of each cohort that First of them can accept it. more: clients that
+// do not answer need a substitute. A client whose stream has ended does not: it may return, or turn out to have died.
 func (m *Machine) showFirst(more bool) {
 	if m.hidden {
 		return
@@ -160,8 +159,8 @@ func (m *Machine) showFirst(more bool) {
 	}
 }
 
-// showUntried shows the new state to n further clients of a cohort, of those that may be. It returns how
-// many are missing.
+// showUntried shows the new state to at most n further clients of a cohort that satisfy may. It returns how many of
+// the n are missing.
 func (m *Machine) showUntried(of cohort, n int, may func(*client) bool) int {
 	for _, c := range of {
 		if n > 0 && m.untried(c) && may(c) {
@@ -172,23 +171,23 @@ func (m *Machine) showUntried(of cohort, n int, may func(*client) bool) int {
 	return n
 }
 
-// untried reports whether a client can be shown the new state, and was not.
+// untried reports whether the current rollout can show a client the new state, and has not done so.
 func (m *Machine) untried(c *client) bool {
 	return c.present && c.settled && c.eligible && c.tried != m.attempt
 }
 
-// unsettled reports whether a client may yet be shown the new state: it has not taken the accepted one, as
-// just after the relay was started.
+// unsettled reports whether the current rollout may show a client the new state later: the client has not ACKed the
+// accepted state yet, as just after a start of the relay.
 func (m *Machine) unsettled(c *client) bool {
 	return c.present && !c.settled && c.eligible && c.tried != m.attempt
 }
 
-// took reports whether a client has the new state and has taken it.
+// took reports whether a client has the new state and has ACKed it.
 func (m *Machine) took(c *client) bool {
 	return m.trying(c) && c.present && c.shown && c.answer == taken && !c.rejected
 }
 
-// open reports whether a client that was shown the new state has still to prove something.
+// open reports whether a client that was shown the new state has not answered yet.
 func (m *Machine) open(c *client) bool {
 	if !m.trying(c) || c.rejected || c.dead {
 		return false
@@ -216,8 +215,9 @@ func (m *Machine) awaits(now Time) bool {
 	return false
 }
 
-// awaitsReturn reports whether all clients that could try the change have left a while ago at most, and none has
-// taken it: they may come back, as when the relay or a network was restarted, and would all get what nobody has tried.
+// awaitsReturn reports whether all eligible clients have left within the last 10 soaks, and none has accepted the
+// change. They may return, as after a restart of the relay or a network failure, and would otherwise all get a change
+// that no client has tried.
 func (m *Machine) awaitsReturn(now Time) bool {
 	if m.leftAt == 0 || now-m.leftAt >= patience*m.opts.Soak {
 		return false
@@ -230,7 +230,7 @@ func (m *Machine) awaitsReturn(now Time) bool {
 	return true
 }
 
-// nextStep begins the next step in which somebody gets the change, or accepts it.
+// nextStep begins the next step that shows the change to a client. If there is none, it accepts the change.
 func (m *Machine) nextStep(now Time) {
 	for m.step = m.stepsUpTo(m.part) + 1; m.step <= len(m.opts.Steps); m.step++ {
 		before := len(m.decisions)
@@ -244,7 +244,7 @@ func (m *Machine) nextStep(now Time) {
 	m.accept()
 }
 
-// stepsUpTo returns how many steps are those of a part or less.
+// stepsUpTo returns how many steps show the change to at most this fraction of the clients.
 func (m *Machine) stepsUpTo(part float64) (n int) {
 	for n < len(m.opts.Steps) && m.opts.Steps[n] <= part {
 		n++
@@ -252,7 +252,7 @@ func (m *Machine) stepsUpTo(part float64) (n int) {
 	return n
 }
 
-// showPart shows the new state to a part of each cohort.
+// showPart shows the new state to a fraction of each cohort.
 func (m *Machine) showPart(part float64) {
 	if m.hidden {
 		return
@@ -263,7 +263,7 @@ func (m *Machine) showPart(part float64) {
 	}
 }
 
-// cohort are the clients of one, in the order of their hashes.
+// cohort has the clients of one cohort, in the order of their hashes.
 type cohort []*client
 
 func (of cohort) count(which func(*client) bool) (n int) {
@@ -275,14 +275,13 @@ func (of cohort) count(which func(*client) bool) (n int) {
 	return n
 }
 
-// cohorts returns the clients that can be shown the new state, or were. The cohorts are in the order
-// of their names.
+// cohorts returns the clients that can be shown the new state, or were. The cohorts are sorted by name.
 func (m *Machine) cohorts() []cohort {
 	return m.cohortsOf(func(c *client) bool { return c.present && c.settled })
 }
 
-// cohortsOf is cohorts of other clients that can be shown the new state. What it returns counts until it is called
-// again.
+// cohortsOf returns the eligible clients that satisfy which or were shown the new state, by cohort. The result is
+// valid until the next call.
 func (m *Machine) cohortsOf(which func(*client) bool) (out []cohort) {
 	sorted := m.byCohort()
 	if clear(m.room); cap(m.room) < len(sorted) {
@@ -306,7 +305,7 @@ func (m *Machine) cohortsOf(which func(*client) bool) (out []cohort) {
 	return out
 }
 
-// byCohort returns the clients by their cohorts, and within one in the order of their hashes.
+// byCohort returns the clients by cohort, and within a cohort in the order of their hashes.
 func (m *Machine) byCohort() []*client {
 	if m.sorted == nil {
 		m.sorted = slices.AppendSeq(make([]*client, 0, len(m.clients)), maps.Values(m.clients))
@@ -315,7 +314,7 @@ func (m *Machine) byCohort() []*client {
 	return m.sorted
 }
 
-// inOrder returns some of the clients, in the order of their hashes.
+// inOrder returns the clients that satisfy which, in the order of their hashes.
 func (m *Machine) inOrder(which func(*client) bool) (out []*client) {
 	for _, c := range m.byCohort() {
 		if which(c) {
@@ -330,7 +329,7 @@ func compareOrder(a, b *client) int {
 	return cmp.Or(cmp.Compare(a.order, b.order), strings.Compare(a.id, b.id))
 }
 
-// Next returns when to call Tick, a time after now; 0 for never.
+// Next returns when to call Tick: a time after now, or 0 for never.
 func (m *Machine) Next(now Time) Time {
 	if m.phase != Rolling {
 		return 0
@@ -343,7 +342,7 @@ func (m *Machine) Next(now Time) Time {
 
 const never = Time(math.MaxInt64)
 
-// due returns when something is to be decided by time alone.
+// due returns when the passing of time alone requires a decision.
 func (m *Machine) due() Time {
 	at := never
 	for _, c := range m.suspects {

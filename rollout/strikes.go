@@ -2,25 +2,26 @@ package rollout
 
 import "slices"
 
-// What one identity or address can do to rollouts. Somebody can open many connections with many node
-// ids, and reject changes or break off streams on purpose. So rejections and deaths count once for all
-// clients behind whom the same one stands; unless most clients are that one's, as where all share a
-// certificate. One who stopped several rollouts, alone each time, is passed over.
+// This file limits what one identity or address can do to rollouts. An attacker can open many connections with many
+// node ids, and reject changes or close streams on purpose. So the rejections and deaths of clients that share an
+// identity or address count once, unless most clients share it, as where all use the same certificate. An identity or
+// address that alone has stopped several rollouts is passed over.
 
 const (
-	// maxStrikes is how many rollouts somebody stops alone until passed over.
+	// maxStrikes is how many rollouts an identity or address may stop alone before it is passed over.
 	maxStrikes = 3
-	// maxStruck bounds those of whom that is noted. Each has stopped a rollout.
+	// maxStruck bounds the number of strikes that are remembered. Each stands for an identity or address that has
+	// stopped a rollout.
 	maxStruck = 256
 )
 
-// strike is how many rollouts somebody has stopped alone.
+// strike counts the rollouts that an identity or address alone has stopped.
 type strike struct {
 	who string
 	n   int
 }
 
-// countWho counts a client that is present.
+// countWho adds n to the counts of a present client's who.
 func (m *Machine) countWho(c *client, n int) {
 	if !c.present {
 		return
@@ -31,18 +32,18 @@ func (m *Machine) countWho(c *client, n int) {
 	}
 }
 
-// isMost reports whether most clients are somebody's.
+// isMost reports whether most clients share this identity or address.
 func (m *Machine) isMost(who string) bool {
 	const half = 2
 	return half*m.whos[who] > m.total
 }
 
-// passedOver reports whether somebody has stopped too many rollouts alone.
+// passedOver reports whether an identity or address alone has stopped too many rollouts.
 func (m *Machine) passedOver(who string) bool {
 	return slices.ContainsFunc(m.strikes, func(s strike) bool { return s.who == who && s.n >= maxStrikes })
 }
 
-// Trust has the rejections of those count again who are passed over. It returns how many there were.
+// Trust makes the rejections of all that are passed over count again. It returns how many were passed over.
 func (m *Machine) Trust(Time) (n int) {
 	for _, s := range m.strikes {
 		if s.n >= maxStrikes {
@@ -53,7 +54,7 @@ func (m *Machine) Trust(Time) (n int) {
 	return n
 }
 
-// rejected returns the clients that have rejected what is rolled out.
+// rejected returns the clients that have rejected the change.
 func (m *Machine) rejected() (ids []string) {
 	for _, r := range m.rejections {
 		ids = append(ids, r.Client)
@@ -61,7 +62,7 @@ func (m *Machine) rejected() (ids []string) {
 	return ids
 }
 
-// behind returns who stands behind clients, each once, without those that do not count.
+// behind returns the identities or addresses behind clients, each once, without those that do not count.
 func (m *Machine) behind(ids []string) (whos []string) {
 	type of struct{ who, cohort string }
 	known, counts := map[of]bool{}, map[string]bool{}
@@ -79,7 +80,7 @@ func (m *Machine) behind(ids []string) (whos []string) {
 	return whos
 }
 
-// weigh returns for how many clients the rejections or deaths of some count.
+// weigh returns how many clients the rejections or deaths of these clients count for.
 func (m *Machine) weigh(ids []string) (n int) {
 	for _, who := range m.behind(ids) {
 		if !m.isMost(who) {
@@ -95,9 +96,9 @@ func (m *Machine) weigh(ids []string) (n int) {
 	return n
 }
 
-// discounted reports whether what a client does with the change does not count: who stands behind it is
-// passed over, and another client of its cohort has the change and has not rejected it. If the cohort
-// has no client that is not passed over, one of another cohort stands for it.
+// discounted reports whether a client's rejection or death does not count: its who is passed over, and another client
+// of its cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client
+// of another cohort serves instead.
 func (m *Machine) discounted(c *client) bool {
 	if !m.passedOver(c.who) || m.isMost(c.who) {
 		return false
@@ -118,12 +119,12 @@ func (m *Machine) discounted(c *client) bool {
 	return has || anywhere && !there
 }
 
-// triedWho reports whether a client of a cohort behind whom somebody stands was tried.
+// triedWho reports whether the rollout has tried a client of the cohort with this who.
 func (m *Machine) triedWho(of cohort, who string) bool {
 	return slices.ContainsFunc(of, func(c *client) bool { return c.who == who && m.trying(c) })
 }
 
-// noteStrike notes who stops the rollout, if one does so alone.
+// noteStrike records a strike if one identity or address alone stops the rollout.
 func (m *Machine) noteStrike() {
 	whos := m.behind(slices.Concat(m.rejected(), m.deaths))
 	if len(whos) != 1 || m.isMost(whos[0]) {

@@ -1,7 +1,7 @@
 package secrets
 
-// Whether an encoded resource holds a secret. Only the fields that can lead to one are looked
-// at, and nothing is decoded: the cache asks for each resource that changes.
+// This file determines whether an encoded resource holds a secret. It examines only the fields that can lead to one,
+// and decodes nothing, because the cache calls it for each resource that changes.
 
 import (
 	"bytes"
@@ -19,26 +19,25 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Holds reports whether a resource holds a secret. value is its encoded message, which the
-// relay has decoded before; an Any in it that cannot be read counts as a secret. A type that this binary does not know counts as none, because a
-// secret is what Envoy's API marks; a printed resource shows nothing of such a type
-// ([Masked]).
+// Holds reports whether a resource holds a secret. value is its encoded message, which the relay has decoded before.
+// An Any in it that cannot be read counts as a secret. A type that this binary does not know counts as none, because
+// Envoy's API defines what is secret; a printed resource shows nothing of such a type ([Masked]).
 func Holds(typeURL string, value []byte) bool {
 	p := planOf(typeURL)
 	if p == nil || !p.direct && bytes.IndexByte(value, '/') < 0 {
-		return false // a type URL, which every Any has, has a slash
+		return false // every Any has a type URL, which has a slash
 	}
 	return p.holds(value, depth{})
 }
 
-// plan says how to look for secrets in the messages of one type.
+// plan is the way to search messages of one type for secrets.
 type plan struct {
 	kind kind
-	// steps are the fields that may lead to a secret, by their numbers.
+	// steps are the fields that may lead to a secret, by number.
 	steps []step
-	// all are the same, before the numbers are looked at; nil once the plan is complete.
+	// all has the steps while the plan is being compiled, and is nil afterwards.
 	all map[protowire.Number]step
-	// reaches: there may be a secret in such a message. direct: also without an Any.
+	// reaches: such a message may hold a secret. direct: it may do so without an Any.
 	reaches, direct bool
 }
 
@@ -51,17 +50,17 @@ const (
 	ofSecret
 )
 
-// step is a field. Either it is secret itself, or it may lead to a secret, or it is neither.
+// step is a field: it is secret itself, may lead to a secret, or does neither.
 type step struct {
 	secret     bool
-	dataSource bool // a secret one, of which only the inline data is secret
+	dataSource bool // a secret DataSource, of which only inline data is secret
 	inner      *plan
 }
 
-// dataSourceInline are the fields of a DataSource that have data.
+// dataSourceInline are the fields of a DataSource that contain data.
 var dataSourceInline = map[protowire.Number]bool{2: true, 3: true}
 
-// depth is where a message is.
+// depth is the nesting of a message.
 type depth struct {
 	nesting int
 	inAny   bool
@@ -103,8 +102,8 @@ func (p *plan) holds(message []byte, at depth) bool {
 	return false
 }
 
-// field returns the first field of a message, and its length, which is negative if it cannot
-// be read. It is wire.Fields for what is asked most: a short number, and less than 128 bytes.
+// field returns the first field of a message, and its length, which is negative if the field cannot be read. It is a
+// fast version of wire.Fields for the most frequent case: a short field number, and less than 128 bytes.
 func field(message []byte) (num protowire.Number, typ protowire.Type, value []byte, n int) {
 	if len(message) > 1 && message[0] < 0x80 && message[1] < 0x80 {
 		switch num, typ = protowire.Number(message[0]>>3), protowire.Type(message[0]&7); typ {
@@ -193,11 +192,11 @@ func typedStructHolds(message []byte) bool {
 	return found
 }
 
-// plans are those of types that were looked at, by type URL. Their number is that of the
-// types that this binary knows, in one spelling.
+// plans caches the plans of types by type URL. The number of types in this binary bounds its size, because each is
+// kept in one spelling.
 var plans struct {
 	byURL atomic.Pointer[map[string]*plan]
-	mu    sync.Mutex // of who adds one
+	mu    sync.Mutex // guards additions
 	all   map[protoreflect.FullName]*plan
 }
 
@@ -216,7 +215,7 @@ func planOf(typeURL string) *plan {
 		plans.all = map[protoreflect.FullName]*plan{}
 	}
 	p := compile(message)
-	if strings.HasPrefix(typeURL, usualPrefix) { // others can be made up
+	if strings.HasPrefix(typeURL, usualPrefix) { // control planes can invent other prefixes
 		known := map[string]*plan{}
 		if before := plans.byURL.Load(); before != nil {
 			known = maps.Clone(*before)
@@ -227,7 +226,7 @@ func planOf(typeURL string) *plan {
 	return p
 }
 
-// knownPlan returns nil for a type that was not looked at.
+// knownPlan returns a plan from the cache, nil if it is not there.
 func knownPlan(typeURL []byte) *plan {
 	if known := plans.byURL.Load(); known != nil {
 		return (*known)[string(typeURL)]
@@ -253,7 +252,7 @@ func compile(message protoreflect.MessageDescriptor) *plan {
 	}
 	added := map[protoreflect.FullName]*plan{}
 	p := addPlan(message, added)
-	for changed := true; changed; { // messages contain each other in circles
+	for changed := true; changed; { // messages contain each other in cycles
 		changed = false
 		for _, p := range added {
 			for _, s := range p.all {
@@ -280,7 +279,7 @@ func compile(message protoreflect.MessageDescriptor) *plan {
 	return p
 }
 
-// addPlan adds the plans of a message, and of those that its fields have, to added.
+// addPlan adds the plans of a message, and of the messages in its fields, to added.
 func addPlan(message protoreflect.MessageDescriptor, added map[protoreflect.FullName]*plan) *plan {
 	name := message.FullName()
 	if p := plans.all[name]; p != nil {

@@ -1,6 +1,6 @@
 package secrets
 
-// What is marked as secret.
+// This file defines which fields are secret.
 
 import (
 	udpaannotations "github.com/cncf/xds/go/udpa/annotations"
@@ -20,8 +20,8 @@ func init() {
 	}
 }
 
-// sensitive reports whether a field's definition says that it is secret: private keys,
-// passwords, session ticket keys, generic secrets.
+// sensitive reports whether a field's definition marks it as secret: private keys, passwords, session ticket keys,
+// generic secrets.
 func sensitive(field protoreflect.FieldDescriptor) bool {
 	options := field.Options()
 	for _, mark := range []protoreflect.ExtensionType{udpaannotations.E_Sensitive, xdsannotations.E_Sensitive} {
@@ -37,15 +37,15 @@ func isSecret(message protoreflect.FullName) bool {
 	return message == "envoy.extensions.transport_sockets.tls.v3.Secret" || message == "envoy.api.v2.auth.Secret"
 }
 
-// isDataSource reports whether a message has data, or says where data is. inlineData are the
-// fields of the former.
+// isDataSource reports whether a message contains data, or the location of data. inlineData are the fields that
+// contain data.
 func isDataSource(message protoreflect.FullName) bool {
 	return message == "envoy.config.core.v3.DataSource" || message == "envoy.api.v2.core.DataSource"
 }
 
 var inlineData = map[protoreflect.Name]bool{"inline_bytes": true, "inline_string": true}
 
-// isTypedStruct reports whether a message is a Struct in the place of another message.
+// isTypedStruct reports whether a message is a Struct that stands for another message.
 func isTypedStruct(message protoreflect.FullName) bool {
 	return message == "xds.type.v3.TypedStruct" || message == "udpa.type.v1.TypedStruct"
 }

@@ -1,10 +1,10 @@
 package secrets
 
-// A walk through a message before it is printed. It redacts secrets, and replaces parts that
-// protojson cannot print.
+// This file walks through a message before it is printed. It redacts secrets, and replaces parts that protojson
+// cannot print.
 //
-// Envoy's config dump redacts in the same way (MessageUtil::redact), but prints what is in a
-// Struct, and everything of a Secret that is not marked.
+// Envoy's config dump redacts in the same way (MessageUtil::redact), but prints the content of a Struct, and all
+// parts of a Secret that are not marked.
 
 import (
 	"google.golang.org/protobuf/proto"
@@ -20,33 +20,31 @@ const redacted = "[redacted]"
 // each Any costs decoding and encoding.
 const maxNesting = 64
 
-// Masked returns a copy of a message to print, with [Types]. In it, [redacted] replaces each
-// secret. Of an Any whose message is unknown or cannot be decoded it has only the type and the
-// size.
+// Masked returns a copy of a message for printing with [Types]. In the copy, [redacted] replaces each secret. An Any
+// whose message is unknown or cannot be decoded is reduced to its type and size.
 func Masked[M proto.Message](m M) M {
 	c := proto.CloneOf(m)
 	masker{}.message(c.ProtoReflect(), place{})
 	return c
 }
 
-// Unmasked returns a copy of a message to print, with [Types], to somebody who has asked for
-// the secrets.
+// Unmasked returns a copy of a message for printing with [Types], for a user who requested the secrets.
 func Unmasked[M proto.Message](m M) M {
 	c := proto.CloneOf(m)
 	masker{show: true}.message(c.ProtoReflect(), place{})
 	return c
 }
 
-// masker masks messages in place. With show it only makes them printable.
+// masker masks messages in place. With show it shows secrets, and only makes messages printable.
 type masker struct {
 	show bool
 }
 
-// place is where a message is.
+// place is the context of a message.
 type place struct {
-	secret   bool // in a secret field: all of it is secret
-	ofSecret bool // in a Secret: data is secret
-	nesting  int  // the number of Any messages around it
+	secret   bool // inside a secret field: everything is secret
+	ofSecret bool // inside a Secret: data is secret
+	nesting  int  // the number of enclosing Any messages
 }
 
 func (k masker) message(m protoreflect.Message, at place) {
@@ -140,7 +138,7 @@ func (k masker) any(content *anypb.Any, at place) {
 	content.Value = value
 }
 
-// maskTypedStruct masks a TypedStruct: by the fields of the message that it stands for.
+// maskTypedStruct masks a TypedStruct by the fields of the message that it stands for.
 func maskTypedStruct(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	valueField := fields.ByName("value")
@@ -156,7 +154,7 @@ func maskTypedStruct(m protoreflect.Message) {
 	s.Fields = map[string]*structpb.Value{"hidden": structpb.NewStringValue(hiddenText(size))}
 }
 
-// redact returns the value to print for a secret field, or for an element of one.
+// redact returns the printed value of a secret field, or of an element of one.
 func redact(field protoreflect.FieldDescriptor) protoreflect.Value {
 	switch field.Kind() {
 	case protoreflect.StringKind:
@@ -190,8 +188,8 @@ func zero(field protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// redactDataSource redacts inline data. The name of a file or variable is no secret, and helps
-// to find a wrong key. Bytes become text, so that [redacted] is readable.
+// redactDataSource redacts inline data. The name of a file or variable is not secret, and helps to find a wrong key.
+// Bytes become text, so that [redacted] is readable.
 func redactDataSource(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for name := range inlineData {

@@ -1,11 +1,10 @@
 package secrets
 
-// How to print an Any whose message is unknown or cannot be decoded.
+// This file makes Anys printable whose message is unknown or cannot be decoded.
 //
-// protojson fails for a whole resource if it has one such Any, however deep. So the content
-// of each is wrapped in a message that protojson knows, and the type lookup returns that
-// message for every unknown type URL. The output is {"@type": "...", "value": "<base64>"} or,
-// if the content may have secrets, {"@type": "...", "hidden": "<why>"}.
+// protojson fails for a whole resource that contains one such Any at any depth. So the content of each is wrapped in
+// a message that protojson knows, and the type lookup returns that message for every unknown type URL. The output is
+// {"@type": "...", "value": "<base64>"} or, if the content may have secrets, {"@type": "...", "hidden": "<why>"}.
 
 import (
 	"strings"
@@ -20,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// brokenPrefix is put before the type URL of a known message that cannot be decoded, so that
-// the lookup does not find it.
+// brokenPrefix is prepended to the type URL of a known message that cannot be decoded, so that the lookup does not
+// find it.
 const brokenPrefix = "undecodable/"
 
 // opaqueType is message Opaque { bytes value = 1; string hidden = 2; }. It is
@@ -66,13 +65,13 @@ func (k masker) opaque(value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), value)
 }
 
-// hide makes an Any printable whose message is known but cannot be decoded.
+// hide makes an Any printable whose message type is known but whose content cannot be decoded.
 func (k masker) hide(content *anypb.Any) {
 	content.TypeUrl, content.Value = brokenPrefix+content.GetTypeUrl(), k.opaque(content.GetValue())
 }
 
-// Hidden returns an Any to print in the place of one that has no form in JSON, such as one with
-// a duration that is out of range. With show it has the content in base64.
+// Hidden returns an Any to print instead of one that has no JSON form, such as one with a duration that is out of
+// range. With show it contains the content in base64.
 func Hidden(content *anypb.Any, show bool) *anypb.Any {
 	if content == nil {
 		return nil
@@ -82,8 +81,8 @@ func Hidden(content *anypb.Any, show bool) *anypb.Any {
 	return c
 }
 
-// Types resolves the types of a message that is to be printed: every type URL is that of the
-// message if this binary has it, and otherwise that of Opaque.
+// Types resolves the types of a message that is printed: a type URL resolves to its message if this binary has it,
+// and otherwise to Opaque.
 type Types struct{}
 
 // FindMessageByName implements protoregistry.MessageTypeResolver.

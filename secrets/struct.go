@@ -1,7 +1,7 @@
 package secrets
 
-// Secrets in a google.protobuf.Struct: in one that stands for a message whose type is known
-// (TypedStruct), and in any other, such as metadata, by the names of its keys.
+// This file finds secrets in a google.protobuf.Struct: in one that stands for a message of known type (TypedStruct)
+// by its fields, and in any other, such as metadata, by the names of its keys.
 
 import (
 	"fmt"
@@ -12,14 +12,13 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// structWalk walks through a Struct, and redacts the secrets in it, or only calls found for
-// each if that is not nil.
+// structWalk walks through a Struct and redacts its secrets. If found is not nil, it calls found for each secret
+// instead.
 type structWalk struct {
 	found func()
 }
 
-// message walks through a Struct that is the JSON form of a message. ofSecret says that it is
-// a part of a Secret.
+// message walks through a Struct that is the JSON form of a message. ofSecret: the message is part of a Secret.
 func (w structWalk) message(s *structpb.Struct, message protoreflect.MessageDescriptor, ofSecret bool, nesting int) {
 	name := message.FullName()
 	ofSecret = ofSecret || isSecret(name)
@@ -30,7 +29,7 @@ func (w structWalk) message(s *structpb.Struct, message protoreflect.MessageDesc
 		}
 		switch {
 		case key == "@type":
-		case nesting > maxNesting, field == nil: // of a newer API than this binary has
+		case nesting > maxNesting, field == nil: // the field belongs to a newer API than this binary's
 			s.Fields[key] = w.hide(value)
 		case ofSecret && isDataSource(name):
 			if inlineData[field.Name()] {
@@ -79,13 +78,13 @@ func (w structWalk) one(value *structpb.Value, message protoreflect.MessageDescr
 		}
 		w.message(s, of, ofSecret, nesting)
 	case isTypedStruct(name):
-		w.replace(value, w.hide(value)) // nobody nests these
+		w.replace(value, w.hide(value)) // nested lists do not occur
 	default:
 		w.message(s, message, ofSecret, nesting)
 	}
 }
 
-// secret redacts the value of a sensitive field. Where data is, is no secret.
+// secret redacts the value of a sensitive field. The location of data is not secret.
 func (w structWalk) secret(s *structpb.Struct, key string, field protoreflect.FieldDescriptor) {
 	source := s.Fields[key].GetStructValue()
 	if source == nil || field.IsMap() || field.Message() == nil || !isDataSource(field.Message().FullName()) {
@@ -99,7 +98,7 @@ func (w structWalk) secret(s *structpb.Struct, key string, field protoreflect.Fi
 	}
 }
 
-// untyped walks through a Struct of which nobody says what it means.
+// untyped walks through a Struct of unknown meaning.
 func (w structWalk) untyped(s *structpb.Struct, nesting int) {
 	names := secretNames()
 	for key, value := range s.GetFields() {
@@ -124,7 +123,7 @@ func (w structWalk) untypedValue(value *structpb.Value, nesting int) {
 	}
 }
 
-// redact returns what is shown in the place of a secret.
+// redact returns the replacement for a secret.
 func (w structWalk) redact(value *structpb.Value) *structpb.Value {
 	if w.found != nil {
 		w.found()
@@ -133,8 +132,7 @@ func (w structWalk) redact(value *structpb.Value) *structpb.Value {
 	return structpb.NewStringValue(redacted)
 }
 
-// hide returns what is shown in the place of something that is not known here, which counts
-// as no secret.
+// hide returns the replacement for a part that this binary does not know, which does not count as secret.
 func (w structWalk) hide(value *structpb.Value) *structpb.Value {
 	if w.found != nil {
 		return value
@@ -150,8 +148,7 @@ func (w structWalk) replace(value, by *structpb.Value) {
 
 func hiddenText(size int) string { return fmt.Sprintf("%d bytes that may have secrets in them", size) }
 
-// secretNames are the names of all sensitive fields in this binary, and of inline data, as
-// keys of a Struct.
+// secretNames are the names of all sensitive fields in this binary, and of inline data fields, as keys of a Struct.
 var secretNames = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{"inlineBytes": true, "inlineString": true}
 	for name := range inlineData {
@@ -159,7 +156,7 @@ var secretNames = sync.OnceValue(func() map[string]bool {
 	}
 	eachField(func(field protoreflect.FieldDescriptor) {
 		inner := field.Message()
-		// An Any or a Struct is called config, as many others are.
+		// Fields of type Any or Struct have common names, such as config.
 		if sensitive(field) && (inner == nil || inner.FullName() != anyName && inner.FullName() != structName) {
 			names[field.JSONName()], names[field.TextName()] = true, true
 		}

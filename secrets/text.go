@@ -1,6 +1,6 @@
 package secrets
 
-// Texts that may quote a resource: words of others, and errors of protobuf.
+// This file cleans texts that may quote a resource: texts of clients and control planes, and errors of protobuf.
 
 import (
 	"fmt"
@@ -15,21 +15,20 @@ import (
 var (
 	// privateKey is a private key in PEM, or its beginning.
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
-	// validationFailed is how Envoy begins when it prints the message that it rejects.
+	// validationFailed matches the error in which Envoy prints the message that it rejects.
 	validationFailed = regexp.MustCompile(`(?s)(Proto constraint validation failed \(.*?\)): .+$`)
 )
 
-// Words returns a text of a client or of a control plane as it may be shown: without private
-// keys, and without the message that Envoy prints when a validation fails. Other quotations
-// are not recognized: nothing at all may be shown of a text about a resource that holds a
-// secret.
+// Words returns a text from a client or control plane in a form that may be shown: without private keys, and without
+// the message that Envoy prints when a validation fails. It does not recognize other quotations: a text about a
+// resource that holds a secret must not be shown at all.
 func Words(text string) string {
 	text = validationFailed.ReplaceAllString(text, "$1: "+redacted)
 	return privateKey.ReplaceAllString(text, redacted)
 }
 
-// faults are the parts of protobuf's errors that say what is wrong in JSON or in the text
-// format, without the values that they quote. The group is the name of a field.
+// faults match the parts of protobuf's errors that describe faults in JSON or in the text format, without the values
+// that they quote. The group is the name of a field.
 var faults = []*regexp.Regexp{
 	regexp.MustCompile(`^unknown field "([^"]*)"`),
 	regexp.MustCompile(`^unknown field: (\S*)`),
@@ -51,15 +50,14 @@ var faults = []*regexp.Regexp{
 }
 
 var (
-	// protobuf prints a normal or a non-breaking space, so that nobody compares.
+	// protobuf prints either a normal or a non-breaking space, to prevent comparisons of its texts.
 	protoPlace = regexp.MustCompile(`^proto:[ \x{a0}](?:syntax error )?(?:\(line \d+:\d+\): )?(?:google\.protobuf\.Any: )?`)
 	enumFault  = regexp.MustCompile(`^invalid value for enum field [A-Za-z0-9_.]+: "([^"]*)"$`)
 	oneofSet   = regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`)
 )
 
-// Fault returns what an error of protobuf says about text in JSON or in the text format. It
-// quotes none of the text but names of types and of fields, and is empty for an error that
-// cannot be shown.
+// Fault returns the description from a protobuf error about text in JSON or in the text format. It quotes nothing of
+// the text except names of types and fields. It is empty for an error that cannot be shown.
 func Fault(err error) string {
 	text := err.Error()
 	text = text[len(protoPlace.FindString(text)):]
@@ -72,7 +70,7 @@ func Fault(err error) string {
 		case m == nil:
 		case len(m) > 1 && m[1] != "@type" && !fieldNames().isLike(m[1]):
 			kind, _, _ := strings.Cut(m[0], " ")
-			return fmt.Sprintf("%s field, whose name is not shown because it is like none in Envoy's API", kind)
+			return fmt.Sprintf("%s field, whose name is not shown because no name in Envoy's API is similar", kind)
 		default:
 			return m[0]
 		}
@@ -83,7 +81,7 @@ func Fault(err error) string {
 	return ""
 }
 
-// names are those of fields or of enum values in Envoy's API.
+// names is a set of the names of fields or enum values in Envoy's API.
 type names struct {
 	all      map[string]struct{}
 	byLength map[int][]string
@@ -99,8 +97,8 @@ func (n *names) add(name string) {
 	}
 }
 
-// isLike reports whether a name is one of them, or differs from one in no more than one letter.
-// A secret in the place of a name is not.
+// isLike reports whether a name is in the set, or differs from one in at most one letter. A secret in the place of a
+// name is neither.
 func (n *names) isLike(name string) bool {
 	if _, ok := n.all[name]; ok {
 		return true
@@ -115,8 +113,7 @@ func (n *names) isLike(name string) bool {
 	return false
 }
 
-// isNear reports whether one letter of a is missing, added, or another one in b, or whether
-// two that follow each other are swapped.
+// isNear reports whether b is a with one letter missing, added or replaced, or with two adjacent letters swapped.
 func isNear(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
@@ -145,7 +142,7 @@ var fieldNames = sync.OnceValue(func() *names {
 	return n
 })
 
-// enumNames are the names of all values of enums that a field has in this binary.
+// enumNames are the names of all values of enum fields in this binary.
 var enumNames = sync.OnceValue(func() *names {
 	n := new(names)
 	eachField(func(field protoreflect.FieldDescriptor) {

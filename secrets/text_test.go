@@ -29,7 +29,7 @@ func TestWordsLoseKeysAndDumps(t *testing.T) {
 }
 
 func TestFaultsOfTextQuoteNoValues(t *testing.T) {
-	const hidden = "unknown field, whose name is not shown because it is like none in Envoy's API"
+	const hidden = "unknown field, whose name is not shown because no name in Envoy's API is similar"
 	inJSON := func(text string, m proto.Message) error { return protojson.Unmarshal([]byte(text), m) }
 	inText := func(text string, m proto.Message) error { return prototext.Unmarshal([]byte(text), m) }
 	for _, tt := range []struct {

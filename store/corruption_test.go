@@ -145,8 +145,8 @@ func journaledContentOf(t *testing.T, path string, o Options, names int, version
 	return content
 }
 
-// Whatever has happened to the file, the relay starts, serves nothing but what was stored under the
-// name that is asked for, and says so if something is missing.
+// For any damage to the file, the relay starts, serves only resources that were stored under the requested name, and
+// logs that something is missing.
 func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 	n := 1000
 	if testing.Short() {

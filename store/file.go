@@ -14,12 +14,12 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// Opening the file, and what is wrong with one that cannot be used.
+// This file opens the database, and determines why a file cannot be used.
 
-// ErrInUse says that another process has the file.
+// ErrInUse means that another process has the file open.
 var ErrInUse = errors.New("another process uses it: two relays cannot share a store")
 
-// unusableError says why a file cannot be used as it is. Errors of the disk are others.
+// unusableError is the reason why a file cannot be used as it is. Errors of the disk have other types.
 type unusableError struct{ reason string }
 
 // Error implements error.
@@ -42,7 +42,7 @@ var (
 
 const fileMode fs.FileMode = 0o600
 
-// The file grows by allocSize, or if it may not be large, by one of allocParts.
+// The file grows by allocSize, or by 1/allocParts of its bound if that is less.
 const (
 	allocSize  = 1 << 20
 	allocParts = 32
@@ -55,11 +55,11 @@ func allocSizeOf(maxBytes int64) int {
 	return int(min(allocSize, maxBytes/allocParts))
 }
 
-// lockTimeout is how long a process waits for another one that is about to end.
+// lockTimeout is how long a process waits for another one that is about to exit.
 const lockTimeout = time.Second
 
-// openFile opens the database, or makes one. If the file is not one, or is not of this key, the
-// error is an unusableError.
+// openFile opens the database, or creates one. It returns an unusableError if the file is not a store or has another
+// key.
 func openFile(path string, o Options, readOnly bool) (*bolt.DB, *journal, error) {
 	torn, err := verifyFile(path, readOnly)
 	if err != nil {
@@ -90,7 +90,7 @@ func openFile(path string, o Options, readOnly bool) (*bolt.DB, *journal, error)
 	return db, j, nil
 }
 
-// verifyFile verifies the structure of the file, if there is one, while no other process has it.
+// verifyFile verifies the structure of the file, if there is one, while no other process has it open.
 func verifyFile(path string, readOnly bool) (torn bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !readOnly {
@@ -117,7 +117,7 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 		}
 		<-time.After(lockTimeout / 20)
 	}
-	if info, err = f.Stat(); err != nil { // of now that nobody writes
+	if info, err = f.Stat(); err != nil { // again, now that no process writes to it
 		return false, err
 	}
 	if info.Size() == 0 {
@@ -129,8 +129,8 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 	return torn, nil
 }
 
-// introduce finds out whether the database is one of this relay and of this key, and reads where the records in
-// its journal are. Of a new one it writes what it is.
+// introduce checks that the database was written by this relay and with this key, and reads where the journal's
+// records are. It marks a new database.
 func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 	seals := sealedBy(key)
 	known := false
@@ -202,10 +202,10 @@ func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 	})
 }
 
-// sum is over the keys of all records and parts of the journal, so that one that was lost is missed.
+// sum is a checksum of the keys of all records and parts of the journal. It reveals lost ones.
 type sum uint64
 
-// toggle adds a key that is not in the sum, or takes one away that is.
+// toggle adds a key to the sum, or removes one that is in it.
 func (s *sum) toggle(key []byte) { *s ^= sum(xxhash.Sum64(key)) }
 
 // sumOf returns the sum that is stored.
@@ -236,8 +236,8 @@ func setAside(path string, now time.Time) (string, error) {
 	return "", fmt.Errorf("%s and 99 names like it are taken", base)
 }
 
-// guard calls f, and returns an error if it panics: bbolt does if the disk has not what was written,
-// or the file is cut off while it is used.
+// guard calls f, and returns an error if f panics: bbolt panics if the disk lost written data, or if the file is
+// truncated while in use.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

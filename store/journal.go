@@ -12,45 +12,46 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// The journal: a transaction writes what it changes as one part of the journal, which is two values that are
-// beside each other on disk. Written to the places of the records, each change would be a page of its own, since the keys
-// are hashes. When the journal is large enough, its newest records are put where they belong, in the order of
-// their keys (fold). By then most of what changes again and again is there only once.
+// This file implements the journal. A transaction writes its changes as one part of the journal: two values that are
+// adjacent on disk. Written directly to the records' places, each change would touch a page of its own, since the
+// keys are hashes. When the journal is large enough, the store moves its newest records to their places, in the order
+// of their keys (fold). By then, resources that changed repeatedly are in the journal only once.
 //
-// Journal and records are in one database, so a transaction of bbolt holds for both: there is nothing to
-// recover. Where a record is in the journal is in memory (places), and read when the file is opened.
+// Journal and records are in one database, so a bbolt transaction covers both and no recovery is needed. The
+// positions of records in the journal are kept in memory (places), and are read when the file is opened.
 
 const (
-	// journalBytes and journalRecords bound the journal, and so what its places cost in memory.
+	// journalBytes and journalRecords bound the journal, and so the memory that its places take.
 	journalBytes   = 16 << 20
 	journalRecords = 1 << 16
-	// foldBytes is how much of it one transaction puts where it belongs: the next one can write to the pages
-	// that are free then.
+	// foldBytes is how much of the journal one transaction moves. The next transaction can reuse the pages that it
+	// freed.
 	foldBytes = 2 << 20
-	// journalRoom is the least MaxBytes with which there is a journal: when it is folded, it is on disk twice.
+	// journalRoom is the smallest MaxBytes with which the store uses a journal: while it is folded, its records are
+	// on disk twice.
 	journalRoom = 32 * journalBytes
 )
 
 var (
 	journalBucket = []byte("journal")
-	indexKey      = []byte("index") // of a part: the keys of its records, and how long the records are
+	indexKey      = []byte("index") // in a part: the keys of its records, and the records' lengths
 	valuesKey     = []byte("values")
 )
 
-// place is where in the journal a record is. With length 0 the record is deleted.
+// place is a record's position in the journal. With length 0 the record is deleted.
 type place struct {
 	part         uint64
 	from, length int
 }
 
-// places have places by the keys of records.
+// places maps the keys of records to places.
 type places struct {
 	at map[string]place
-	// members are the keys that are those of members, by what they begin with.
+	// members has the keys of members by their common prefix.
 	members map[string][]string
 }
 
-// prefixLen is how long that is which the keys of a set's members begin with.
+// prefixLen is the length of the prefix that the keys of a set's members share.
 const prefixLen = 1 + hashLen
 
 func newPlaces() places { return places{at: map[string]place{}, members: map[string][]string{}} }
@@ -67,20 +68,20 @@ func (p *places) clear() {
 	clear(p.members)
 }
 
-// journal is what a store knows of its journal. Only the goroutine that writes changes it.
+// journal is the in-memory state of a store's journal. Only the goroutine that writes changes it.
 type journal struct {
-	mu sync.Mutex // held by who changes it, and by others who read it; only the locks of the database come after it
+	mu sync.Mutex // held for changes, and by other goroutines for reads; only the locks of the database come after it
 	places
-	first, next uint64 // parts
-	bytes       int    // of the records in it
+	first, next uint64 // numbers of parts
+	bytes       int    // of the records in the journal
 }
 
 func (j *journal) empty() bool { return j.first == j.next }
 
-// full reports whether it has most bytes, or too many records.
+// full reports whether the journal has more than most bytes, or too many records.
 func (j *journal) full(most int) bool { return j.bytes > most || len(j.at) > journalRecords }
 
-// add adds a part that has been written.
+// add adds the places of a part that has been written.
 func (j *journal) add(staged *places, size int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -91,7 +92,7 @@ func (j *journal) add(staged *places, size int) {
 	j.bytes += size
 }
 
-// folded empties the journal.
+// folded records that the journal has been folded and is empty.
 func (j *journal) folded() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,7 +100,8 @@ func (j *journal) folded() {
 	j.first, j.bytes = j.next, 0
 }
 
-// of returns the places of some keys and of all that begin with one of them; without keys, all. The caller holds mu.
+// of returns the places of the keys that are, or begin with, one of these keys; without keys, all. The caller holds
+// mu.
 func (j *journal) of(keys ...[]byte) map[string]place {
 	if len(keys) == 0 {
 		return maps.Clone(j.at)
@@ -125,11 +127,11 @@ func (j *journal) of(keys ...[]byte) map[string]place {
 // partKey returns the key of a part.
 func partKey(part uint64) []byte { return binary.BigEndian.AppendUint64(nil, part) }
 
-// bound returns what the index of a part is bound to.
+// bound returns the associated data for sealing the index of a part.
 func bound(part []byte) []byte { return append(append([]byte(nil), journalBucket...), part...) }
 
-// read reads where the records in a journal are. An error is an unusableError: without the index of a part
-// nobody knows which records are older than what was lost.
+// read reads the positions of the journal's records. Its errors are unusableErrors: without the index of a part, the
+// store cannot know which records are outdated.
 func (j *journal) read(tx *bolt.Tx, seals sealed) error {
 	bucket := tx.Bucket(journalBucket)
 	if bucket == nil {
@@ -166,7 +168,7 @@ func (j *journal) read(tx *bolt.Tx, seals sealed) error {
 	})
 }
 
-// cutBytes returns the bytes that b begins with, after their length, and the rest.
+// cutBytes returns the length-prefixed value at the start of b, and the rest.
 func cutBytes(b []byte) (value, rest []byte, ok bool) {
 	length, size := binary.Uvarint(b)
 	if size <= 0 || length > uint64(len(b)-size) {
@@ -176,7 +178,7 @@ func cutBytes(b []byte) (value, rest []byte, ok bool) {
 	return b[:length], b[length:], true
 }
 
-// view is what a transaction has of the records, as they are with the journal.
+// view shows a transaction's records with the journal's changes applied.
 type view struct {
 	records, journal *bolt.Bucket
 	places           map[string]place
@@ -195,8 +197,8 @@ func (v *view) get(key []byte) []byte {
 	return v.records.Get(key)
 }
 
-// placed returns a record that was in the journal before the transaction began. It may have been folded
-// by then, and be where it belongs.
+// placed returns a record that was in the journal before the transaction began. The record may have been folded
+// since, and be in its place.
 func (v *view) placed(key []byte, is place) []byte {
 	if is.length == 0 {
 		return nil
@@ -219,7 +221,7 @@ func (v *view) placed(key []byte, is place) []byte {
 	return values[is.from : is.from+is.length]
 }
 
-// all yields the records whose keys begin with a prefix, in the order of the keys.
+// all iterates over the records whose keys begin with a prefix, in the order of the keys.
 func (v *view) all(prefix []byte, yield func(key, value []byte) bool) {
 	var journaled []string
 	for key := range v.places {
@@ -258,7 +260,7 @@ func (v *view) all(prefix []byte, yield func(key, value []byte) bool) {
 	}
 }
 
-// buffers are of one transaction. The next one uses them again.
+// buffers are the buffers of one transaction, which the next one reuses.
 type buffers struct{ record, index, values []byte }
 
 func (b *buffers) clear() {
@@ -268,11 +270,11 @@ func (b *buffers) clear() {
 	b.index, b.values = b.index[:0], b.values[:0]
 }
 
-// buffersMost is how large they are at most between transactions.
+// buffersMost bounds the size of the buffers between transactions.
 const buffersMost = 1 << 20
 
-// stage has the transaction change a record, or delete it if there is no value. Its changes are
-// staged until it knows all of them.
+// stage stages a change of a record, or its deletion if there is no value. The transaction writes its staged changes
+// at its end.
 func (b *batch) stage(key, value []byte) {
 	b.index = binary.AppendUvarint(b.index, uint64(len(key)))
 	b.index = append(b.index, key...)
@@ -281,7 +283,7 @@ func (b *batch) stage(key, value []byte) {
 	b.values = append(b.values, value...)
 }
 
-// lengthOf returns how long the record of a key is, -1 if there is none.
+// lengthOf returns the length of a key's record, -1 if there is none.
 func (b *batch) lengthOf(key []byte) int {
 	if is, there := b.placeOf(key); there {
 		if is.length == 0 {
@@ -295,10 +297,10 @@ func (b *batch) lengthOf(key []byte) int {
 	return -1
 }
 
-// there reports whether there is a record of a key.
+// there reports whether a key has a record.
 func (b *batch) there(key []byte) bool { return b.lengthOf(key) >= 0 }
 
-// stored returns the record of a key.
+// stored returns a key's record.
 func (b *batch) stored(key []byte) []byte {
 	is, there := b.placeOf(key)
 	switch {
@@ -317,7 +319,7 @@ func (b *batch) placeOf(key []byte) (is place, there bool) {
 	return is, there
 }
 
-// keysOf returns the keys of the members of a set, of those that are deleted, too.
+// keysOf returns the keys of a set's members, including deleted ones.
 func (b *batch) keysOf(prefix []byte) [][]byte {
 	var keys [][]byte
 	c := b.view.records.Cursor()
@@ -332,7 +334,7 @@ func (b *batch) keysOf(prefix []byte) [][]byte {
 	return keys
 }
 
-// finish writes what is staged: to the journal, or where it belongs.
+// finish writes the staged changes: to the journal, or to the records' places.
 func (b *batch) finish(tx *bolt.Tx) error {
 	if len(b.staged.at) == 0 {
 		return nil
@@ -352,7 +354,7 @@ func (b *batch) finish(tx *bolt.Tx) error {
 		return err
 	}
 	key := partKey(b.store.journal.next)
-	part := journal.Bucket(key) // of a transaction that is there although it failed
+	part := journal.Bucket(key) // left by a transaction that took effect although it reported an error
 	if part == nil {
 		b.sum.toggle(key)
 		if part, err = journal.CreateBucket(key); err != nil {
@@ -366,7 +368,7 @@ func (b *batch) finish(tx *bolt.Tx) error {
 	return errors.Join(part.Put(indexKey, index), part.Put(valuesKey, b.values))
 }
 
-// settle puts a record where it belongs, or deletes it if there is no value.
+// settle writes a record to its place, or deletes it if there is no value.
 func (b *batch) settle(key, value []byte) error {
 	there := b.view.records.Get(key) != nil
 	if there != (len(value) > 0) {
@@ -381,8 +383,8 @@ func (b *batch) settle(key, value []byte) error {
 	return nil
 }
 
-// fold puts what the journal has where it belongs, and empties it. If it ends early it has
-// changed nothing that can be read.
+// fold moves the journal's records to their places, and empties the journal. If fold ends early, readers see no
+// difference.
 func (s *Store) fold() error {
 	j := s.journal
 	if j.empty() {
@@ -422,7 +424,8 @@ func (s *Store) fold() error {
 	return nil
 }
 
-// dropJournal deletes the journal. It is gone already if the transaction that deleted it is there although it failed.
+// dropJournal deletes the journal. The journal is missing if an earlier transaction deleted it although that
+// transaction reported an error.
 func (b *batch) dropJournal(tx *bolt.Tx) error {
 	if b.view.journal == nil {
 		return nil
@@ -433,12 +436,12 @@ func (b *batch) dropJournal(tx *bolt.Tx) error {
 	return tx.DeleteBucket(journalBucket)
 }
 
-// journal adds what a transaction has staged to what is known of the journal, once it is written.
+// journal adds the places of a transaction's staged changes, once the transaction is written.
 func (b *batch) journal() {
 	if !b.direct && len(b.staged.at) > 0 {
 		b.store.journal.add(&b.staged, len(b.values))
 	}
 }
 
-// journals reports whether there is to be a journal.
+// journals reports whether the store uses a journal.
 func (s *Store) journals() bool { return s.opts.MaxBytes == 0 || s.opts.MaxBytes >= journalRoom }

@@ -9,16 +9,15 @@ import (
 	"github.com/xds-relay/xds-relay/inbox"
 )
 
-// Keeper stands between the servers of one scope and the cache. It notes in the store what the
-// cache accepts. And it answers the topics that the servers do not answer with what was stored,
-// after a while: their own word comes first.
+// Keeper stands between the servers of one scope and the cache. It notes in the store what the cache accepts. After a
+// wait, it also answers from the store the topics that the servers have not answered.
 //
-// A topic waits for that word until Wait has passed since it began, and since the relay was started.
-// If the servers cannot be reached, only the latter counts. Until then the errors of topics that
-// are stored are kept back, so that clients wait too. What is not stored is left as it is.
+// A topic waits for a server's answer until Wait has passed since the topic began and since the relay was started. If
+// the servers cannot be reached, only the latter counts. Until then, the keeper holds back errors of stored topics,
+// so that clients wait too. It does not touch topics that are not stored.
 //
-// What was stored is no more than that: it removes nothing from clients that come back
-// (a set is incomplete, see [cache.SetUpdate]), and an empty set is not told.
+// A stored state removes nothing from clients that return (a set is incomplete, see [cache.SetUpdate]), and the
+// keeper does not serve an empty set.
 type Keeper struct {
 	// Read only.
 	store *Store
@@ -28,26 +27,25 @@ type Keeper struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	inbox *inbox.Inbox[keeperNote] // calls of Start and Stop
+	inbox *inbox.Inbox[keeperNote] // calls of Start and Stop that are not processed yet
 
-	// mu is held while the cache takes an update, so that what was stored never comes after what
-	// a server says. It comes after the locks of the servers' streams, and before the
-	// cache's.
+	// mu is held while the cache applies an update, so that stored state never overwrites a server's update. It comes
+	// after the locks of the servers' streams, and before the cache's.
 	mu     sync.Mutex
 	topics map[cache.Key]*topic
-	queue  []*topic // those that are not served, in the order in which they began
-	// unreachable: an error said so, and no answer has come since.
+	queue  []*topic // topics that are not served, in the order in which they began
+	// unreachable: an error reported that the servers are unreachable, and no answer has arrived since.
 	unreachable bool
 	stale       int // topics that are served from the store
-	sets        int // of the topics
+	sets        int // the number of sets among the topics
 	fresh       fresh
 }
 
-// fresh are the first answers in an update, by their indices, of topics that are not served from the store. The cache
-// may have had the same before, from a source without this store: so the store may not.
+// fresh are the first answers in an update, by index, for topics that are not served from the store. The cache may
+// have had the same state before from a source without this store, so the store may lack it.
 type fresh struct{ entries, sets []int }
 
-// Cache is what a Keeper needs of the cache: see [cache.Cache].
+// Cache has the methods of the cache that a Keeper needs: see [cache.Cache].
 type Cache interface {
 	Apply(cache.Update)
 	Compare(*cache.Update) cache.Comparison
@@ -56,33 +54,33 @@ type Cache interface {
 
 // KeeperOptions are a Keeper's settings.
 type KeeperOptions struct {
-	// Started is when the relay was started, and Wait returns how long a server's own word is waited
-	// for. Call Keeper.Wake when that has changed.
+	// Started is when the relay was started. Wait returns how long a topic waits for a server's answer. Call
+	// Keeper.Wake when it changes.
 	Started time.Time
 	Wait    func() time.Duration
 }
 
-// topic is a topic without an answer of a server.
+// topic is a topic without an answer from a server.
 type topic struct {
 	key   cache.Key
 	since time.Time
-	// looked: entry, or set, is what the store had of it after so many commits. They are nil if there
-	// was nothing.
+	// looked: entry or set is the state of the store after this number of commits. Both are nil if the store had
+	// nothing.
 	looked  bool
 	commits uint64
 	entry   *Record
 	set     *Set
-	// members are the keys of those that were served from the store.
+	// members are the keys of the members that were served from the store.
 	members map[string]struct{}
-	// said is what servers have said, of names, that may be members of the set.
-	said map[string]said
-	err  *cache.Error // that is kept back
-	// served: the cache has what was stored. over: it has an answer, or will get none from here.
+	// reported has the changes that servers sent for names that may be members of the set.
+	reported map[string]reported
+	err      *cache.Error // the error that is held back
+	// served: the cache has the stored state. over: the topic has an answer, or will get none from this keeper.
 	served, over bool
 }
 
-// said is what a server has said of a name.
-type said struct {
+// reported is a server's change of a name.
+type reported struct {
 	change cache.Change
 	server string
 }
@@ -93,7 +91,7 @@ type keeperNote struct {
 	stop bool
 }
 
-// NewKeeper begins to keep a scope. Close ends it.
+// NewKeeper starts a keeper for a scope. Close ends it.
 func NewKeeper(s *Store, scope cache.Scope, c Cache, o KeeperOptions) *Keeper {
 	k := &Keeper{
 		store: s, scope: scope, cache: c, opts: o, stop: make(chan struct{}), done: make(chan struct{}),
@@ -103,17 +101,16 @@ func NewKeeper(s *Store, scope cache.Scope, c Cache, o KeeperOptions) *Keeper {
 	return k
 }
 
-// Start notes that a topic has begun. It is called before the servers are asked for it, and does
-// not block.
+// Start reports that a topic has begun. It is called before the servers are asked for the topic, and does not block.
 func (k *Keeper) Start(key cache.Key) { k.inbox.Put(keeperNote{key: key}) }
 
-// Stop notes that a topic has ended. It does not block.
+// Stop reports that a topic has ended. It does not block.
 func (k *Keeper) Stop(key cache.Key) { k.inbox.Put(keeperNote{key: key, stop: true}) }
 
-// Wake has the keeper find out anew which topics have waited long enough.
+// Wake makes the keeper check again which topics have waited long enough.
 func (k *Keeper) Wake() { k.inbox.Wake() }
 
-// Close ends the keeping, and waits for it.
+// Close ends the keeper, and waits for its goroutine.
 func (k *Keeper) Close() {
 	close(k.stop)
 	<-k.done
@@ -126,8 +123,8 @@ func (k *Keeper) Stale() int {
 	return k.stale
 }
 
-// Apply has the cache take an update of the servers, and notes it in the store. Errors of topics
-// that are stored are left out.
+// Apply passes an update from the servers to the cache, and notes it in the store. It leaves out the errors of stored
+// topics.
 func (k *Keeper) Apply(u cache.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,7 +139,7 @@ func (k *Keeper) Apply(u cache.Update) {
 	u.Receipt.Event("noted for the store", nil)
 }
 
-// note notes what an update has changed, and first answers.
+// note notes in the store an update's changes and first answers.
 func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 	if len(changed.Entries)+len(changed.Sets)+len(k.fresh.entries) == 0 {
 		return
@@ -186,8 +183,8 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 	})
 }
 
-// Recall returns what upstream.Options.Recall is, for one server. others says that versions of other
-// servers mean the same.
+// Recall returns the upstream.Options.Recall function for one server. others: versions of other servers mean the
+// same.
 func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string, *cache.Resource)) {
 	return func(key cache.Key, yield func(string, *cache.Resource)) {
 		k.mu.Lock()
@@ -212,8 +209,8 @@ func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string,
 	}
 }
 
-// Stored yields the members that the store has of a set, as long as no server has answered for it and
-// it is not served from the store.
+// Stored iterates over the store's members of a set, while no server has answered for the set and it is not served
+// from the store.
 func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -231,9 +228,8 @@ func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)
 	}
 }
 
-// Accepted yields what the store has of a topic for which no server has answered, and which is not
-// served from the store: the resource of a name, or the members of a set that is stored as a whole. It
-// returns false if that is nothing.
+// Accepted calls yield with the stored resources of a topic that no server has answered and that is not served from
+// the store: the resource of a name, or the members of a completely stored set. It returns false if there are none.
 func (k *Keeper) Accepted(key cache.Key, yield func(key string, r *cache.Resource)) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -254,7 +250,7 @@ func (k *Keeper) Accepted(key cache.Key, yield func(key string, r *cache.Resourc
 	return true
 }
 
-// takeNotes takes the calls of Start and Stop. The caller holds mu.
+// takeNotes processes the calls of Start and Stop. The caller holds mu.
 func (k *Keeper) takeNotes() {
 	notes := k.inbox.Take()
 	if len(notes) == 0 {
@@ -274,7 +270,7 @@ func (k *Keeper) takeNotes() {
 	}
 }
 
-// end ends that a topic has no answer. The caller holds mu.
+// end removes a topic that has an answer or has ended. The caller holds mu.
 func (k *Keeper) end(key cache.Key) {
 	t := k.topics[key]
 	if t == nil {
@@ -303,8 +299,8 @@ func (k *Keeper) look(t *topic) {
 	}
 }
 
-// lookAgain is look, unless nothing has been written since. A server may have said something newer of a
-// name, or of a member, before the topic began. The caller holds mu.
+// lookAgain is look, unless nothing has been written since. A server may have sent a newer state of a name or member
+// before the topic began. The caller holds mu.
 func (k *Keeper) lookAgain(t *topic) {
 	before := t.set
 	t.looked = t.looked && t.commits == k.store.Commits()
@@ -314,28 +310,28 @@ func (k *Keeper) lookAgain(t *topic) {
 	}
 }
 
-// keepReturned adds the members that the store had before and lost since, though a server has them: it said that
-// they were gone, and then that they are back. The store takes the second for a name's alone.
+// keepReturned adds members that the store has lost since, although a server has them: the server removed them and
+// then added them again. The store applied the second change to the name only.
 func (t *topic) keepReturned(before *Set) {
 	has := make(map[string]struct{}, len(t.set.Members))
 	for _, r := range t.set.Members {
 		has[r.Member] = struct{}{}
 	}
 	for _, r := range before.Members {
-		if _, is := has[r.Member]; !is && t.said[r.Member].change.Resource != nil {
+		if _, is := has[r.Member]; !is && t.reported[r.Member].change.Resource != nil {
 			t.set.Members = append(t.set.Members, r)
 		}
 	}
 }
 
-// all yields the members of a stored set, as they were stored, or as a server has said since. The caller
-// holds mu.
-func (t *topic) all() iter.Seq[said] {
-	return func(yield func(said) bool) {
+// all iterates over the members of a stored set, in the state that a server has sent since, or else the stored one.
+// The caller holds mu.
+func (t *topic) all() iter.Seq[reported] {
+	return func(yield func(reported) bool) {
 		for _, r := range t.set.Members {
-			m, newer := t.said[r.Member]
+			m, newer := t.reported[r.Member]
 			if !newer {
-				m = said{cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}, r.Server}
+				m = reported{cache.Change{Name: r.Member, Resource: r.Resource, Stale: true}, r.Server}
 			}
 			if m.change.Resource != nil && !yield(m) {
 				return
@@ -350,8 +346,8 @@ func (k *Keeper) stored(t *topic) bool {
 	return t.entry != nil && t.entry.Resource != nil || t.set != nil && t.set.Whole() && len(t.set.Members) > 0
 }
 
-// answer takes note of what an update says of the topics without an answer. It returns the update
-// without the errors that are kept back. The caller holds mu.
+// answer processes an update's answers for topics without an answer. It returns the update without the errors that
+// are held back. The caller holds mu.
 func (k *Keeper) answer(u cache.Update) cache.Update {
 	now := time.Now()
 	changes, sets := u.Changes, u.Sets
@@ -370,7 +366,7 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 				k.fresh.entries = append(k.fresh.entries, len(u.Changes))
 			}
 			u.Changes = append(u.Changes, *c)
-			k.tellSet(&u, c, &stored)
+			k.applyToSet(&u, c, &stored)
 		}
 	}
 	for i := range sets {
@@ -394,15 +390,15 @@ func (k *Keeper) waits(key cache.Key) bool {
 	return t != nil && !t.served
 }
 
-// passes reports whether what a server says of a topic is for the cache. If not, the topic is served
-// from the store. The caller holds mu.
+// passes reports whether the cache gets a server's answer for a topic. If not, the topic is served from the store.
+// The caller holds mu.
 func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error) bool {
 	switch {
 	case err == nil:
 		k.unreachable = false
 	case err.Outage != nil && !k.unreachable:
 		k.unreachable = true
-		k.inbox.Wake() // those that wait for an answer need not
+		k.inbox.Wake() // topics that wait for an answer no longer have to
 	}
 	t := k.topics[key]
 	switch {
@@ -421,7 +417,7 @@ func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error) bool {
 	return false
 }
 
-// due returns when a topic is served from the store. The caller holds mu.
+// due returns when a topic is to be served from the store. The caller holds mu.
 func (k *Keeper) due(t *topic) time.Time {
 	wait := k.opts.Wait()
 	at, least := t.since, k.opts.Started.Add(wait)
@@ -434,7 +430,7 @@ func (k *Keeper) due(t *topic) time.Time {
 	return at
 }
 
-// serve adds to an update what is stored of a topic. The caller holds mu.
+// serve adds a topic's stored state to an update. The caller holds mu.
 func (k *Keeper) serve(t *topic, u *cache.Update) {
 	t.served = true
 	k.stale++
@@ -459,7 +455,7 @@ func (k *Keeper) apply(u *cache.Update) {
 	}
 }
 
-// run serves what waits for nothing more.
+// run is the keeper's goroutine: it serves topics once they have waited long enough.
 func (k *Keeper) run() {
 	defer close(k.done)
 	timer := time.NewTimer(0)
@@ -489,10 +485,10 @@ func (k *Keeper) run() {
 	}
 }
 
-// flushMost is for how long what is stored waits for a slow disk before it is served.
+// flushMost bounds how long a topic waits for a slow disk before it is served.
 const flushMost = time.Second
 
-// atOnce is how many topics are served before others may have the lock.
+// atOnce is how many topics are served before other goroutines can take the lock.
 const atOnce = 1000
 
 // step serves some of the topics that are due. It returns the time until the next is, 0 for none,
@@ -521,7 +517,7 @@ func (k *Keeper) step() (next time.Duration, more bool) {
 		}
 		if k.lookAgain(t); k.stored(t) {
 			k.serve(t, u)
-		} // what is not stored has kept nothing back
+		} // without stored state, no error was held back
 	}
 	for _, u := range updates {
 		k.apply(u)

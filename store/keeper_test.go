@@ -295,7 +295,7 @@ func TestAStoredSetIsServedAndIsNotAll(t *testing.T) {
 
 // What a control plane has said of a name counts for a stored set that has it, also if it is not
 // written yet when a client requests the set.
-func TestAStoredSetHasWhatWasSaidOfItsNames(t *testing.T) {
+func TestAStoredSetHasEarlierChangesOfItsNames(t *testing.T) {
 	afterARestart(t, func(k *kept) {
 		k.watch("m")
 		k.says(is("m", "3"))

@@ -15,8 +15,8 @@ import (
 	"github.com/tink-crypto/tink-go/v2/tink"
 )
 
-// A key file has two keysets of Tink: one for the content of records, and one for their keys,
-// which are found by name and so cannot be encrypted with a nonce.
+// A key file has two Tink keysets: one for the content of records, and one for their keys. Record keys are looked up
+// by name, so they cannot be encrypted with a nonce.
 
 // Key encrypts a store.
 type Key struct {

@@ -124,9 +124,9 @@ func TestASetThatHasLostAMemberIsNeverWhole(t *testing.T) {
 	}
 }
 
-// A part of the journal needs free pages that are beside each other. If a file that may not grow has only others,
-// changes are written where they belong, and nothing is given up.
-func TestWithoutRoomForAPartOfTheJournalNothingIsGivenUp(t *testing.T) {
+// A part of the journal needs adjacent free pages. If a file that may not grow has only others, changes are written
+// to the records' places, and nothing is deleted.
+func TestWithoutRoomForAPartOfTheJournalNothingIsDeleted(t *testing.T) {
 	f := &fake{}
 	o := f.options()
 	o.MaxBytes = journalRoom
@@ -175,9 +175,9 @@ func TestWithoutRoomForAPartOfTheJournalNothingIsGivenUp(t *testing.T) {
 	}
 }
 
-// A transaction may be in the file although the disk has reported an error, as when it could not confirm the last
-// write. What comes then is stored, and the file is whole.
-func TestATransactionThatFailedAndIsThereDoesNoHarm(t *testing.T) {
+// A transaction may take effect although the disk reported an error, as when the disk could not confirm the last
+// write. Later changes are stored, and the file stays valid.
+func TestATransactionThatFailedButTookEffectDoesNoHarm(t *testing.T) {
 	f := &fake{}
 	o := f.options()
 	o.journalBytes = 1 << 10 // each commit is folded
@@ -229,8 +229,8 @@ func TestATransactionThatFailedAndIsThereDoesNoHarm(t *testing.T) {
 	}
 }
 
-// Who reads a set while it is written and the journal is folded, in several transactions, has all of its members of
-// one moment.
+// A reader of a set gets all of its members in one state, even while the set is written and the journal folded in
+// several transactions.
 func TestASetIsReadAsItWasAtOneMoment(t *testing.T) {
 	const members = 40
 	f := &fake{}

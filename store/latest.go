@@ -6,12 +6,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// latest says what was written last, so that a record need not be read to find out whether it is
-// another one now. It is a hash table of one size in which a record takes the place of an older one.
+// latest remembers the records that were written last, so that the store need not read a record to find out whether
+// it has changed. It is a hash table of fixed size in which newer records replace older ones.
 type latest [1 << latestBits]written
 
-// latestBits: of resources of which this many thousand change again and again, most are in the table, which
-// takes 1 MiB.
+// latestBits is the size of the table in bits. The table takes 1 MiB, and holds most of 1<<latestBits resources that
+// change repeatedly.
 const latestBits = 16
 
 // written are hashes of a record's key and content. The zero value is no record.
@@ -22,7 +22,8 @@ func (l *latest) at(key []byte) (*written, uint64) {
 	return &l[hash>>(64-latestBits)], hash | 1
 }
 
-// is reports whether a record is the one that was written last under its key, if that is known.
+// is reports whether a record equals the one that was last written under its key. known is false if the table does
+// not know.
 func (l *latest) is(key []byte, r *Record) (is, known bool) {
 	w, hash := l.at(key)
 	return w.content == r.fingerprint(), w.key == hash
@@ -39,7 +40,7 @@ func (l *latest) forget(key []byte) {
 	}
 }
 
-// fingerprint is a hash of what same compares.
+// fingerprint is a hash of the fields that same compares.
 func (r *Record) fingerprint() uint64 {
 	var h xxhash.Digest
 	h.Reset()

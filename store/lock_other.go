@@ -4,5 +4,5 @@ package store
 
 import "os"
 
-// lock leaves it to bbolt to find out that another process has the file.
+// lock does nothing: bbolt finds out whether another process has the file open.
 func lock(*os.File, bool) error { return nil }

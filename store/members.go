@@ -2,12 +2,12 @@ package store
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// What a server says of members of a set that is served from the store, before it has answered for
-// the whole set.
+// This file handles a server's changes to members of a set that is served from the store, while the server has not
+// sent the whole set.
 
-// serveBeneath adds to stored what is stored of a set, if the first answer of a server is not complete
-// yet: what may still follow in it is not missing meanwhile. So nobody is told of less than there was, or
-// of nothing, by the first part. What is in that part is not served as it was before. The caller holds mu.
+// serveBeneath adds a set's stored members to stored, if a server's first answer for the set is not complete yet:
+// members may still follow in it. So no client is sent fewer members, or an empty set, because of the first part.
+// Members in that part are not served in their stored state. The caller holds mu.
 func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cache.Update) {
 	if is.Err != nil || !is.Full || !is.Incomplete {
 		return
@@ -17,11 +17,11 @@ func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cach
 	if t == nil || t.served || !k.stored(t) {
 		return
 	}
-	// Once it is served, it is nothing new to the cache any more: so it is stored here.
+	// After serve, the cache does not report these members as changed. So they are noted here.
 	k.store.Note(u.Server, func(n *Notes) {
 		for i := range is.Changes {
 			if c := &is.Changes[i]; c.Resource != nil || c.Gone {
-				t.say(c, u.Server)
+				t.record(c, u.Server)
 				n.Member(key, c.Name, c.Resource)
 			}
 		}
@@ -29,19 +29,19 @@ func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cach
 	k.serve(t, stored)
 }
 
-// say notes what a server says of a member. The caller holds mu.
-func (t *topic) say(c *cache.Change, server string) (as cache.Change) {
-	if t.said == nil {
-		t.said = map[string]said{}
+// record remembers a server's change of a member. The caller holds mu.
+func (t *topic) record(c *cache.Change, server string) (as cache.Change) {
+	if t.reported == nil {
+		t.reported = map[string]reported{}
 	}
 	as = cache.Change{Name: c.Name, Resource: c.Resource, Gone: c.Gone, Stale: true}
-	t.said[c.Name] = said{as, server}
+	t.reported[c.Name] = reported{as, server}
 	return as
 }
 
-// tellSet has a set that is served from the store, or will be, take what an update says of the name
-// of one of its members. The caller holds mu.
-func (k *Keeper) tellSet(u *cache.Update, c *cache.Change, stored *cache.Update) {
+// applyToSet applies an update's change of a name to the set that has the name as a member, if that set is served
+// from the store or will be. The caller holds mu.
+func (k *Keeper) applyToSet(u *cache.Update, c *cache.Change, stored *cache.Update) {
 	if k.sets == 0 || c.Resource == nil && !c.Gone {
 		return
 	}
@@ -49,7 +49,7 @@ func (k *Keeper) tellSet(u *cache.Update, c *cache.Change, stored *cache.Update)
 	if t == nil {
 		return
 	}
-	change := t.say(c, u.Server)
+	change := t.record(c, u.Server)
 	if _, is := t.members[c.Name]; is {
 		stored.Sets = append(stored.Sets, cache.SetUpdate{Name: t.key.Name, Changes: []cache.Change{change}, Stale: true})
 	}

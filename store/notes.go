@@ -7,36 +7,36 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Notes take what is to be written. See [Store.Note].
+// Notes accepts changes to be written. See [Store.Note].
 type Notes struct {
 	notes  *notes
 	server string
 	now    time.Time
 }
 
-// notes are what is not written yet: the newest state of each record.
+// notes has the changes that are not written yet: the newest state of each record.
 type notes struct {
 	entries map[cache.Key]state
 	sets    map[cache.Key]*setNotes
-	// contents are sets of which everything that the cache has is to be written, with the servers that sent it.
+	// contents are sets whose cached members must all be written, with the servers that sent them.
 	contents map[cache.Key]string
-	count    int // of entries, members, sets and contents
+	count    int // the number of entries, members, sets and contents
 }
 
-// state is what is to become of a record.
+// state is the noted state of a record.
 type state struct {
-	resource *cache.Resource // nil: it does not exist
+	resource *cache.Resource // nil: the resource does not exist
 	server   string
 	time     time.Time
 }
 
 type setNotes struct {
 	members map[string]state
-	// server and time are of the set's own record, if there is to be one now (whole).
+	// server and time are those of the set's own record, which is written only if whole.
 	whole  bool
 	server string
 	time   time.Time
-	// others: what is stored and not a member now is to be deleted.
+	// others: stored members that are no longer in the set must be deleted.
 	others bool
 }
 
@@ -44,9 +44,8 @@ func newNotes() *notes {
 	return &notes{entries: map[cache.Key]state{}, sets: map[cache.Key]*setNotes{}, contents: map[cache.Key]string{}}
 }
 
-// Note calls f, which notes what has changed, all that came in one response at once. server is
-// who sent it. It costs the time for what is noted, and does not wait for the disk. The caller may
-// hold locks; f must not take any.
+// Note calls f, which notes all changes of one response. server is the server that sent them. Note takes as long as f
+// does, and does not wait for the disk. The caller may hold locks; f must not take any.
 func (s *Store) Note(server string, f func(*Notes)) {
 	s.mu.Lock()
 	f(&Notes{notes: s.noted, server: server, now: time.Now()})
@@ -57,7 +56,7 @@ func (s *Store) Note(server string, f func(*Notes)) {
 	}
 }
 
-// Entry notes the resource of a name, nil if it does not exist.
+// Entry notes the resource of a name, nil if the resource does not exist.
 func (n *Notes) Entry(k cache.Key, r *cache.Resource) {
 	if _, there := n.notes.entries[k]; !there {
 		n.notes.count++
@@ -65,7 +64,7 @@ func (n *Notes) Entry(k cache.Key, r *cache.Resource) {
 	n.notes.entries[k] = state{r, n.server, n.now}
 }
 
-// Member notes a member of a set, nil if it is none any more.
+// Member notes a member of a set, nil if the member was removed.
 func (n *Notes) Member(set cache.Key, key string, r *cache.Resource) {
 	of := n.set(set)
 	if _, there := of.members[key]; !there {
@@ -74,15 +73,15 @@ func (n *Notes) Member(set cache.Key, key string, r *cache.Resource) {
 	of.members[key] = state{r, n.server, n.now}
 }
 
-// Whole notes that a set is known as a whole. others says that there may be
-// something stored that is not a member any more and was not noted.
+// Whole notes that a set is completely known. others: the store may have members that were removed from the set
+// without a note.
 func (n *Notes) Whole(set cache.Key, others bool) {
 	of := n.set(set)
 	of.whole, of.server, of.time = true, n.server, n.now
 	of.others = of.others || others
 }
 
-// Contents notes all that the cache has of a set when it is written.
+// Contents notes all members that the cache has of a set at the time of writing.
 func (n *Notes) Contents(set cache.Key) {
 	if _, there := n.notes.contents[set]; !there {
 		n.notes.count++
@@ -90,7 +89,7 @@ func (n *Notes) Contents(set cache.Key) {
 	n.notes.contents[set] = n.server
 }
 
-// addContents replaces contents by what the cache has. What is noted of a member is not newer.
+// addContents replaces contents with the cache's members. A noted member is not newer than the cache's.
 func (n *notes) addContents(of func(k cache.Key, yield func(key string, r *cache.Resource))) {
 	if len(n.contents) == 0 {
 		return
@@ -120,7 +119,7 @@ func (n *notes) clear() {
 	clear(n.contents)
 }
 
-// take returns what is noted, and begins anew.
+// take returns the notes, and starts with new ones.
 func (s *Store) take() *notes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +131,7 @@ func (s *Store) take() *notes {
 	return taken
 }
 
-// took notes that what was taken is written, or put back.
+// took records that the taken notes are written, or put back.
 func (s *Store) took(taken *notes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,10 +142,10 @@ func (s *Store) took(taken *notes) {
 	}
 }
 
-// spareMost is how many notes the maps are for that are used again.
+// spareMost is the largest number of notes whose maps are reused.
 const spareMost = 1 << 12
 
-// putBack adds notes that could not be written to those that have come since, which are newer.
+// putBack adds notes that could not be written to the newer notes.
 func (s *Store) putBack(old *notes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,12 +178,12 @@ func (n *notes) recount() {
 	}
 }
 
-// maxPending bounds what waits for a disk that takes nothing: names that clients made up, and
-// that do not exist, would be more and more.
+// maxPending bounds the notes that wait while the disk accepts none: clients can invent any number of names that do
+// not exist.
 const maxPending = 1 << 20
 
-// forget forgets that names do not exist. If the disk recovers, the store may have some of them
-// until their control plane is heard again.
+// forget discards notes that names do not exist. After the disk recovers, the store may still have some of these
+// names until their control plane sends an update.
 func (n *notes) forget() {
 	maps.DeleteFunc(n.entries, func(_ cache.Key, s state) bool { return s.resource == nil })
 	n.recount()

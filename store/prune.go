@@ -8,29 +8,29 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// makeRoom gives up what nobody asks for any more, as of clients that are gone for good, and then
-// notes once more what had no room.
+// makeRoom deletes the records of topics that no client requests, and then notes again the resources that did not
+// fit.
 func (s *Store) makeRoom() {
 	freed, err := s.prune()
 	if err != nil {
-		s.log.Error("no room could be made in the store", "reason", err)
+		s.log.Error("the store could not delete records to make room", "reason", err)
 		return
 	}
 	if freed == 0 {
 		return
 	}
-	s.log.Info("records were given up for which no client asks, to make room in the store", "records", freed)
+	s.log.Info("the store deleted records that no client requests, to make room", "records", freed)
 	s.noteLacking()
 }
 
-// noteLacking notes once more what had no room.
+// noteLacking notes again the resources that did not fit.
 func (s *Store) noteLacking() {
 	lacking := s.lacking
 	s.lacking = map[cache.Key]struct{}{}
 	s.noteAgain(lacking)
 }
 
-// noteAgain notes what the cache has of topics.
+// noteAgain notes the cache's resources of topics.
 func (s *Store) noteAgain(topics map[cache.Key]struct{}) {
 	for k := range topics {
 		contents := map[string]*cache.Resource{}
@@ -53,7 +53,7 @@ func (s *Store) noteAgain(topics map[cache.Key]struct{}) {
 	}
 }
 
-// prune deletes the records of topics that the cache does not have, and those that cannot be read.
+// prune deletes the records of topics that the cache does not have, and unreadable records.
 func (s *Store) prune() (deleted int, err error) {
 	watched, lost := map[cache.Key]bool{}, lostMembers{}
 	if err := s.fold(); err != nil {
@@ -95,7 +95,7 @@ func (s *Store) prune() (deleted int, err error) {
 	return deleted, err
 }
 
-// resize has the newest bound of the file hold. Between transactions nobody else reads it.
+// resize applies the newest bound of the file. It runs between transactions, when no other goroutine reads the bound.
 func (s *Store) resize() {
 	before, now := s.opts.MaxBytes, s.maxBytes.Load()
 	if now == before {
@@ -108,7 +108,7 @@ func (s *Store) resize() {
 	}
 }
 
-// roomIn returns how much may still be written.
+// roomIn returns how many bytes may still be written.
 func (b *batch) roomIn(tx *bolt.Tx) int64 {
 	s := b.store
 	switch {
@@ -117,8 +117,8 @@ func (b *batch) roomIn(tx *bolt.Tx) int64 {
 	case s.opts.MaxBytes == 0:
 		return math.MaxInt64 / 2
 	}
-	// A transaction copies the pages that it changes before it frees them. What the journal has takes room
-	// once more when it is folded.
+	// A transaction copies the pages that it changes before it frees them. Folding the journal takes the room of its
+	// records again.
 	return s.opts.MaxBytes - s.opts.MaxBytes/roomParts - used(tx) - int64(s.journal.bytes)
 }
 
@@ -130,7 +130,7 @@ func (s *Store) batchSize() int {
 	return int(min(batchBytes, s.opts.MaxBytes/roomParts))
 }
 
-// used returns how much of the file is not free.
+// used returns how many bytes of the file are not free.
 func used(tx *bolt.Tx) int64 {
 	stats := tx.DB().Stats()
 	free := stats.FreePageN + stats.PendingPageN

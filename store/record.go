@@ -14,16 +14,16 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Record is what the store has of one resource, or of a set.
+// Record is the stored state of one resource, or of a set.
 type Record struct {
-	// Topic is the topic of the name, or the set.
+	// Topic is the topic of the name, or of the set.
 	Topic cache.Key
-	// Member is the key of a member of the set. Set says that the record is the set's own.
+	// Member is the key of the set's member. Set: the record is the set's own.
 	Member string
 	Set    bool
 	// Resource is nil in the record of a set, and for a member that may not be stored.
 	Resource *cache.Resource
-	// Time is when the resource came, and Server the server that sent it.
+	// Time is when the resource arrived, and Server the server that sent it.
 	Time   time.Time
 	Server string
 }
@@ -31,7 +31,7 @@ type Record struct {
 // isMember reports whether the record is that of a set's member.
 func (r *Record) isMember() bool { return !r.Set && r.Topic.IsSet() }
 
-// The first byte of a record's key.
+// These are the first bytes of record keys.
 const (
 	entryKind  = 'e'
 	setKind    = 's'
@@ -98,7 +98,7 @@ const (
 	fieldServer
 	fieldHasResource
 	fieldAlias
-	fieldResourceType // if it is not that of the topic
+	fieldResourceType // if it differs from the topic's type
 	fieldResourceName
 	fieldResourceVersion
 	fieldExtra
@@ -107,7 +107,7 @@ const (
 	fieldValue
 )
 
-// appendTo appends an encoded record, without its checksum.
+// appendTo appends the encoded record, without its checksum.
 func (r *Record) appendTo(b []byte) []byte {
 	var s cache.Spec
 	if r.Resource != nil {
@@ -152,7 +152,7 @@ func (r *Record) appendTo(b []byte) []byte {
 
 var errRecord = errors.New("it is not a record")
 
-// decode decodes what appendTo appends.
+// decode decodes a record that appendTo encoded.
 func decode(b []byte) (*Record, error) {
 	var r Record
 	var s cache.Spec
@@ -216,7 +216,7 @@ func decode(b []byte) (*Record, error) {
 			s.Redirect = string(value)
 		case fieldValue:
 			s.Value = value
-		default: // of a later version
+		default: // a field of a later version
 		}
 	}
 	if has {
@@ -231,7 +231,7 @@ func decode(b []byte) (*Record, error) {
 	return &r, nil
 }
 
-// is reports whether a record that was found under the key of another is that one.
+// is reports whether a record that was found under wanted's key is the wanted one.
 func (r *Record) is(wanted *Record) bool {
 	return r.Topic == wanted.Topic && r.Member == wanted.Member && r.Set == wanted.Set
 }
@@ -245,7 +245,7 @@ func (r *Record) same(o *Record) bool {
 		r.Resource.Name() == o.Resource.Name() && r.Resource.Alias() == o.Resource.Alias()
 }
 
-// String names the record, as in log lines.
+// String names the record, for log lines.
 func (r *Record) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s", r.Topic.Scope, r.Topic.TypeURL, r.Topic.Name)
@@ -255,14 +255,14 @@ func (r *Record) String() string {
 	return b.String()
 }
 
-// sealed is what encrypts records, or adds checksums to them.
+// sealed encrypts records, or adds checksums to them.
 type sealed interface {
-	// seal does not keep the content.
+	// seal does not retain the content.
 	seal(key, content []byte) ([]byte, error)
 	open(key, stored []byte) ([]byte, error)
 }
 
-// checksums is sealed without encryption.
+// checksums implements sealed without encryption.
 type checksums struct{}
 
 // checksumLen is the length of a checksum.

@@ -13,30 +13,30 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Another key of an open store. All records are written to another file, with that key. Then it takes the place of the
-// first one by its name, at once: whenever the process or the system ends, there is one whole file. Until then the
-// first one is read, and afterwards by those who read it already. What is noted meanwhile waits, and is written to the
-// other file.
+// This file changes the key of an open store. The store writes all records to another file, with the new key, and
+// then renames that file to the name of the first one, atomically. Whenever the process or the system stops, there is
+// one complete file. Until the rename, readers use the first file, and readers that have begun continue with it
+// afterwards. Notes that arrive during the change wait, and are written to the new file.
 
-// rekeyed is added to the name of the store for the file of another key.
+// rekeyed is the suffix of the file with the new key until it is renamed.
 const rekeyed = ".rekeyed"
 
-// maxSecretTopics bounds the topics that are stored once there is a key.
+// maxSecretTopics bounds the topics with secrets that are remembered, to store them once there is a key.
 const maxSecretTopics = 1 << 16
 
-// rekeying is a wish for another key.
+// rekeying is a call of Rekey.
 type rekeying struct {
 	key      *Key
 	maxBytes int64
 	done     chan error
 }
 
-// errClosed is the error of another key for a store that is closed.
+// errClosed is Rekey's error for a closed store.
 var errClosed = errors.New("the store is closed")
 
-// Rekey has the store use another key, nil for none. Without a key it forgets what has secrets in it. With the first one
-// it stores that, too. The file may then have maxBytes, 0 for no bound. Rekey waits until everything is written. If it
-// returns an error, the store has its old key, and what it had.
+// Rekey changes the store's key, nil for none. Without a key, the store deletes resources with secrets. With its
+// first key, it also stores those. The file may then have maxBytes, 0 for no bound. Rekey waits until everything is
+// written. If it returns an error, the store keeps its old key and its records.
 func (s *Store) Rekey(key *Key, maxBytes int64) error {
 	r := rekeying{key, maxBytes, make(chan error, 1)}
 	select {
@@ -47,7 +47,7 @@ func (s *Store) Rekey(key *Key, maxBytes int64) error {
 	}
 }
 
-// rekey is Rekey, by the goroutine that writes.
+// rekey implements Rekey in the goroutine that writes.
 func (s *Store) rekey(r rekeying) error {
 	path := s.path + rekeyed
 	if err := s.fold(); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) rekey(r rekeying) error {
 		}
 	}
 	if err != nil {
-		_ = os.Remove(path) // it may not be there
+		_ = os.Remove(path) // the file may not exist
 		return err
 	}
 	syncFolder(s.path)
@@ -84,8 +84,8 @@ func (s *Store) rekey(r rekeying) error {
 	return nil
 }
 
-// copyTo writes all records, of which the journal has none, to another file, which has the name path, with another key.
-// What cannot be read is left out.
+// copyTo writes all records to a new file at path, with another key. The journal is empty. Records that cannot be
+// read are left out.
 func (s *Store) copyTo(path string, r rekeying) (_ *file, err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -96,7 +96,7 @@ func (s *Store) copyTo(path string, r rekeying) (_ *file, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	o.MaxBytes = 0 // that something has no room is an error of the file
+	o.MaxBytes = 0 // so that a record that does not fit is an error of the file
 	to := &Store{path: path, opts: o, log: s.log, noted: newNotes(), secret: map[cache.Key]struct{}{}}
 	to.use(db, j)
 	lost := lostMembers{}
@@ -135,7 +135,7 @@ func (s *Store) copyTo(path string, r rekeying) (_ *file, err error) {
 	return to.file, nil
 }
 
-// copy puts a record of another file.
+// copy writes a record from another file.
 func (b *batch) copy(r *Record) error {
 	key, err := b.store.keys.of(r)
 	if err != nil {
@@ -147,18 +147,18 @@ func (b *batch) copy(r *Record) error {
 	return b.put(key, r)
 }
 
-// lostMembers are the sets of which a member cannot be read, by the hashes in their keys. Without that member they are
-// not whole: what copies records leaves out the set's own one. It comes after those of the members.
+// lostMembers are the sets that have an unreadable member, by the hashes in their keys. Such a set is not complete,
+// so a copy leaves out the set's own record, which comes after those of its members.
 type lostMembers map[string]struct{}
 
-// add notes that the record of a key cannot be read.
+// add records that the record of a key cannot be read.
 func (l lostMembers) add(key []byte) {
 	if len(key) >= prefixLen && key[0] == memberKind {
 		l[string(key[1:prefixLen])] = struct{}{}
 	}
 }
 
-// has reports whether the key is that of such a set.
+// has reports whether the key is the own record of such a set.
 func (l lostMembers) has(key []byte) bool {
 	if len(key) != prefixLen || key[0] != setKind {
 		return false
@@ -167,7 +167,7 @@ func (l lostMembers) has(key []byte) bool {
 	return is
 }
 
-// errOfRoom returns what a file without room means for another key, nil for other errors.
+// errOfRoom returns Rekey's error for a file without room, nil for other errors.
 func errOfRoom(err error, maxBytes int64) error {
 	if !errors.Is(err, berrors.ErrMaxSizeReached) {
 		return nil
@@ -175,8 +175,8 @@ func errOfRoom(err error, maxBytes int64) error {
 	return fmt.Errorf("with this key the records have no room in a file of %d bytes (want a larger store.max_bytes)", maxBytes)
 }
 
-// syncFolder has the disk take the new name of a file. If it does not, the old file may be there after a crash of the
-// system.
+// syncFolder writes the renamed file's directory entry to disk. If that fails, a crash of the system may bring back
+// the old file.
 func syncFolder(path string) {
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {

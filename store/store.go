@@ -20,19 +20,18 @@ type Options struct {
 	// Key encrypts the store, nil for none. Without it resources with secrets in them are not
 	// stored.
 	Key *Key
-	// MaxBytes bounds the file, 0 for no bound. What has no room is not stored.
+	// MaxBytes bounds the file, 0 for no bound. Resources that do not fit are not stored.
 	MaxBytes int64
-	// MaxAge is how old a record is that is not returned any more, 0 for no limit.
+	// MaxAge is the age from which on a record is no longer returned, 0 for no limit.
 	MaxAge time.Duration
-	// Contents yields what the cache has of a topic, with the members' keys, and Watched reports
-	// whether it has the topic. They are called by the goroutine that writes, with no locks
-	// held.
+	// Contents iterates over the cache's resources of a topic, with the members' keys. Watched reports whether the
+	// cache has the topic. The goroutine that writes calls both with no locks held.
 	Contents func(k cache.Key, yield func(key string, r *cache.Resource))
 	Watched  func(cache.Key) bool
 	Log      *slog.Logger
 
-	// For tests: update is that of the database, with noSync nothing waits for the disk, and the journal has
-	// at most journalBytes.
+	// For tests: update replaces the database's Update, noSync skips waiting for the disk, and journalBytes bounds
+	// the journal.
 	update       func(*bolt.DB, func(*bolt.Tx) error) error
 	noSync       bool
 	journalBytes int
@@ -43,36 +42,38 @@ type Store struct {
 	path string
 	opts Options
 	log  *slog.Logger
-	// file is replaced by the goroutine that writes, which holds mu then, and uses it without. Others enter it.
+	// file is the current file. The goroutine that writes holds mu while it replaces it, and uses it without mu.
+	// Others call enter.
 	*file
-	closing sync.WaitGroup // counts files that were replaced, and are still read
+	closing sync.WaitGroup // counts replaced files that still have readers
 
-	wake chan struct{} // has room for one
+	wake chan struct{} // has capacity 1
 	stop chan struct{}
 	done chan struct{}
-	// flush has who waits until what is noted is written. It closes the channel then.
+	// flush carries the channels of the callers of Flush. The goroutine that writes closes a channel once everything
+	// noted before is written.
 	flush chan chan<- struct{}
-	// rekeys has who wants another key.
+	// rekeys carries the calls of Rekey.
 	rekeys chan rekeying
 
 	mu sync.Mutex // comes last
-	// noted is what is not written yet, without what is being written.
+	// noted has the notes that are not written yet, without those that are being written.
 	noted   *notes
 	writing bool
-	spare   *notes // for what is noted next
+	spare   *notes // the next value of noted
 
-	// maxAge and maxBytes are as in Options, by the newest Configure. The goroutine that writes puts
+	// maxAge and maxBytes are as in Options, by the newest call of Configure. The goroutine that writes copies
 	// maxBytes into opts.
 	maxAge, maxBytes atomic.Int64
 
 	stats  counters
 	unread loglines.Shared // lines about records that cannot be read
 
-	buffers buffers // of the goroutine that writes
+	buffers buffers // used by the goroutine that writes
 
-	// Of the goroutine that writes: what it wrote last; when it was last logged that something is not stored, the
-	// topics that have had no room, and when records were last given up for them; and the topics that have secrets,
-	// while there is no key.
+	// Used by the goroutine that writes: the records written last; when it last logged that something is not stored;
+	// the topics without room, and when it last deleted records to make room; and the topics with secrets, while
+	// there is no key.
 	latest  latest
 	logged  time.Time
 	lacking map[cache.Key]struct{}
@@ -80,7 +81,7 @@ type Store struct {
 	secret  map[cache.Key]struct{}
 }
 
-// file is a database with its journal, and what its records are sealed with.
+// file is a database with its journal, and the means to seal its records.
 type file struct {
 	db      *bolt.DB
 	journal *journal
@@ -98,7 +99,7 @@ func newFile(db *bolt.DB, j *journal, key *Key) *file {
 	return f
 }
 
-// enter returns the file, which stays open until leave.
+// enter returns the current file, which stays open until leave.
 func (s *Store) enter() *file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,35 +109,33 @@ func (s *Store) enter() *file {
 
 func (f *file) leave() { f.readers.Done() }
 
-// counters are the parts of Stats that change.
+// counters are the fields of Stats that change.
 type counters struct {
 	written, bytes, commits, failures, unreadable, lacking, secrets, setAside atomic.Uint64
 	size                                                                      atomic.Int64
 	failing                                                                   atomic.Bool
 }
 
-// Stats are what a store has done since it was opened.
+// Stats are a store's numbers since it was opened.
 type Stats struct {
-	// Written and Bytes count the records that were written, with the bytes in them; Commits the
-	// transactions, and Failures those that failed.
+	// Written is the number of records that were written, and Bytes their size. Commits is the number of
+	// transactions, and Failures the number of those that failed.
 	Written, Bytes, Commits, Failures uint64
 	// Unreadable counts the records that could not be read.
 	Unreadable uint64
-	// Lacking counts the resources that had no room, and Secrets those that were not stored
-	// because there is no key.
+	// Lacking counts the resources that did not fit, and Secrets those that were not stored because there is no key.
 	Lacking, Secrets uint64
 	// SetAside counts the files that could not be used and were renamed.
 	SetAside uint64
-	// Failing says that the last transaction failed.
+	// Failing: the last transaction failed.
 	Failing bool
-	// Size is the size of the database in bytes, and Pending how many records are not written
-	// yet.
+	// Size is the size of the database in bytes. Pending is the number of records that are not written yet.
 	Size    int64
 	Pending int
 }
 
-// Open opens a store, or makes one. A file that cannot be used is renamed, and the store begins
-// empty. Errors are those of the disk, and ErrInUse.
+// Open opens a store, or creates one. It renames a file that cannot be used, and starts with an empty store. It
+// returns ErrInUse or errors of the disk.
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}, secret: map[cache.Key]struct{}{}}
 	db, j, err := openFile(path, o, false)
@@ -153,7 +152,7 @@ func Open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	_ = os.Remove(path + rekeyed) // of a process that was killed
+	_ = os.Remove(path + rekeyed) // a killed process may have left it
 	s.use(db, j)
 	s.Configure(o.MaxAge, o.MaxBytes)
 	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
@@ -162,7 +161,7 @@ func Open(path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// OpenReadOnly opens a store for who looks into it. It is an error if the file cannot be used.
+// OpenReadOnly opens a store for inspection. It returns an error if the file cannot be used.
 func OpenReadOnly(path string, key *Key, log *slog.Logger) (*Store, error) {
 	o := Options{Key: key, Log: log}
 	db, j, err := openFile(path, o, true)
@@ -185,8 +184,8 @@ func (s *Store) use(db *bolt.DB, j *journal) {
 	_ = db.View(func(tx *bolt.Tx) error { s.stats.size.Store(tx.Size()); return nil })
 }
 
-// Configure has other settings than those of Options hold from now on. A file that is larger than
-// maxBytes keeps its size, and does not grow. If there is more room now, what had none is stored.
+// Configure replaces settings of Options. A file larger than maxBytes keeps its size and does not grow. If there is
+// more room now, the store writes the resources that did not fit before.
 func (s *Store) Configure(maxAge time.Duration, maxBytes int64) {
 	s.maxAge.Store(int64(maxAge))
 	if s.maxBytes.Swap(maxBytes) == maxBytes {
@@ -194,11 +193,11 @@ func (s *Store) Configure(maxAge time.Duration, maxBytes int64) {
 	}
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // it is awake already
 	}
 }
 
-// Close writes what is not written yet, and closes the file.
+// Close writes all notes, and closes the file.
 func (s *Store) Close() error {
 	if s.stop != nil {
 		close(s.stop)
@@ -208,7 +207,7 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Stats returns what the store has done.
+// Stats returns the store's numbers.
 func (s *Store) Stats() Stats {
 	c := &s.stats
 	s.mu.Lock()
@@ -240,19 +239,19 @@ func (s *Store) Entry(k cache.Key) *Record {
 	return found
 }
 
-// Set is what the store has of a set.
+// Set has the store's records of a set.
 type Set struct {
-	// Record is the set's own, nil if the set was not known as a whole.
+	// Record is the set's own record, nil if the set was not completely known.
 	Record *Record
-	// Members are those that are stored. Lacks says that there are others.
+	// Members are the stored members. Lacks: the set has other members, which are not stored.
 	Members []*Record
 	Lacks   bool
 }
 
-// Whole reports whether the set is as the control plane last had it.
+// Whole reports whether the stored set is complete: the control plane's last known state.
 func (s *Set) Whole() bool { return s.Record != nil && !s.Lacks }
 
-// Set returns what the store has of a set.
+// Set returns the store's records of a set.
 func (s *Store) Set(k cache.Key) *Set {
 	var set Set
 	wanted := &Record{Topic: k, Set: true}
@@ -284,15 +283,14 @@ func (s *Store) Set(k cache.Key) *Set {
 // Encrypted reports whether there is a key.
 func (s *Store) Encrypted() bool { return !s.HasKey(nil) }
 
-// HasKey reports whether a key is that of the store; nil is none.
+// HasKey reports whether this is the store's key; nil stands for no key.
 func (s *Store) HasKey(key *Key) bool {
 	of := s.enter()
 	defer of.leave()
 	return of.key.equal(key)
 }
 
-// All yields every record, those of one set one after another. It returns how many could not be
-// read.
+// All iterates over all records. Those of one set follow each other. It returns how many records could not be read.
 func (s *Store) All(yield func(*Record) bool) (unreadable int, err error) {
 	of := s.enter()
 	defer of.leave()
@@ -307,26 +305,26 @@ func (s *Store) All(yield func(*Record) bool) (unreadable int, err error) {
 	return unreadable, err
 }
 
-// viewAll yields all records as they are stored.
+// viewAll iterates over all records in their stored form.
 func (f *file) viewAll(yield func(key, value []byte) bool) error {
 	return f.view(func(v *view) { v.all(nil, yield) })
 }
 
-// view reads the records of some keys, and of those that begin with one of them; without keys, all.
+// view gives do the records whose keys are, or begin with, one of these keys; without
 func (f *file) view(do func(*view), keys ...[]byte) error {
 	return guard(func() error {
 		tx, places, err := f.begin(keys)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }() // it is open
+		defer func() { _ = tx.Rollback() }() // the transaction is open
 		do(viewOf(tx, places))
 		return nil
 	})
 }
 
-// begin begins a transaction that reads. The places are of the same moment: the journal is locked, so the transactions
-// that fold what is not in the places begin later.
+// begin begins a read transaction. The places belong to the same state: begin holds the journal's lock, so that
+// transactions that fold other records begin later.
 func (f *file) begin(keys [][]byte) (*bolt.Tx, map[string]place, error) {
 	f.journal.mu.Lock()
 	defer f.journal.mu.Unlock()
@@ -337,8 +335,8 @@ func (f *file) begin(keys [][]byte) (*bolt.Tx, map[string]place, error) {
 	return tx, f.journal.of(keys...), nil
 }
 
-// Served yields the scopes of which something is stored that can be served: for each name, and for each
-// set with members that is whole. It yields a scope again and again.
+// Served iterates over the scopes with stored resources that can be served: it yields a scope for each name, and for
+// each complete set with members. So it repeats scopes.
 func (s *Store) Served(yield func(cache.Scope) bool) error {
 	sets, more := map[cache.Key]bool{}, true
 	_, err := s.All(func(r *Record) bool {
@@ -359,8 +357,7 @@ func (s *Store) Served(yield func(cache.Scope) bool) error {
 	return err
 }
 
-// view reads the records of some keys, and of those that begin with one of them. A damage that shows only now is
-// logged.
+// view gives f the records whose keys are, or begin with, one of these keys. It logs damage that shows only now.
 func (s *Store) view(of *file, f func(*view), keys ...[]byte) {
 	if err := of.view(f, keys...); err != nil {
 		s.unreadable(err)
@@ -372,7 +369,7 @@ func (s *Store) unreadable(err error) {
 	s.log.Error("the store could not be read", "reason", err)
 }
 
-// read decodes a record, nil if there is none that can be read.
+// read decodes a record. It returns nil if there is none, or if the record cannot be read.
 func (s *Store) read(of *file, key, value []byte) *Record {
 	if value == nil {
 		return nil
@@ -388,7 +385,7 @@ func (s *Store) read(of *file, key, value []byte) *Record {
 	return r
 }
 
-// open decodes a record. It is that of its key, as the two were sealed together.
+// open decodes a record. The record belongs to its key, because the two were sealed together.
 func (f *file) open(key, value []byte) (*Record, error) {
 	content, err := f.seals.open(key, value)
 	if err != nil {
@@ -403,8 +400,8 @@ func (s *Store) tooOld(r *Record) bool {
 	return most > 0 && time.Since(r.Time) > most
 }
 
-// Check returns what is wrong with a file, nil if it can be used or is not there yet. unreadable is
-// how many of its records cannot be read.
+// Check returns why a file cannot be used, nil if it can be or does not exist yet. unreadable is the number of
+// records that cannot be read.
 func Check(path string, key *Key, log *slog.Logger) (records, unreadable int, err error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return 0, 0, nil

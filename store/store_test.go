@@ -471,7 +471,7 @@ func TestAnotherMaxBytesHoldsAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyAsksForIsGivenUpForRoom(t *testing.T) {
+func TestUnrequestedRecordsAreDeletedForRoom(t *testing.T) {
 	path, f := filepath.Join(t.TempDir(), "db"), &fake{members: map[cache.Key]map[string]*cache.Resource{}}
 	o := f.options()
 	o.MaxBytes = 1 << 20
@@ -489,7 +489,7 @@ func TestWhatNobodyAsksForIsGivenUpForRoom(t *testing.T) {
 		}
 	}
 	s.Flush(time.Minute) // pruned is the writer's, which notes in it that it made room just now
-	// More than is left beside what nobody asks for.
+	// More than what is left besides unrequested records.
 	large := cache.NewResource(cache.Spec{Name: "new", Version: "1", TypeURL: routeType, Value: append([]byte("\x0a\x80\x80\x10"), strings.Repeat("x", 1<<18)...)})
 	f.Lock()
 	f.members[entry("new")] = map[string]*cache.Resource{"new": large}

@@ -13,8 +13,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Export and import: a line of JSON about what follows, and a line for each record. Records are as
-// they are stored, so what is encrypted stays so, and needs the same key where it is imported.
+// This file exports and imports stores. An export is a line of JSON that describes the rest, and one line for each
+// record. Records are exported as they are stored: encrypted records stay encrypted, and the importing store needs
+// the same key.
 
 // exportFormat is the first line's format.
 const exportFormat = "xds-relay store export 1"
@@ -29,8 +30,7 @@ type exportedRecord struct {
 	Record []byte `json:"record"`
 }
 
-// Export writes all records that can be read. It returns how many it wrote, and how many could not
-// be read.
+// Export writes all readable records. It returns how many it wrote, and how many could not be read.
 func (s *Store) Export(out io.Writer) (written, unreadable int, err error) {
 	w := bufio.NewWriter(out)
 	lines := json.NewEncoder(w)
@@ -57,16 +57,16 @@ func (s *Store) Export(out io.Writer) (written, unreadable int, err error) {
 	return written, unreadable, errors.Join(err, failed, w.Flush())
 }
 
-// Imported is what Import has done.
+// Imported has the numbers of an Import.
 type Imported struct {
-	// Records were read, and Secrets of them not stored because there is no key.
+	// Records is the number of records that were read. Secrets is the number of those that were not stored because
+	// there is no key.
 	Records, Secrets int
 }
 
-// Import adds what Export has written to a store, which is made if it is not there. Records that
-// it has already are replaced. A set that the export has as a whole takes the place of the one that is there, with all
-// of its members: clients would be served a mixture of the two as all there is. If Import ends with an error, sets
-// of which it has replaced something are not whole.
+// Import adds the records of an export to a store, which it creates if there is none. They replace existing records.
+// A complete set in the export replaces the existing set with all of its members, because a mixture of the two would
+// be served as complete. If Import returns an error, sets that it has partly replaced are not complete.
 func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Imported, err error) {
 	lines := json.NewDecoder(bufio.NewReader(in))
 	var header exportHeader
@@ -109,24 +109,24 @@ func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Importe
 	return done, nil
 }
 
-// importing is an Import.
+// importing is the state of an Import.
 type importing struct {
 	from  *file
 	lines *json.Decoder
 	done  *Imported
-	sets  map[cache.Key]*importedSet // of which there were records
+	sets  map[cache.Key]*importedSet // sets with imported records
 }
 
-// importedSet is a set of which records come.
+// importedSet is a set with imported records.
 type importedSet struct {
 	key []byte
-	// was is the record of the set that was there, nil if there was none. It is not there while the members come.
+	// was is the existing set's own record, nil if there was none. It is deleted while members are imported.
 	was *Record
-	// others are the keys of the members that were there and have not come.
+	// others are the keys of existing members that have not been imported.
 	others map[string]struct{}
 }
 
-// some puts the records that follow, as many as fit into one transaction.
+// some imports the next records, as many as fit into one transaction.
 func (i *importing) some(b *batch) (more bool, err error) {
 	for b.bytes < batchBytes {
 		var line exportedRecord
@@ -149,7 +149,7 @@ func (i *importing) some(b *batch) (more bool, err error) {
 	return true, nil
 }
 
-// put puts a record.
+// put imports a record.
 func (i *importing) put(b *batch, r *Record) error {
 	if !r.Topic.IsSet() {
 		return b.copy(r)
@@ -175,7 +175,7 @@ func (i *importing) put(b *batch, r *Record) error {
 	return b.copy(r)
 }
 
-// set returns a set of which a record comes. With the first one, the set that is there is not whole any more.
+// set returns the importedSet of a record. At its first record, the existing set becomes incomplete.
 func (i *importing) set(b *batch, k cache.Key) (*importedSet, error) {
 	if set := i.sets[k]; set != nil {
 		return set, nil
@@ -197,7 +197,7 @@ func (i *importing) set(b *batch, k cache.Key) (*importedSet, error) {
 	return set, b.delete(key)
 }
 
-// end puts back the records of sets of which only some members came: those are in them now.
+// end restores the own records of sets for which the export had only some members: the sets now contain these.
 func (i *importing) end(b *batch) error {
 	for _, set := range i.sets {
 		if set.was == nil {

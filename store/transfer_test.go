@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// exported returns the export of a store that was told that.
+// exported returns the export of a store with these notes.
 func exported(t *testing.T, key *Key, note func(*Notes)) string {
 	t.Helper()
 	o := (&fake{}).options()
@@ -35,8 +35,8 @@ func backwards(export string) string {
 	return strings.Join(lines, "\n")
 }
 
-// What is imported of a set as a whole is all that the set has then, in whatever order it comes. Of a set that is not whole
-// in the export, the members that it has are added.
+// A set that is complete in the export has exactly the imported members afterwards, in any order of records. Of an
+// incomplete set, the export's members are added.
 func TestAnImportedSetTakesThePlaceOfTheOneThatIsThere(t *testing.T) {
 	members := func(whole bool, names ...string) func(*Notes) {
 		return func(n *Notes) {

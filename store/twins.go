@@ -7,13 +7,12 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// A resource may be stored twice, as clients requested it: under its name, and as a member of the
-// wildcard or of the glob of its directory. What a control plane says of one of them while nobody requests the
-// other counts for both. Otherwise a client that had the newer one would receive the older one
-// after a restart.
+// A resource may be stored twice, as clients requested it: under its name, and as a member of a wildcard or of its
+// directory's glob. If clients request only one of the two, the control plane's changes of that one count for both.
+// Otherwise a client that had the newer state would receive the older one after a restart.
 
-// setOf returns the set that may have a name's resource as a member; a key that no set has, if there is
-// none.
+// setOf returns the set that may have a name's resource as a member. If there is none, it returns a key that no set
+// has.
 func setOf(k cache.Key) cache.Key {
 	if k.Scope.OldStyle {
 		k.Name = cache.Wildcard
@@ -23,7 +22,7 @@ func setOf(k cache.Key) cache.Key {
 	return k
 }
 
-// pair gives a name and a member that are the same resource the newer state of the two.
+// pair gives a name and a member that are the same resource the newer of their states.
 func (n *notes) pair() {
 	if len(n.sets) == 0 {
 		return
@@ -43,14 +42,13 @@ func (n *notes) pair() {
 	}
 }
 
-// speaksForName reports whether what a set says of a member counts for its name. A wildcard may lack what
-// can be had by name.
+// speaksForName reports whether a set's change of a member also counts for the member's name. A wildcard need not
+// contain every resource that clients can request by name.
 func speaksForName(set cache.Key, member state) bool {
 	return member.resource != nil || set.Name != cache.Wildcard
 }
 
-// membersOf is what a transaction knows of a set: the hash of its key, and whether any members are
-// stored.
+// membersOf is a transaction's knowledge of a set: the hash of its key, and whether any members are stored.
 type membersOf struct {
 	hash []byte
 	any  bool
@@ -74,7 +72,7 @@ func (b *batch) membersOf(set cache.Key) (membersOf, error) {
 	return is, nil
 }
 
-// mayHave reports whether there are members of a set, or were before the newest transactions.
+// mayHave reports whether a set has stored members, or had some before the newest transactions.
 func (b *batch) mayHave(prefix []byte) bool {
 	if len(b.store.journal.members[string(prefix)])+len(b.staged.members[string(prefix)]) > 0 {
 		return true
@@ -83,7 +81,7 @@ func (b *batch) mayHave(prefix []byte) bool {
 	return bytes.HasPrefix(key, prefix)
 }
 
-// putMember brings the member up to date that is the resource of a name, if it is stored.
+// putMember updates the member that is a name's resource, if it is stored.
 func (b *batch) putMember(k cache.Key, st state) error {
 	set := setOf(k)
 	if set.Name == "" {
@@ -100,7 +98,7 @@ func (b *batch) putMember(k cache.Key, st state) error {
 	return b.put(key, &Record{Topic: set, Member: k.Name, Resource: st.resource, Time: st.time, Server: st.server})
 }
 
-// putName brings the record of a member's name up to date, if there is one.
+// putName updates the record of a member's name, if there is one.
 func (b *batch) putName(set cache.Key, name string, st state) error {
 	if !speaksForName(set, st) {
 		return nil

@@ -11,8 +11,8 @@ import (
 
 const inDirectory = "xdstp://cp/envoy.config.route.v3.RouteConfiguration/dir/a"
 
-// What is said of a name counts for the member of a set that is the same resource, and the other way
-// round, whichever of the two clients requested when it was said.
+// A change of a name counts for the member that is the same resource, and the other way round, whichever of the two
+// clients had requested.
 func TestANameAndAMemberAreOneResource(t *testing.T) {
 	const name, set = true, false
 	type said struct {
@@ -79,9 +79,8 @@ func TestANameAndAMemberAreOneResource(t *testing.T) {
 	}
 }
 
-// A control plane that answers names, and not the set whose members they are, has said what those
-// are.
-func TestAStoredSetHasWhatIsSaidOfItsNames(t *testing.T) {
+// If a control plane answers for names but not for their set, these answers count for the set's members.
+func TestAStoredSetHasAnswersForItsNames(t *testing.T) {
 	afterARestart(t, func(k *kept) {
 		k.watch("m", "n", "new")
 		set := k.set()

@@ -10,13 +10,11 @@ import (
 	"slices"
 )
 
-// bbolt maps its file into memory and trusts it: a page that refers to itself, or to what is
-// beyond the end of the file, ends the process. So the file is verified before: every page that
-// can be reached is a page, is reached once, and has its keys and values in itself and in order.
-// What is in the values is for the records' own checksums.
+// bbolt maps its file into memory and trusts it: a page that refers to itself, or beyond the end of the file, crashes
+// the process. So the store verifies the file first: every reachable page is valid, is reached once, and contains its
+// keys and values in order. The records' own checksums cover the values.
 //
-// The layout is that of bbolt's file format 2, in the byte order of the machines that the
-// relay is built for.
+// The layout is bbolt's file format 2, in the byte order of the machines that the relay is built for.
 
 const (
 	pageHeader    = 16
@@ -29,7 +27,7 @@ const (
 	leastPage     = 1 << 9
 	mostPage      = 1 << 16
 	maxDepth      = 64
-	manyFreePages = 0xFFFF // the count in a freelist with more is in its first element
+	manyFreePages = 0xFFFF // a freelist with more has the count in its first element
 
 	branchPage   = 0x01
 	leafPage     = 0x02
@@ -39,15 +37,15 @@ const (
 
 var order = binary.LittleEndian
 
-// meta is the newest state of a file that was committed as a whole.
+// meta describes the newest state of a file that was committed completely.
 type meta struct {
 	pageSize             uint64
-	root, freelist, size uint64 // pages
+	root, freelist, size uint64 // page numbers and a number of pages
 	txid                 uint64
 }
 
-// verify returns what is wrong with the structure of a database. It reads all of it. torn says that
-// the newest state cannot be read, and the one before it can.
+// verify returns what is wrong with the structure of a database. It reads the whole file. torn: the newest state
+// cannot be read, but the one before it can.
 func verify(f io.ReaderAt, size int64) (torn bool, err error) {
 	m, metas, err := newestMeta(f, size)
 	if err != nil {
@@ -72,8 +70,8 @@ func verifyState(f io.ReaderAt, size int64, m meta) error {
 	return v.page(m.root, nil, nil, 0)
 }
 
-// newestMeta returns the newer of the two that a file has, of which one may have been in the
-// middle of being written, and how many can be read.
+// newestMeta returns the newer of the file's two metas, and how many of them can be read. A crash during a write may
+// have damaged one.
 func newestMeta(f io.ReaderAt, size int64) (newest meta, found int, err error) {
 	if size == 0 {
 		return newest, 0, errors.New("it is empty")
@@ -120,7 +118,7 @@ type verifier struct {
 	seen []uint64 // a bit for each page
 }
 
-// take notes that pages are used, and are used by nobody else.
+// take marks pages as used. It returns an error if they are used already.
 func (v *verifier) take(first, n uint64) error {
 	if first >= v.size || n > v.size-first {
 		return fmt.Errorf("page %d is beyond the end", first)
@@ -134,7 +132,7 @@ func (v *verifier) take(first, n uint64) error {
 	return nil
 }
 
-// read returns a page with those that continue it, and takes them.
+// read returns a page with its continuation pages, and marks them as used.
 func (v *verifier) read(id uint64) (b []byte, err error) {
 	if id < 2 || id >= v.size {
 		return nil, fmt.Errorf("page %d is beyond the end", id)
@@ -166,7 +164,7 @@ func (v *verifier) freelist() error {
 	}
 	count, ids := uint64(order.Uint16(b[10:])), b[pageHeader:]
 	if order.Uint16(b[8:]) != freelistPage {
-		return errors.New("its list of free pages is not one")
+		return errors.New("its list of free pages is damaged")
 	}
 	if count == manyFreePages {
 		count, ids = order.Uint64(ids), ids[8:]
@@ -187,8 +185,7 @@ func (v *verifier) freelist() error {
 	return nil
 }
 
-// page verifies a page of a tree. Its keys are from low on and below high, of which either may be
-// nil for no bound.
+// page verifies a page of a tree. Its keys must be at least low and less than high; nil means no bound.
 func (v *verifier) page(id uint64, low, high []byte, depth int) error {
 	if depth > maxDepth {
 		return errors.New("its tree is too deep")
@@ -200,7 +197,7 @@ func (v *verifier) page(id uint64, low, high []byte, depth int) error {
 	return v.elements(b, id, low, high, depth)
 }
 
-// elements verifies what is in a page, which may be inside of another.
+// elements verifies the elements of a page, which may be nested in another page.
 func (v *verifier) elements(b []byte, id uint64, low, high []byte, depth int) error {
 	flags, count := order.Uint16(b[8:]), int(order.Uint16(b[10:]))
 	bad := func(what string) error { return fmt.Errorf("page %d: %s", id, what) }
@@ -260,7 +257,7 @@ func (v *verifier) elements(b []byte, id uint64, low, high []byte, depth int) er
 	return nil
 }
 
-// bucket verifies a bucket, which is a tree of its own or a page in a value.
+// bucket verifies a bucket: a tree of its own, or a page inside a value.
 func (v *verifier) bucket(value []byte, id uint64, depth int) error {
 	if len(value) < bucketHeader {
 		return fmt.Errorf("page %d: a bucket is too short", id)
@@ -270,7 +267,7 @@ func (v *verifier) bucket(value []byte, id uint64, depth int) error {
 		return v.page(root, nil, nil, depth+1)
 	}
 	if value = value[bucketHeader:]; len(value) < pageHeader || order.Uint16(value[8:]) != leafPage {
-		return fmt.Errorf("page %d: a bucket in it is not one", id)
+		return fmt.Errorf("page %d: a bucket in it is damaged", id)
 	}
 	return v.elements(value, id, nil, nil, depth+1)
 }

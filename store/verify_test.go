@@ -29,8 +29,8 @@ func largeStore(t *testing.T) (path string, content []byte) {
 	return path, content
 }
 
-// A page that leads back to itself would never end.
-func TestACircleOfPagesIsFound(t *testing.T) {
+// Following a page that refers to itself would never end.
+func TestACycleOfPagesIsFound(t *testing.T) {
 	_, content := largeStore(t)
 	damaged := 0
 	for at := 0; at+pageHeader < len(content); at += os.Getpagesize() {
@@ -54,8 +54,8 @@ func TestACircleOfPagesIsFound(t *testing.T) {
 	}
 }
 
-// A record that is not there any more is missed, as the set that it is of would be taken for whole.
-func TestARecordThatWasLostIsMissed(t *testing.T) {
+// The store detects a lost record: otherwise it would take the record's set for complete.
+func TestALostRecordIsDetected(t *testing.T) {
 	path, _ := largeStore(t)
 	db, err := bolt.Open(path, fileMode, &bolt.Options{NoSync: true})
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 	"github.com/xds-relay/xds-relay/secrets"
 )
 
-// The goroutine that writes. It is the only one that does.
+// This file has the goroutine that writes. No other goroutine writes to the file.
 
 const (
-	// commitEvery is how long what is noted waits for more that can be written with it.
+	// commitEvery is how long a note waits for others that can be written with it.
 	commitEvery = 150 * time.Millisecond
-	// retryBase and retryMax are how long a disk that takes nothing is left alone.
+	// retryBase and retryMax bound the time between attempts to write to a failing disk.
 	retryBase = time.Second
 	retryMax  = time.Minute
-	// batchBytes bounds what one transaction writes: bbolt keeps it in memory until then.
+	// batchBytes bounds the size of one transaction: bbolt keeps it in memory until it commits.
 	batchBytes = 8 << 20
-	// roomParts: of MaxBytes, one part is for what a transaction writes.
+	// roomParts: 1/roomParts of MaxBytes is reserved for a transaction's own writes.
 	roomParts = 8
-	// logEvery is how often it is logged that something is not stored.
+	// logEvery is the shortest time between log lines about resources that are not stored.
 	logEvery = time.Minute
-	// pruneEvery is how often records are given up to make room.
+	// pruneEvery is the shortest time between deletions of records to make room.
 	pruneEvery = 10 * time.Minute
 )
 
-// write writes what is noted until the store is closed.
+// write writes notes until the store is closed.
 func (s *Store) write() {
 	defer close(s.done)
 	timer := time.NewTimer(0)
@@ -76,14 +76,14 @@ func (s *Store) write() {
 	}
 }
 
-// end writes what is noted, and leaves the file without a journal.
+// end writes the remaining notes, and folds the journal.
 func (s *Store) end() {
 	if err := s.commit(); err == nil {
-		_ = s.fold() // what it has stays where it is
+		_ = s.fold() // on an error, the records stay in the journal
 	}
 }
 
-// Flush waits until what has been noted can be read, or cannot be written. It waits for most at most.
+// Flush waits until everything noted before can be read, or cannot be written. It waits no longer than most.
 func (s *Store) Flush(most time.Duration) {
 	s.mu.Lock()
 	waits := s.noted.count > 0 || s.writing
@@ -108,11 +108,10 @@ func (s *Store) Flush(most time.Duration) {
 	}
 }
 
-// Commits returns how many transactions have been written. As long as that is the same, so is what can
-// be read.
+// Commits returns the number of committed transactions. While it does not change, readers see the same records.
 func (s *Store) Commits() uint64 { return s.stats.commits.Load() }
 
-// commit writes all that is noted.
+// commit writes all notes.
 func (s *Store) commit() error {
 	s.resize()
 	taken := s.take()
@@ -138,10 +137,10 @@ func (s *Store) commit() error {
 			if errors.Is(err, syscall.ENOSPC) {
 				reason = "the disk is full: " + reason
 			}
-			s.log.Error("what the relay has accepted cannot be stored; clients are served nevertheless", "reason", reason)
+			s.log.Error("accepted resources cannot be stored; clients are still served", "reason", reason)
 		}
 	case s.stats.failing.Swap(false):
-		s.log.Info("what the relay has accepted is stored again")
+		s.log.Info("accepted resources are stored again")
 	}
 	s.logLacking(&b)
 	if err == nil && len(s.lacking) > 0 && time.Since(s.pruned) > pruneEvery {
@@ -151,7 +150,7 @@ func (s *Store) commit() error {
 	return err
 }
 
-// logLacking logs what is not stored, now and then.
+// logLacking logs which resources are not stored, at most once in logEvery.
 func (s *Store) logLacking(b *batch) {
 	if b.secrets+b.lacking == 0 || time.Since(s.logged) < logEvery {
 		return
@@ -165,29 +164,29 @@ func (s *Store) logLacking(b *batch) {
 	}
 }
 
-// batch is what is being written: notes, in one or more transactions.
+// batch has the notes that are being written, in one or more transactions.
 type batch struct {
 	store  *Store
 	notes  *notes
-	direct bool // without the journal, which is empty
-	full   bool // there is no room, as bbolt has found
+	direct bool // writes to the records' places; the journal is empty
+	full   bool // bbolt reported that there is no room
 	*buffers
 
-	// Of one transaction:
+	// For one transaction:
 	view   *view
 	sum    sum
 	staged places // see stage
 	bytes  int
-	room   int64 // that is left; it may be negative
+	room   int64 // the bytes that are left; it may be negative
 	sets   map[cache.Key]membersOf
 
 	written, writtenBytes, secrets, lacking int
 }
 
-// errMore ends a transaction that is large enough.
+// errMore ends a transaction that has reached its size limit.
 var errMore = errors.New("there is more to be written")
 
-// write writes the notes, and takes those away that are written.
+// write writes the notes, and removes those that are written.
 func (b *batch) write() error {
 	b.notes.pair()
 	for {
@@ -206,10 +205,10 @@ func (b *batch) write() error {
 			})
 		})
 		if err != nil {
-			clear(b.store.latest[:]) // what was put is not there
+			clear(b.store.latest[:]) // the records of the failed transaction are not stored
 		}
 		if errors.Is(err, berrors.ErrMaxSizeReached) && !b.full {
-			// A part of the journal needs free pages that are beside each other. Records need only some.
+			// A part of the journal needs adjacent free pages, which records do not.
 			if !b.direct && b.store.fold() == nil {
 				b.direct = true
 			} else {
@@ -222,7 +221,7 @@ func (b *batch) write() error {
 		}
 		b.journal()
 		stats := &b.store.stats
-		stats.commits.Add(1) // only now, as who knows of a commit takes what it reads for what was committed
+		stats.commits.Add(1) // only now: after a change of Commits, readers rely on seeing the new records
 		stats.written.Add(uint64(b.written))
 		stats.bytes.Add(uint64(b.writtenBytes))
 		b.takeAway(&done, !more)
@@ -235,10 +234,10 @@ func (b *batch) write() error {
 	}
 }
 
-// left returns the notes that are not written.
+// left returns the notes that are not written yet.
 func (b *batch) left() *notes { return b.notes }
 
-// done is what one transaction has written: entries, members, and sets of which nothing is left.
+// done is what one transaction has written: entries, members, and sets without anything left to write.
 type done struct {
 	entries, sets []cache.Key
 	members       []memberOf
@@ -249,7 +248,7 @@ type memberOf struct {
 	name string
 }
 
-// takeAway removes from the notes what one transaction has written.
+// takeAway removes the notes that one transaction has written.
 func (b *batch) takeAway(done *done, all bool) {
 	if all {
 		b.notes.clear()
@@ -266,7 +265,7 @@ func (b *batch) takeAway(done *done, all bool) {
 	}
 }
 
-// fill writes what fits into one transaction, and notes in done what that is.
+// fill writes the notes that fit into one transaction, and records them in done.
 func (b *batch) fill(done *done) error {
 	keys := b.store.keys
 	for k, st := range b.notes.entries {
@@ -323,7 +322,7 @@ func (b *batch) fill(done *done) error {
 	return nil
 }
 
-// inside calls f, which puts records into a transaction.
+// inside calls f, which writes records in a transaction.
 func (b *batch) inside(tx *bolt.Tx, f func() error) error {
 	b.view, b.bytes, b.sets = viewOf(tx, nil), 0, nil
 	b.buffers.clear()
@@ -340,8 +339,8 @@ func (b *batch) inside(tx *bolt.Tx, f func() error) error {
 	return b.sum.put(tx.Bucket(aboutBucket))
 }
 
-// put brings the record of a key up to date. What may not be stored, or has no room, is deleted: the
-// store never has another state than the last.
+// put writes a key's record. It deletes the record if the resource may not be stored or does not fit: the store never
+// has an outdated state.
 func (b *batch) put(key []byte, r *Record) error {
 	if r.Resource == nil && !r.Set {
 		return b.delete(key)
@@ -349,14 +348,14 @@ func (b *batch) put(key []byte, r *Record) error {
 	return b.keep(key, r)
 }
 
-// keep is put of what exists: a member without a resource is one that is not stored.
+// keep is like put for a record that exists. A member without a resource stands for one that may not be stored.
 func (b *batch) keep(key []byte, r *Record) error {
 	s := b.store
 	if r.Resource != nil && !b.storable(r) {
 		if !r.isMember() {
 			return b.delete(key)
 		}
-		r.Resource = nil // there is a member that is not stored
+		r.Resource = nil // stands for a member that may not be stored
 	}
 	before := b.lengthOf(key)
 	if before >= 0 && b.has(key, r) {
@@ -376,7 +375,7 @@ func (b *batch) keep(key []byte, r *Record) error {
 	return nil
 }
 
-// has reports whether what is stored under the key of a record is that record.
+// has reports whether the store already has this record under its key.
 func (b *batch) has(key []byte, r *Record) bool {
 	s := b.store
 	if is, known := s.latest.is(key, r); known {
@@ -390,8 +389,7 @@ func (b *batch) has(key []byte, r *Record) bool {
 	return true
 }
 
-// lack deletes what is stored of something that has no room now. A set without one of its members
-// is not one.
+// lack deletes the record of a resource that does not fit. Its set is then no longer complete.
 func (b *batch) lack(r *Record, key []byte) error {
 	b.lacking++
 	b.store.stats.lacking.Add(1)
@@ -404,7 +402,7 @@ func (b *batch) lack(r *Record, key []byte) error {
 		if err := b.delete(set); err != nil {
 			return err
 		}
-		b.notes.sets[r.Topic].whole = false // nor does it become one now
+		b.notes.sets[r.Topic].whole = false // nor is the set completed now
 	}
 	return b.delete(key)
 }
@@ -424,11 +422,11 @@ func (b *batch) count(written, grown int) {
 	b.written++
 	b.writtenBytes += written
 	b.bytes += written
-	b.room -= 2 * int64(grown) // pages are half full, at worst
+	b.room -= 2 * int64(grown) // in the worst case, pages are half full
 }
 
-// storable reports whether a resource may be on disk. What has a time to live, or is not to be
-// cached, is not to outlive its control plane.
+// storable reports whether a resource may be stored. A resource with a TTL, or one that must not be cached, must not
+// outlive its control plane's updates.
 func (b *batch) storable(of *Record) bool {
 	r := of.Resource
 	switch {
@@ -448,7 +446,7 @@ func (b *batch) storable(of *Record) bool {
 // deleteOthers deletes the members of a set that the cache does not have.
 func (b *batch) deleteOthers(k cache.Key, set []byte) error {
 	s := b.store
-	var names []string // the set is locked while they are collected
+	var names []string // collected first, because the set is locked during the iteration
 	s.opts.Contents(k, func(name string, _ *cache.Resource) { names = append(names, name) })
 	keep := make(map[string]struct{}, len(names))
 	for _, name := range names {

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// A name may look like the type of a message. That neither hides the messages in a resource nor makes one.
+// A name may look like the type of a message. That neither hides the messages in a resource nor counts as one.
 func TestMessagesAreFoundBehindNames(t *testing.T) {
 	named := func(name string, broken bool) []byte {
 		return encode(t, cluster(func(c *clusterv3.Cluster) {

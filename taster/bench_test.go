@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// BenchmarkTaste is what it costs to look at one small cluster, beside only decoding it into a new
-// message: one that every client takes, and one that gRPC rejects.
+// BenchmarkTaste measures checking one small cluster against only decoding it into a new message: a cluster that
+// every client accepts, and one that gRPC rejects.
 func BenchmarkTaste(b *testing.B) {
 	good := encode(b, goodCluster())
 	bad := encode(b, cluster(func(c *clusterv3.Cluster) { c.LbPolicy = clusterv3.Cluster_RANDOM }))

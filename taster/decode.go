@@ -12,29 +12,29 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// Decoding, within bounds.
+// This file decodes resources within bounds.
 
 const (
-	// deepest is how deep messages may be nested for clients in C++ and in Java: protobuf's
-	// default there. Go's is a hundred times that.
+	// deepest is how deep messages may be nested for clients in C++ and Java: the default of protobuf there. Go's
+	// default is a hundred times that.
 	deepest = 100
 	// mostTasted is the length of the longest resource that is validated, in bytes.
 	mostTasted = 16 << 20
-	// mostMessages is how many messages a resource may have. They take some 100 bytes of memory
-	// each. It is several times what a resource of mostTasted has that is not made for this.
+	// mostMessages bounds the messages in a resource, which take about 100 bytes of memory each. Ordinary resources
+	// of length mostTasted have far fewer.
 	mostMessages = 4 << 20
-	// uncounted is the length of a resource whose messages are not counted before.
+	// uncounted is the length up to which a resource's messages are not counted before decoding.
 	uncounted = 1 << 20
-	// anyDepth is how deep Anys in Anys are looked at.
+	// anyDepth is how deep nested Anys are checked.
 	anyDepth = 16
 )
 
 const errTooDeep = "its messages are nested more than 100 deep"
 
-var errTooMany = errors.New("it has more messages than anybody can hold")
+var errTooMany = errors.New("it has too many messages")
 
-// decode decodes a message into m, which is empty. tooDeep says that some clients cannot: what m
-// is then is not defined.
+// decode decodes a message into m, which is empty. tooDeep: some clients cannot decode the message. The content of m
+// is undefined then.
 func decode(m proto.Message, value []byte) (tooDeep bool, err error) {
 	if len(value) > uncounted && countMessages(value, m.ProtoReflect().Descriptor().Fields(), 0) > mostMessages {
 		return false, errTooMany
@@ -42,15 +42,15 @@ func decode(m proto.Message, value []byte) (tooDeep bool, err error) {
 	if (proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true, RecursionLimit: deepest}).Unmarshal(value, m) == nil {
 		return false, nil
 	}
-	// Why is in no error that could be told from others.
+	// protobuf has no distinguishable error for this.
 	if err := (proto.UnmarshalOptions{AllowPartial: true, DiscardUnknown: true}).Unmarshal(value, m); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-// countMessages counts the messages in a message, and the texts. It counts too many rather than
-// too few, and ends when there are more than mostMessages, or where the message cannot be read.
+// countMessages counts the messages and strings in a message. It counts too many rather than too few, and stops at
+// more than mostMessages, or where the message cannot be decoded.
 func countMessages(message []byte, fields protoreflect.FieldDescriptors, depth int) (n int) {
 	if depth > deepest {
 		return 0
@@ -71,17 +71,17 @@ func countMessages(message []byte, fields protoreflect.FieldDescriptors, depth i
 	return n
 }
 
-// anyKey tells the Anys of a resource from each other.
+// anyKey identifies an Any in a resource.
 type anyKey = *anypb.Any
 
-// opened is what is in an Any.
+// opened is the content of an Any.
 type opened struct {
 	message proto.Message // nil if it could not be decoded
 	known   bool          // the binary knows the type
-	failed  bool          // its bytes are no message of its type
+	failed  bool          // its bytes are not a message of its type
 }
 
-// open decodes what is in an Any, once.
+// open decodes the content of an Any, once.
 func (t *tasting) open(a *anypb.Any) opened {
 	if o, ok := t.opened[a]; ok {
 		return o

@@ -23,25 +23,24 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// gRPC's Go client and the rules here judge resources that are changed at random. What gRPC rejects, a
-// rule rejects, too; what it takes, no rule rejects; but for the differences that are listed, each with
-// its reason. make differential does it for longer.
+// gRPC's Go client and the rules here check randomly changed resources. A rule rejects exactly those resources that
+// gRPC rejects, except for the listed differences, each with its reason. `make differential` runs longer.
 
 var (
 	mutations = flag.Int("mutations", 1000, "how many resources of each type are changed at random")
 	seed      = flag.Uint64("seed", 1, "the seed of the changes")
 )
 
-// allowed is a difference that there may be, and why.
+// allowed is a permitted difference, and its reason.
 type allowed struct {
 	why  string
 	when func(c changed, nack string) bool
 }
 
-// elsewhere are the filters that gRPC has in other languages, or as experimental features.
+// elsewhere are the filters that gRPC supports in other languages, or as experimental features.
 var elsewhere = regexp.MustCompile(`\.(stateful_session|gcp_authn|ext_proc|ext_authz)\.`)
 
-// onlyGo are resources that gRPC's Go client rejects, and others need not.
+// onlyGo are resources that gRPC's Go client rejects, but other clients need not.
 var onlyGo = []allowed{
 	{"a TypedStruct names a load balancer that an application may have", func(c changed, nack string) bool {
 		return strings.Contains(nack, "no supported policy found") && strings.Contains(prototext.Format(c.resource), "TypedStruct")
@@ -58,7 +57,7 @@ var onlyGo = []allowed{
 	}},
 }
 
-// notGo are resources that gRPC's Go client takes, and others need not.
+// notGo are resources that gRPC's Go client accepts, but other clients need not.
 var notGo = []allowed{
 	{"the Go client does not look at the type of an aggregate cluster's configuration", func(c changed, _ string) bool {
 		return only(c.rules, "grpc-aggregate-names")
@@ -114,7 +113,7 @@ type differential struct {
 	rejected, falseAccepts, falseRejects, allowed int
 }
 
-// changed is a resource, and who rejects it.
+// changed is a changed resource, and the families that reject it.
 type changed struct {
 	name     string
 	resource proto.Message
@@ -139,7 +138,7 @@ func (d *differential) run(t *testing.T) {
 	}
 }
 
-// originals are the examples that gRPC takes.
+// originals are the examples that gRPC accepts.
 func (d *differential) originals() (from []proto.Message) {
 	for _, e := range examples() {
 		if e.broken == "" && e.resource.ProtoReflect().Descriptor() == d.good.ProtoReflect().Descriptor() {
@@ -178,8 +177,8 @@ func (d *differential) next(t *testing.T, from proto.Message) changed {
 	return c
 }
 
-// sendAll sends resources, and returns why gRPC rejects those that it rejects, by name. It sends the
-// good one with them: of a type with full state, what is not sent is gone.
+// sendAll sends resources, and returns gRPC's reasons for those that it rejects, by name. It also sends the good
+// resource: in a type with full state, a resource that is not sent is removed.
 func (d *differential) sendAll(all []changed) map[string]string {
 	d.t.Helper()
 	contents := []*anypb.Any{pack(d.good)}

@@ -27,15 +27,15 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Each rule of gRPC has an example that breaks it, and each kind of resource examples that gRPC
-// takes. TestGRPCRejectsTheSame has gRPC itself judge them.
+// Each rule of gRPC has an example that breaks it, and each type of resource has examples that gRPC accepts.
+// TestGRPCRejectsTheSame checks them with gRPC itself.
 
 // example is a resource.
 type example struct {
 	name string
-	// broken is the rule that it breaks, empty if gRPC takes the resource.
+	// broken is the rule that the resource breaks, empty if gRPC accepts it.
 	broken string
-	// server: the Listener is that of a server.
+	// server: the Listener is for a server.
 	server   bool
 	resource proto.Message
 }
@@ -159,7 +159,7 @@ var clusterExamples = []example{
 		c.OutlierDetection = &clusterv3.OutlierDetection{EnforcingFailurePercentage: uint32Value(101)}
 	})},
 
-	{name: "no policy that gRPC knows", broken: "one of the policies is one that gRPC supports", resource: balanced(pack(&luav3.Lua{}))},
+	{name: "no policy that gRPC knows", broken: "gRPC supports one of the policies", resource: balanced(pack(&luav3.Lua{}))},
 	{name: "a policy that is garbage", broken: "an Any is a message of its type", resource: balanced(garbage(&ringhashv3.RingHash{}))},
 	{name: "17 policies in each other", broken: "policies are nested at most 16 deep", resource: balanced(nestedPolicies(16))},
 	{name: "a policy of a ring by another hash", broken: "RingHash.hash_function is XX_HASH", resource: balanced(pack(&ringhashv3.RingHash{HashFunction: ringhashv3.RingHash_MURMUR_HASH_2}))},
@@ -175,18 +175,18 @@ var clusterExamples = []example{
 	})},
 	{name: "a policy of a choice of one", broken: "LeastRequest.choice_count is at least 2", resource: balanced(pack(&leastrequestv3.LeastRequest{ChoiceCount: uint32Value(1)}))},
 
-	{name: "a socket of another name", broken: "its name is envoy.transport_sockets.tls", resource: cluster(func(c *clusterv3.Cluster) {
+	{name: "a socket of another name", broken: "name is envoy.transport_sockets.tls", resource: cluster(func(c *clusterv3.Cluster) {
 		c.TransportSocket = socketWith(pack(&tlsv3.UpstreamTlsContext{}))
 		c.TransportSocket.Name = "mine"
 	})},
-	{name: "a socket of another type", broken: "its typed_config is an UpstreamTlsContext", resource: withSocket(&quicv3.QuicUpstreamTransport{})},
+	{name: "a socket of another type", broken: "typed_config is an UpstreamTlsContext", resource: withSocket(&quicv3.QuicUpstreamTransport{})},
 	{name: "a socket that is garbage", broken: "in transport_socket, it requires that an Any is a message of its type", resource: cluster(func(c *clusterv3.Cluster) {
 		c.TransportSocket = socketWith(garbage(&tlsv3.UpstreamTlsContext{}))
 	})},
 	{name: "TLS of nothing", broken: "there is a common_tls_context", resource: withSocket(&tlsv3.UpstreamTlsContext{})},
 	{name: "parameters of TLS", broken: "tls_params is not set", resource: upstreamSocket(func(c *tlsv3.CommonTlsContext) { c.TlsParams = &tlsv3.TlsParameters{} })},
 	{name: "another handshake", broken: "custom_handshaker is not set", resource: upstreamSocket(func(c *tlsv3.CommonTlsContext) { c.CustomHandshaker = &corev3.TypedExtensionConfig{} })},
-	{name: "a name that is empty", broken: "match_subject_alt_names has matchers that are set", resource: upstreamSocket(func(c *tlsv3.CommonTlsContext) {
+	{name: "a name that is empty", broken: "match_subject_alt_names has only valid matchers", resource: upstreamSocket(func(c *tlsv3.CommonTlsContext) {
 		c.GetValidationContext().MatchSubjectAltNames = []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Prefix{}}}
 	})},
 	{name: "a hash of a certificate", broken: "the validation context does not set verify_certificate_spki, verify_certificate_hash, require_signed_certificate_timestamp, crl or custom_validator_config", resource: upstreamSocket(func(c *tlsv3.CommonTlsContext) {
@@ -208,16 +208,16 @@ var endpointsExamples = []example{
 
 	{name: "no name", broken: "cluster_name is set", resource: &endpointv3.ClusterLoadAssignment{}},
 	{name: "a locality of nowhere", broken: "each locality has an id", resource: endpoints(&endpointv3.LocalityLbEndpoints{LoadBalancingWeight: uint32Value(1)})},
-	{name: "a locality twice", broken: "no locality is there twice with one priority", resource: endpoints(locality("a", 0), locality("a", 0))},
+	{name: "a locality twice", broken: "no locality occurs twice in one priority", resource: endpoints(locality("a", 0), locality("a", 0))},
 	{name: "localities that are too heavy", broken: "the weights of the localities of one priority add up to at most 4294967295", resource: endpoints(
 		&endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: "a"}, LoadBalancingWeight: uint32Value(math.MaxUint32)},
 		locality("b", 0))},
-	{name: "priority 1 of none", broken: "priorities begin with 0 and leave none out", resource: endpoints(locality("a", 1))},
-	{name: "an address twice", broken: "no address is there twice", resource: endpoints(locality("a", 0, lbEndpoint("10.0.0.1", 80)), locality("b", 0, lbEndpoint("10.0.0.1", 80)))},
-	{name: "an additional address twice", broken: "no address is there twice", resource: endpoints(locality("a", 0, lbEndpoint("10.0.0.1", 80), &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+	{name: "priority 1 of none", broken: "priorities start at 0 and have no gaps", resource: endpoints(locality("a", 1))},
+	{name: "an address twice", broken: "no address occurs twice", resource: endpoints(locality("a", 0, lbEndpoint("10.0.0.1", 80)), locality("b", 0, lbEndpoint("10.0.0.1", 80)))},
+	{name: "an additional address twice", broken: "no address occurs twice", resource: endpoints(locality("a", 0, lbEndpoint("10.0.0.1", 80), &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 		Address: address("10.0.0.2", 80), AdditionalAddresses: []*endpointv3.Endpoint_AdditionalAddress{{Address: address("10.0.0.1", 80)}},
 	}}}))},
-	{name: "two pipes", broken: "no address is there twice", resource: endpoints(locality("a", 0, pipe("a"), pipe("b")))},
+	{name: "two pipes", broken: "no address occurs twice", resource: endpoints(locality("a", 0, pipe("a"), pipe("b")))},
 	{name: "an endpoint of no weight", broken: "the load_balancing_weight of an endpoint is not 0", resource: endpoints(locality("a", 0, weighted(lbEndpoint("10.0.0.1", 80), 0)))},
 	{name: "endpoints that are too heavy", broken: "the weights of the endpoints of a locality add up to at most 4294967295", resource: endpoints(locality("a", 0, weighted(lbEndpoint("10.0.0.1", 80), math.MaxUint32), lbEndpoint("10.0.0.2", 80)))},
 	{name: "drops of another unit", broken: "drop_percentage.denominator is HUNDRED, TEN_THOUSAND or MILLION", resource: &endpointv3.ClusterLoadAssignment{ClusterName: cartName, Policy: &endpointv3.ClusterLoadAssignment_Policy{

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// All that clients would reject of a resource, rule by rule. A verdict has only the first thing,
-// which is enough to refuse a resource, and is what the way of each resource pays for.
+// This file finds everything that clients would reject in a resource, rule by rule. A verdict has only the first
+// reason, which is enough to refuse a resource and costs little for each resource.
 
 // Family is a family of clients.
 type Family string
@@ -21,13 +21,13 @@ const (
 	GRPC  Family = "grpc"
 )
 
-// Finding is a rule that a resource breaks. It quotes none of the resource's values.
+// Finding is a rule that a resource breaks. It quotes no values of the resource.
 type Finding struct {
 	Rule string // the ID of a rule in Rules
-	// By is who rejects the resource for it.
+	// By is the family that rejects the resource.
 	By Family
-	// Path is the field, or the message that has it; empty for the resource. gRPC's rules leave
-	// typed_config out.
+	// Path is the field, or the message that contains it. It is empty for the resource itself. In gRPC's rules, it
+	// leaves out typed_config.
 	Path string
 	// Text says what is wrong, or what is required.
 	Text string
@@ -36,17 +36,17 @@ type Finding struct {
 }
 
 const (
-	// mostFindings is how many findings of a family there are of one resource.
+	// mostFindings bounds the findings for one resource and family.
 	mostFindings = 50
-	// mostWork bounds how often a large resource is gone through, in bytes.
+	// mostWork bounds the passes over a large resource, in bytes.
 	mostWork = 64 << 20
-	// mostValidatedAll is the length of the longest resource of which Envoy's validators say more
-	// than the first thing, in bytes: what they say takes much more memory than the resource.
+	// mostValidatedAll is the length of the longest resource for which Envoy's validators report more than the first
+	// error, in bytes: their errors take much more memory than the resource.
 	mostValidatedAll = 1 << 20
 )
 
-// Findings returns all that [Type.Taste] would say if each family went on after the first thing
-// that it rejects, up to some limits. There is none exactly if Taste says nothing.
+// Findings returns everything that [Type.Taste] would report if each family continued after its first reason, up to
+// some limits. It returns no findings exactly if Taste reports nothing.
 func (t Type) Findings(value []byte) (found []Finding) {
 	verdict := t.Taste(value)
 	if verdict == nil {
@@ -81,7 +81,7 @@ func (t Type) Findings(value []byte) (found []Finding) {
 	return found
 }
 
-// join adds a finding of gRPC's. What both families cannot decode is one finding.
+// join adds a finding of gRPC's. A part that neither family can decode is one finding.
 func join(found []Finding, f Finding) []Finding {
 	for i := range found {
 		if f.undecodable != nil && found[i].undecodable == f.undecodable {
@@ -95,7 +95,7 @@ func join(found []Finding, f Finding) []Finding {
 	return append(found, f)
 }
 
-// whole returns a verdict as findings about the whole resource.
+// whole returns findings for a verdict, about the whole resource.
 func whole(v *Verdict) (found []Finding) {
 	if v.Unreadable != "" {
 		return []Finding{{Rule: decodable, By: All, Text: v.Unreadable}}
@@ -112,7 +112,7 @@ func whole(v *Verdict) (found []Finding) {
 	return found
 }
 
-// add adds a finding of Envoy's. It returns nil, so that the search goes on, until there are many.
+// add adds a finding of Envoy's. It returns nil, so that the search continues, until the limit is reached.
 func (t *tasting) add(f Finding) *finding {
 	if len(*t.findings) >= mostFindings {
 		return &finding{text: f.Text}
@@ -121,7 +121,7 @@ func (t *tasting) add(f Finding) *finding {
 	return nil
 }
 
-// validateAll adds all that the validator of a message says.
+// validateAll adds all errors of a message's validator.
 func (t *tasting) validateAll(m proto.Message) *finding {
 	var err error
 	if v, ok := m.(interface{ ValidateAll() error }); ok && len(t.value) <= mostValidatedAll {
@@ -135,7 +135,7 @@ func (t *tasting) validateAll(m proto.Message) *finding {
 	return t.addInvalid(m.ProtoReflect().Descriptor(), err, string(t.path))
 }
 
-// addInvalid adds what a validator says of a message at a path.
+// addInvalid adds a validator's errors for the message at a path.
 func (t *tasting) addInvalid(message protoreflect.MessageDescriptor, err error, path string) *finding {
 	switch e := err.(type) { //nolint:errorlint // validators do not wrap: they have a cause
 	case interface{ AllErrors() []error }:
@@ -164,8 +164,8 @@ func (t *tasting) addInvalid(message protoreflect.MessageDescriptor, err error, 
 	return t.add(Finding{Rule: constraint, By: Envoy, Path: path, Text: "it is invalid"})
 }
 
-// fieldOf returns the name of a field, of which a validator has the name in Go, and the type of its
-// messages. It returns the name in Go for what is no field but a choice of several.
+// fieldOf returns a field's name and message type. inGo is the field's name in Go, as validators report it. For a
+// oneof, fieldOf returns the Go name.
 func fieldOf(message protoreflect.MessageDescriptor, inGo string) (name string, inner protoreflect.MessageDescriptor) {
 	base, index, hasIndex := strings.Cut(inGo, "[")
 	if hasIndex {
@@ -190,7 +190,7 @@ func fieldOf(message protoreflect.MessageDescriptor, inGo string) (name string, 
 	return inGo, nil
 }
 
-// enter makes the path that of a message of a field, and returns what leave wants.
+// enter adds a message of a field to the path, and returns the argument for leave.
 func (t *tasting) enter(field protoreflect.FieldDescriptor, at element) (end int) {
 	if t.findings == nil {
 		return 0
@@ -211,21 +211,21 @@ func (t *tasting) enter(field protoreflect.FieldDescriptor, at element) (end int
 
 func (t *tasting) leave(end int) { t.path = t.path[:end] }
 
-// Rule is one thing that clients require of resources.
+// Rule is a requirement that clients have for resources.
 type Rule struct {
 	// ID is the name of the rule, in kebab-case.
 	ID string
-	// By is which clients reject a resource that breaks it.
+	// By names the clients that reject a resource that breaks the rule.
 	By Family
-	// Source is where they say so.
+	// Source is the document that has the requirement.
 	Source string
-	// Want is what has to hold.
+	// Want is the requirement.
 	Want string
-	// Of is the message that it is about.
+	// Of is the message that the rule is about.
 	Of string
 }
 
-// The rules that are in no table.
+// These rules are in no table.
 const (
 	decodable    = "decodable"
 	anyDecodable = "any-decodable"

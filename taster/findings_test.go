@@ -40,7 +40,7 @@ func TestRulesHaveNames(t *testing.T) {
 	}
 }
 
-// Findings and a verdict are of one mind, and each finding is of a rule.
+// Findings and the verdict agree, and each finding has a rule.
 func TestFindingsOfTheExamples(t *testing.T) {
 	rules := map[string]Rule{}
 	for _, r := range Rules() {

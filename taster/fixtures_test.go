@@ -22,7 +22,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// What the examples are made of: good resources, and changes of them.
+// These are the parts of the examples: good resources, and changes of them.
 
 func pack(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
@@ -32,7 +32,7 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// garbage is an Any that is no message of its type.
+// garbage is an Any whose content is not a message of its type.
 func garbage(of proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: xdstype.Prefix + string(of.ProtoReflect().Descriptor().FullName()), Value: []byte{0x0a, 0xff}}
 }
@@ -99,7 +99,7 @@ func balancing(policies ...*anypb.Any) *clusterv3.LoadBalancingPolicy {
 	return p
 }
 
-// nestedPolicies are round_robin in so many wrr_locality.
+// nestedPolicies returns round_robin nested in depth wrr_locality policies.
 func nestedPolicies(depth int) *anypb.Any {
 	policy := pack(&roundrobinv3.RoundRobin{})
 	for range depth {
@@ -150,7 +150,7 @@ func routes(change func(*routev3.RouteConfiguration)) *routev3.RouteConfiguratio
 	return r
 }
 
-// route is a RouteConfiguration with one route more, in front.
+// route is a RouteConfiguration with one more route, at the front.
 func route(change func(*routev3.Route)) *routev3.RouteConfiguration {
 	return routes(func(r *routev3.RouteConfiguration) {
 		more := goodRoute()

@@ -12,20 +12,20 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// How gRPC reads a resource. Its own code for it cannot be imported, so what it requires is here,
-// as tables of rules. grpc_test.go breaks each rule once, and has gRPC's Go client reject the
-// same. What depends on an experimental feature of a client passes, and so does what gRPC leaves
-// to a client's extensions (load balancers, certificate providers).
+// This file reads a resource as gRPC does. gRPC's own code cannot be imported, so its requirements are here, as
+// tables of rules. grpc_test.go breaks each rule once, and checks that gRPC's Go client rejects the same resource.
+// Requirements of experimental client features are not checked, nor those of a client's extensions (load balancers,
+// certificate providers).
 
-// rule is one thing that gRPC requires of a message.
+// rule is a requirement that gRPC has for a message.
 type rule[M any] struct {
 	id   string // for people, as in Rule
-	grfc string // where gRPC says so
-	want string // what has to hold
+	grfc string // the gRFCs that have the requirement
+	want string // the requirement
 	ok   func(t *tasting, m M) bool
 }
 
-// rules are what gRPC requires of a message.
+// rules are the requirements that gRPC has for a message.
 type rules[M any] []rule[M]
 
 // check returns the first rule that a message breaks, nil if there is none.
@@ -43,17 +43,17 @@ func (rs rules[M]) check(t *tasting, m M) *violation {
 // violation is a rule that a resource breaks.
 type violation struct {
 	id, grfc, want string
-	path           []step // from the inside to the outside
-	undecodable    anyKey // the Any that cannot be decoded, nil if that is not what it is
+	path           []step // from the innermost field outwards
+	undecodable    anyKey // the Any that cannot be decoded, nil for other violations
 }
 
-// step is a field on the way to a message, and which element of it, -1 if it is no list.
+// step is a field on the path to a message, and the index in it, -1 if the field is not a list.
 type step struct {
 	field string
 	index int
 }
 
-// broken returns a violation, or nil if it is one of those that [Type.Findings] has already.
+// broken returns a violation, or nil if [Type.Findings] has it already.
 func (t *tasting) broken(v *violation) *violation {
 	if t.passed > 0 {
 		t.passed--
@@ -62,7 +62,7 @@ func (t *tasting) broken(v *violation) *violation {
 	return v
 }
 
-// in adds where the message is that breaks the rule. It may be called on nil.
+// in adds a field to the path of the violation. It may be called on nil.
 func (v *violation) in(field string) *violation {
 	if v != nil {
 		v.path = append(v.path, step{field, -1})
@@ -70,7 +70,7 @@ func (v *violation) in(field string) *violation {
 	return v
 }
 
-// at is in for an element of a list.
+// at is like in, for an element of a list.
 func (v *violation) at(field string, index int) *violation {
 	if v != nil {
 		v.path = append(v.path, step{field, index})
@@ -93,12 +93,12 @@ func (v *violation) where() string {
 	return string(path)
 }
 
-// same reports whether two violations, of different resources, have the same words. Both may be nil.
+// same reports whether two violations, of different resources, have the same text. Both may be nil.
 func (v *violation) same(w *violation) bool {
 	return v != nil && w != nil && v.want == w.want && v.grfc == w.grfc && slices.Equal(v.path, w.path)
 }
 
-// String says which rule is broken, and where.
+// String returns the broken rule's requirement, and the path.
 func (v *violation) String() string {
 	where := v.where()
 	if where != "" {
@@ -139,13 +139,14 @@ func parser[M proto.Message](check func(*tasting, M) *violation) func(*tasting, 
 	return func(t *tasting, m proto.Message) *violation { return check(t, m.(M)) }
 }
 
-// openAs decodes an Any as a message of a type. It fails if the Any is of another type.
+// openAs decodes an Any as a message of a type. ok is false if the Any has another type.
 func openAs[M proto.Message](t *tasting, a *anypb.Any) (m M, ok bool) {
 	m, ok = t.open(a).message.(M)
 	return m, ok
 }
 
-// undecodable is the violation that an Any cannot be decoded, nil if it can, or is not known.
+// undecodable returns the violation for an Any that cannot be decoded. It is nil if the Any can be decoded, or its
+// type is unknown.
 func (t *tasting) undecodable(grfc string, a *anypb.Any) *violation {
 	if a == nil || !t.open(a).failed {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Clusters, as gRPC reads them.
+// This file checks Clusters as gRPC does.
 
 var clusterRules = rules[*clusterv3.Cluster]{
 	{"grpc-cluster-name", "A27", "name is set", func(_ *tasting, c *clusterv3.Cluster) bool { return c.GetName() != "" }},
@@ -28,7 +28,7 @@ var clusterRules = rules[*clusterv3.Cluster]{
 		case clusterv3.Cluster_ROUND_ROBIN, clusterv3.Cluster_RING_HASH, clusterv3.Cluster_LEAST_REQUEST:
 			return true
 		}
-		return false // also if load_balancing_policy replaces it: gRPC's Go client looks at it first
+		return false // even if load_balancing_policy replaces it: gRPC's Go client checks it first
 	}},
 	{"grpc-ring-hash-function", "A42", "ring_hash_lb_config.hash_function is XX_HASH", func(_ *tasting, c *clusterv3.Cluster) bool {
 		return c.GetLbPolicy() != clusterv3.Cluster_RING_HASH || c.GetRingHashLbConfig().GetHashFunction() == clusterv3.Cluster_RingHashLbConfig_XX_HASH
@@ -59,7 +59,7 @@ var clusterRules = rules[*clusterv3.Cluster]{
 	}},
 	{"grpc-aggregate-names", "A37", "an aggregate cluster names at least one cluster", func(t *tasting, c *clusterv3.Cluster) bool {
 		if !isAggregate(c) || t.open(c.GetClusterType().GetTypedConfig()).failed {
-			return true // undecodable says so
+			return true // undecodable reports it
 		}
 		of, ok := openAs[*aggregatev3.ClusterConfig](t, c.GetClusterType().GetTypedConfig())
 		return ok && len(of.GetClusters()) > 0
@@ -76,7 +76,7 @@ func isAggregate(c *clusterv3.Cluster) bool {
 
 func adsOrSelf(c *corev3.ConfigSource) bool { return c.GetAds() != nil || c.GetSelf() != nil }
 
-// onlyEndpoint returns the endpoint of a cluster that has one, otherwise nil.
+// onlyEndpoint returns the endpoint of a cluster with exactly one, otherwise nil.
 func onlyEndpoint(c *clusterv3.Cluster) *endpointv3.Endpoint {
 	localities := c.GetLoadAssignment().GetEndpoints()
 	if len(localities) != 1 || len(localities[0].GetLbEndpoints()) != 1 {
@@ -120,10 +120,10 @@ func notNegative(d *durationpb.Duration) bool {
 
 func percent(n *wrapperspb.UInt32Value) bool { return n.GetValue() <= 100 }
 
-// policyDepth is how deep gRPC reads load balancing policies in each other. gRFC A52.
+// policyDepth is the depth to which gRPC reads nested load balancing policies. gRFC A52.
 const policyDepth = 16
 
-// The load balancing policies that every gRPC client has.
+// These are the load balancing policies that every gRPC client has.
 const (
 	policies     = xdstype.Prefix + "envoy.extensions.load_balancing_policies."
 	ringHash     = policies + "ring_hash.v3.RingHash"
@@ -131,8 +131,8 @@ const (
 	wrrLocality  = policies + "wrr_locality.v3.WrrLocality"
 )
 
-// supportedPolicies are the load balancing policies that gRPC knows. What a TypedStruct names may
-// be known to a client only.
+// supportedPolicies are the load balancing policies that gRPC supports. The policy in a TypedStruct may be known only
+// to the client.
 var supportedPolicies = map[string]bool{
 	ringHash: true, leastRequest: true, wrrLocality: true,
 	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": true,
@@ -144,8 +144,7 @@ var typedStructs = map[string]bool{
 	xdstype.Prefix + "xds.type.v3.TypedStruct": true, xdstype.Prefix + "udpa.type.v1.TypedStruct": true,
 }
 
-// checkBalancing checks the first policy of a list that gRPC supports: that is the one which it
-// takes.
+// checkBalancing checks the first policy of a list that gRPC supports, which is the one that gRPC uses.
 func checkBalancing(t *tasting, p *clusterv3.LoadBalancingPolicy, depth int) *violation {
 	if depth >= policyDepth {
 		return policyDepthRules.check(t, p)
@@ -176,7 +175,7 @@ var policyDepthRules = rules[*clusterv3.LoadBalancingPolicy]{
 }
 
 var noSupportedPolicy = rules[*clusterv3.LoadBalancingPolicy]{
-	{"grpc-supported-policy", "A52", "one of the policies is one that gRPC supports", func(*tasting, *clusterv3.LoadBalancingPolicy) bool { return false }},
+	{"grpc-supported-policy", "A52", "gRPC supports one of the policies", func(*tasting, *clusterv3.LoadBalancingPolicy) bool { return false }},
 }
 
 var policyRules = rules[*anypb.Any]{
@@ -201,7 +200,7 @@ var policyRules = rules[*anypb.Any]{
 
 const largestRing = 8 << 20
 
-// penaltyIsValid reports whether a number is one that a client can do arithmetic with.
+// penaltyIsValid reports whether a number is finite and not negative.
 func penaltyIsValid(n float32) bool { return n >= 0 && !math.IsInf(float64(n), 1) }
 
 func ringSize(n *wrapperspb.UInt64Value, otherwise uint64) uint64 {

@@ -8,7 +8,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// ClusterLoadAssignments, as gRPC reads them.
+// This file checks ClusterLoadAssignments as gRPC does.
 
 var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 	{"grpc-endpoints-name", "A27", "cluster_name is set", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool { return e.GetClusterName() != "" }},
@@ -20,7 +20,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return true
 	}},
-	{"grpc-locality-once", "A27", "no locality is there twice with one priority", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-locality-once", "A27", "no locality occurs twice in one priority", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		type id struct {
 			region, zone, subZone string
 			priority              uint32
@@ -45,7 +45,7 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return true
 	}},
-	{"grpc-priorities", "A27", "priorities begin with 0 and leave none out", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-priorities", "A27", "priorities start at 0 and have no gaps", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		seen, highest := map[uint32]bool{}, -1
 		for _, l := range used(e) {
 			seen[l.GetPriority()] = true
@@ -53,14 +53,14 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		return len(seen) == highest+1
 	}},
-	{"grpc-address-once", "A27", "no address is there twice", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
+	{"grpc-address-once", "A27", "no address occurs twice", func(_ *tasting, e *endpointv3.ClusterLoadAssignment) bool {
 		n := 0
 		for _, l := range used(e) {
 			n += len(l.GetLbEndpoints())
 		}
 		seen := make(map[socket]bool, n)
 		add := func(a *corev3.Address) (again bool) {
-			// What is no socket_address has no host and port, twice as well.
+			// Addresses that are not socket_addresses have no host and port, so they count as the same address.
 			at := socket{a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue()}
 			again, seen[at] = seen[at], true
 			return again
@@ -81,13 +81,13 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 	}},
 }
 
-// socket is where an endpoint is.
+// socket is the address of an endpoint.
 type socket struct {
 	host string
 	port uint32
 }
 
-// used returns the localities that gRPC uses: those with a weight.
+// used returns the localities that gRPC uses: those with a weight above 0.
 func used(e *endpointv3.ClusterLoadAssignment) []*endpointv3.LocalityLbEndpoints {
 	all := e.GetEndpoints()
 	for i, l := range all {

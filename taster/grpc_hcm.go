@@ -10,9 +10,9 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// HttpConnectionManagers, as gRPC reads them.
+// This file checks HttpConnectionManagers as gRPC does.
 
-// side is who uses a listener.
+// side is the side that uses a listener: client or server.
 type side bool
 
 const (
@@ -57,14 +57,14 @@ func checkHCM(t *tasting, h *hcmv3.HttpConnectionManager, on side) *violation {
 	)
 }
 
-// httpFilter is an HTTP filter that gRPC has.
+// httpFilter is an HTTP filter that gRPC supports.
 type httpFilter struct {
 	client, server, terminal bool
-	// not says that the message is none of the filter itself, or none for a part of the routes.
+	// not is the usage that the message is not for: the filter itself, or a part of the routes.
 	not usage
 }
 
-// usage is what a configuration of a filter is for.
+// usage is the purpose of a filter's configuration.
 type usage uint8
 
 const (
@@ -76,8 +76,8 @@ func (f httpFilter) on(of side) bool { return of == client && f.client || of == 
 
 const httpFilterPrefix = xdstype.Prefix + "envoy.extensions.filters.http."
 
-// httpFilters are the HTTP filters that gRPC has, by the types of their configurations. The last
-// ones are experimental features of some clients.
+// httpFilters are the HTTP filters that gRPC supports, by the types of their configurations. The last ones are
+// experimental features of some clients.
 var httpFilters = map[string]httpFilter{
 	httpFilterPrefix + "router.v3.Router":                            {client: true, server: true, terminal: true},
 	httpFilterPrefix + "fault.v3.HTTPFault":                          {client: true},
@@ -107,14 +107,14 @@ func filterOf(t *tasting, config *anypb.Any) (f httpFilter, known bool) {
 	return f, known
 }
 
-// isFor reports whether a configuration of a filter that gRPC has is one that the filter reads there.
-// In a TypedStruct there is none.
+// isFor reports whether gRPC reads a supported filter's configuration for this usage. It reads none from a
+// TypedStruct.
 func isFor(t *tasting, config *anypb.Any, of usage) bool {
 	f, known := filterOf(t, config)
 	return !known || f.not != of && !typedStructs[config.GetTypeUrl()]
 }
 
-// undecodableFilter is undecodable for the configurations of filters that gRPC has.
+// undecodableFilter is like undecodable, for the configurations of filters that gRPC supports.
 func (t *tasting) undecodableFilter(config *anypb.Any) *violation {
 	if _, known := httpFilters[config.GetTypeUrl()]; !known && config.GetTypeUrl() != perFilterConfig && !typedStructs[config.GetTypeUrl()] {
 		return nil
@@ -122,7 +122,7 @@ func (t *tasting) undecodableFilter(config *anypb.Any) *violation {
 	return t.undecodable("A39", config)
 }
 
-// perFilterConfig is around a configuration for a part of the routes.
+// perFilterConfig wraps a configuration for a part of the routes.
 const perFilterConfig = xdstype.Prefix + "envoy.config.route.v3.FilterConfig"
 
 // filterOn is an HTTP filter of a client or of a server.
@@ -131,22 +131,22 @@ type filterOn struct {
 	on side
 }
 
-// ignored reports whether gRPC leaves out a filter, as it is optional.
+// ignored reports whether gRPC ignores an unsupported filter because it is optional.
 func (f filterOn) ignored(t *tasting) bool {
 	of, known := filterOf(t, f.GetTypedConfig())
 	return f.GetIsOptional() && (!known || !of.on(f.on))
 }
 
 var filterRules = rules[filterOn]{
-	{"grpc-http-filter-known", "A39", "an HTTP filter that is not optional is one that gRPC has", func(t *tasting, f filterOn) bool {
+	{"grpc-http-filter-known", "A39", "gRPC supports each HTTP filter that is not optional", func(t *tasting, f filterOn) bool {
 		_, known := filterOf(t, f.GetTypedConfig())
 		return known || f.GetIsOptional()
 	}},
-	{"grpc-http-filter-side", "A39", "an HTTP filter that is not optional is one that gRPC has on this side", func(t *tasting, f filterOn) bool {
+	{"grpc-http-filter-side", "A39", "gRPC supports each HTTP filter that is not optional on this side", func(t *tasting, f filterOn) bool {
 		of, known := filterOf(t, f.GetTypedConfig())
 		return !known || of.on(f.on) || f.GetIsOptional()
 	}},
-	{"grpc-http-filter-config", "A39", "the configuration of an HTTP filter is of the type for the filter itself", func(t *tasting, f filterOn) bool {
+	{"grpc-http-filter-config", "A39", "the configuration of an HTTP filter has the type for the filter itself", func(t *tasting, f filterOn) bool {
 		return isFor(t, f.GetTypedConfig(), ofFilter)
 	}},
 	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, f filterOn) bool {
@@ -157,11 +157,11 @@ var filterRules = rules[filterOn]{
 	}},
 }
 
-// chain is the HTTP filters of a client or of a server.
+// chain has the HTTP filters of a client or of a server.
 type chain []filterOn
 
 var filtersRules = rules[chain]{
-	{"grpc-http-filter-names", "A39", "HTTP filters have names, each its own", func(_ *tasting, c chain) bool {
+	{"grpc-http-filter-names", "A39", "HTTP filters have distinct names", func(_ *tasting, c chain) bool {
 		seen := map[string]bool{"": true}
 		for _, f := range c {
 			if seen[f.GetName()] {
@@ -171,7 +171,7 @@ var filtersRules = rules[chain]{
 		}
 		return true
 	}},
-	{"grpc-router-last", "A39", "the last HTTP filter is the router, and no other is", func(t *tasting, c chain) bool {
+	{"grpc-router-last", "A39", "the last HTTP filter is the only router", func(t *tasting, c chain) bool {
 		terminal := false
 		for _, f := range c {
 			if f.ignored(t) {

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Listeners, as gRPC reads them: with an api_listener for clients, otherwise for servers.
+// This file checks Listeners as gRPC does: with an api_listener for clients, otherwise for servers.
 
 const hcmType = xdstype.Prefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
@@ -26,7 +26,7 @@ var serverRules = rules[*listenerv3.Listener]{
 	{"grpc-no-listener-filters", "A36", "listener_filters is empty", func(_ *tasting, l *listenerv3.Listener) bool { return len(l.GetListenerFilters()) == 0 }},
 	{"grpc-no-original-dst", "A36", "use_original_dst is not true", func(_ *tasting, l *listenerv3.Listener) bool { return !l.GetUseOriginalDst().GetValue() }},
 	{"grpc-socket-address", "A36", "address is a socket_address", func(_ *tasting, l *listenerv3.Listener) bool { return l.GetAddress().GetSocketAddress() != nil }},
-	{"grpc-match-prefixes", "A36", "address prefixes of filter_chain_match are addresses, with a length that they have", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-match-prefixes", "A36", "filter_chain_match has valid address prefixes", func(_ *tasting, l *listenerv3.Listener) bool {
 		for _, c := range l.GetFilterChains() {
 			m := c.GetFilterChainMatch()
 			if isUnsupported(m, false) {
@@ -38,7 +38,7 @@ var serverRules = rules[*listenerv3.Listener]{
 		}
 		return true
 	}},
-	{"grpc-source-type", "A36", "source_type of a filter_chain_match is one that there is", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-source-type", "A36", "source_type of a filter_chain_match is a known value", func(_ *tasting, l *listenerv3.Listener) bool {
 		for _, c := range l.GetFilterChains() {
 			m := c.GetFilterChainMatch()
 			if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(m.GetSourceType())]; !known && !isUnsupported(m, true) {
@@ -47,7 +47,7 @@ var serverRules = rules[*listenerv3.Listener]{
 		}
 		return true
 	}},
-	{"grpc-some-filter-chain", "A36", "there is a default_filter_chain, or one of filter_chains that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
+	{"grpc-some-filter-chain", "A36", "there is a default_filter_chain, or a filter chain that gRPC supports", func(_ *tasting, l *listenerv3.Listener) bool {
 		if l.GetDefaultFilterChain() != nil {
 			return true
 		}
@@ -55,14 +55,14 @@ var serverRules = rules[*listenerv3.Listener]{
 		_, some := matchesOf(l.GetFilterChains(), &budget)
 		return some
 	}},
-	{"grpc-chains-overlap", "A36", "no two of filter_chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
+	{"grpc-chains-overlap", "A36", "no two filter chains match the same connections", func(t *tasting, l *listenerv3.Listener) bool {
 		overlap, _ := matchesOf(l.GetFilterChains(), &t.matches)
 		return !overlap
 	}},
 }
 
-// isUnsupported reports whether gRPC leaves a filter chain out, because of what it matches; all
-// false: because of the destination_port, which it looks at first.
+// isUnsupported reports whether gRPC ignores a filter chain because of its match. With all false, it considers only
+// destination_port, which gRPC checks first.
 func isUnsupported(m *listenerv3.FilterChainMatch, all bool) bool {
 	if m.GetDestinationPort().GetValue() != 0 || !all {
 		return m.GetDestinationPort().GetValue() != 0
@@ -92,11 +92,11 @@ func prefixOf(r *corev3.CidrRange) (p netip.Prefix, ok bool) {
 	return p, p.IsValid()
 }
 
-// mostMatches is how many matches of filter chains are compared for one listener. A chain has as
-// many as its prefixes, source prefixes and source ports can be combined. What is beyond passes.
+// mostMatches bounds the filter chain matches that are compared for one listener. A chain has one for each
+// combination of its prefixes, source prefixes and source ports. Matches beyond the bound pass.
 const mostMatches = 100_000
 
-// match is one of the connections that a filter chain is for.
+// match describes the connections of one of a filter chain's matches.
 type match struct {
 	to     netip.Prefix
 	source listenerv3.FilterChainMatch_ConnectionSourceType
@@ -104,9 +104,9 @@ type match struct {
 	port   uint32
 }
 
-// matchesOf reports whether gRPC finds two filter chains for the same connections, and whether it
-// finds one for any. A chain for raw_buffer replaces those before it for the same destination that are
-// for any transport, even if gRPC leaves it out for its application_protocols.
+// matchesOf reports whether two filter chains match the same connections for gRPC, and whether any chain matches
+// some. A chain for raw_buffer replaces earlier chains for the same destination and any transport, even if gRPC
+// ignores it because of its application_protocols.
 func matchesOf(chains []*listenerv3.FilterChain, budget *int) (overlap, some bool) {
 	seen := map[match]bool{}
 	raw := map[netip.Prefix]bool{}
@@ -156,7 +156,7 @@ func matchesOf(chains []*listenerv3.FilterChain, budget *int) (overlap, some boo
 	return false, len(seen) > 0
 }
 
-// prefixesOf returns the prefixes of ranges that are valid, or the one that matches everything.
+// prefixesOf returns the valid prefixes of ranges, or the prefix that matches everything.
 func prefixesOf(ranges []*corev3.CidrRange) []netip.Prefix {
 	if len(ranges) == 0 {
 		return []netip.Prefix{{}}
@@ -205,7 +205,7 @@ func checkListener(t *tasting, l *listenerv3.Listener) *violation {
 }
 
 var chainRules = rules[*listenerv3.FilterChain]{
-	{"grpc-network-filter-names", "A36", "network filters have names, each its own", func(_ *tasting, c *listenerv3.FilterChain) bool {
+	{"grpc-network-filter-names", "A36", "network filters have distinct names", func(_ *tasting, c *listenerv3.FilterChain) bool {
 		seen := map[string]bool{"": true}
 		for _, f := range c.GetFilters() {
 			if seen[f.GetName()] {
@@ -227,7 +227,7 @@ var chainRules = rules[*listenerv3.FilterChain]{
 }
 
 func checkChain(t *tasting, c *listenerv3.FilterChain) *violation {
-	first := 0 // whose routes gRPC uses
+	first := 0 // the filter whose routes gRPC uses
 	return firstOf(
 		chainRules.check(t, c),
 		eachOf("filters", c.GetFilters(), func(f *listenerv3.Filter) *violation {

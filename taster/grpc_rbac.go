@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// RBAC filters, as gRPC's servers read them.
+// This file checks RBAC filters as gRPC's servers do.
 
 // rbacIn returns the RBAC configuration in an Any, nil if it is of another filter.
 func rbacIn(t *tasting, config *anypb.Any) *rbacv3.RBAC {
@@ -33,7 +33,7 @@ func (t *tasting) openRBAC(config *anypb.Any) any {
 	return t.open(config).message
 }
 
-// rbacIsAllowed reports whether gRPC does not refuse what policies ask for.
+// rbacIsAllowed reports whether the policies contain nothing that gRPC refuses.
 func rbacIsAllowed(c *rbacv3.RBAC) bool {
 	for _, p := range c.GetRules().GetPolicies() {
 		if p.GetCondition() != nil || p.GetCheckedCondition() != nil {
@@ -88,8 +88,7 @@ func headerIsAllowed(h *routev3.HeaderMatcher) bool {
 	return name != ":scheme" && !strings.HasPrefix(name, "grpc-")
 }
 
-// rbacIsKnown reports whether gRPC can do what policies ask for. It does not look at those that only
-// log.
+// rbacIsKnown reports whether gRPC supports the policies. gRPC ignores those that only log.
 func (t *tasting) rbacIsKnown(c *rbacv3.RBAC) bool {
 	rules := c.GetRules()
 	switch {
@@ -165,7 +164,7 @@ func (t *tasting) headerIsKnown(h *routev3.HeaderMatcher) bool {
 	return h.GetHeaderMatchSpecifier() != nil
 }
 
-// rangeIsValid reports whether a range is one of addresses.
+// rangeIsValid reports whether a range is a valid address range.
 func rangeIsValid(r *corev3.CidrRange) bool {
 	addr, err := netip.ParseAddr(r.GetAddressPrefix())
 	return err == nil && addr.Zone() == "" && int(r.GetPrefixLen().GetValue()) <= addr.BitLen()
@@ -173,7 +172,7 @@ func rangeIsValid(r *corev3.CidrRange) bool {
 
 const stdoutLog = xdstype.Prefix + "envoy.extensions.rbac.audit_loggers.stream.v3.StdoutAuditLog"
 
-// loggerIsKnown reports whether gRPC has an audit logger, or it is one that may have been added.
+// loggerIsKnown reports whether gRPC has an audit logger, or a client may have added it.
 func (t *tasting) loggerIsKnown(l *rbacconfigv3.RBAC_AuditLoggingOptions_AuditLoggerConfig) bool {
 	config := l.GetAuditLogger().GetTypedConfig()
 	return (config.GetTypeUrl() == stdoutLog || typedStructs[config.GetTypeUrl()]) && !t.open(config).failed

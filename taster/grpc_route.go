@@ -14,14 +14,12 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// RouteConfigurations, as gRPC reads them.
+// This file checks RouteConfigurations as gRPC does.
 
-// mostRegexps is how many bytes of regular expressions are parsed for one resource. Those after
-// that pass.
+// mostRegexps is how many bytes of regular expressions are parsed for one resource. Those beyond it pass.
 const mostRegexps = 256 << 10
 
-// lookupPlugin is the plugin for clusters that gRPC has. Others are rejected if they are not
-// optional.
+// lookupPlugin is the cluster specifier plugin that gRPC has. It rejects others if they are not optional.
 const lookupPlugin = xdstype.Prefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"
 
 var routesRules = rules[*routev3.RouteConfiguration]{
@@ -54,7 +52,7 @@ var routeRules = rules[*routev3.Route]{
 }
 
 var headerRules = rules[*routev3.HeaderMatcher]{
-	{"grpc-header-matcher", "A28", "a header matcher is one that gRPC knows", func(_ *tasting, h *routev3.HeaderMatcher) bool {
+	{"grpc-header-matcher", "A28", "gRPC supports the header matcher", func(_ *tasting, h *routev3.HeaderMatcher) bool {
 		switch h.GetHeaderMatchSpecifier().(type) {
 		case *routev3.HeaderMatcher_ExactMatch, *routev3.HeaderMatcher_SafeRegexMatch, *routev3.HeaderMatcher_RangeMatch,
 			*routev3.HeaderMatcher_PresentMatch, *routev3.HeaderMatcher_PrefixMatch, *routev3.HeaderMatcher_SuffixMatch,
@@ -84,7 +82,7 @@ var headerRules = rules[*routev3.HeaderMatcher]{
 }
 
 var actionRules = rules[*routev3.RouteAction]{
-	{"grpc-cluster-weights", "A28", "the weights of weighted_clusters add up to something, and to at most 4294967295", func(_ *tasting, a *routev3.RouteAction) bool {
+	{"grpc-cluster-weights", "A28", "the weights of weighted_clusters add up to at least 1 and at most 4294967295", func(_ *tasting, a *routev3.RouteAction) bool {
 		weighted, ok := a.GetClusterSpecifier().(*routev3.RouteAction_WeightedClusters)
 		if !ok {
 			return true
@@ -109,7 +107,7 @@ var retryRules = rules[*routev3.RetryPolicy]{
 	{"grpc-retries", "A44", "num_retries is at least 1", func(_ *tasting, r *routev3.RetryPolicy) bool {
 		return r.GetNumRetries() == nil || r.GetNumRetries().GetValue() >= 1
 	}},
-	{"grpc-retry-back-off", "A44", "retry_back_off has a base_interval above 0, and so is its max_interval", func(_ *tasting, r *routev3.RetryPolicy) bool {
+	{"grpc-retry-back-off", "A44", "retry_back_off has a base_interval above 0, and a max_interval above 0 if set", func(_ *tasting, r *routev3.RetryPolicy) bool {
 		b := r.GetRetryBackOff()
 		return b == nil || positive(b.GetBaseInterval()) && (b.GetMaxInterval() == nil || positive(b.GetMaxInterval()))
 	}},
@@ -124,7 +122,7 @@ func checkRoutes(t *tasting, r *routev3.RouteConfiguration) *violation {
 	return checkInlineRoutes(t, r)
 }
 
-// checkInlineRoutes checks a RouteConfiguration that needs no name.
+// checkInlineRoutes checks a RouteConfiguration that does not need a name.
 func checkInlineRoutes(t *tasting, r *routev3.RouteConfiguration) *violation {
 	if v := routesRules.check(t, r); v != nil {
 		return v
@@ -213,7 +211,7 @@ var pluginRules = rules[*routev3.RouteAction_ClusterSpecifierPlugin]{
 	{"grpc-specifier-plugin-named", "A28", "cluster_specifier_plugin names one of the cluster_specifier_plugins", func(*tasting, *routev3.RouteAction_ClusterSpecifierPlugin) bool { return false }},
 }
 
-// regexpIsValid reports whether gRPC can use a regular expression. An empty one is not there.
+// regexpIsValid reports whether gRPC can use a regular expression. An empty expression counts as missing.
 func (t *tasting) regexpIsValid(expr string) bool {
 	if expr == "" || t.regexps < len(expr) {
 		return true
@@ -225,7 +223,7 @@ func (t *tasting) regexpIsValid(expr string) bool {
 
 // checkOverrides checks typed_per_filter_config.
 func checkOverrides(t *tasting, configs map[string]*anypb.Any) *violation {
-	for _, filter := range slices.Sorted(maps.Keys(configs)) { // so that the same one is the first
+	for _, filter := range slices.Sorted(maps.Keys(configs)) { // sorted, so that the first violation is always the same
 		if v := checkOverride(t, configs[filter]); v != nil {
 			return v.in("typed_per_filter_config")
 		}
@@ -247,14 +245,14 @@ func checkOverride(t *tasting, config *anypb.Any) *violation {
 	return overrideRules.check(t, override{config, optional})
 }
 
-// override is the configuration of an HTTP filter for a part of the routes.
+// override is an HTTP filter's configuration for a part of the routes.
 type override struct {
 	config   *anypb.Any
 	optional bool
 }
 
 var overrideRules = rules[override]{
-	{"grpc-override-known", "A39", "the configuration of an HTTP filter that is not optional is of a filter that gRPC has", func(t *tasting, o override) bool {
+	{"grpc-override-known", "A39", "each configuration that is not optional is of an HTTP filter that gRPC supports", func(t *tasting, o override) bool {
 		_, known := filterOf(t, o.config)
 		return known || o.optional
 	}},
@@ -265,7 +263,7 @@ var overrideRules = rules[override]{
 	{"grpc-rbac-matchers", "A41", "an RBAC policy has no condition, and no matcher for grpc- headers or :scheme", func(t *tasting, o override) bool {
 		return rbacIsAllowed(rbacIn(t, o.config))
 	}},
-	{"grpc-override-config", "A39", "the configuration of an HTTP filter for a part of the routes is of the type for that", func(t *tasting, o override) bool {
+	{"grpc-override-config", "A39", "the configuration of an HTTP filter has the type for a part of the routes", func(t *tasting, o override) bool {
 		return isFor(t, o.config, ofRoutes)
 	}},
 	{"grpc-rbac-per-route", "A41", "an RBACPerRoute has an rbac, without which gRPC's Go servers panic", func(t *tasting, o override) bool {

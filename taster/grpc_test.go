@@ -23,8 +23,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// gRPC's own client and server judge the examples, over a control plane that sends them one after
-// the other. Between two of them it sends what is good, so that the next one is news.
+// gRPC's own client and server check the examples, which a control plane sends one after the other. Between two
+// examples it sends a good resource, so that the next one is a change.
 
 // patience is how long gRPC may take for an answer.
 const patience = time.Minute
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// plane is a control plane of one stream, which the test speaks for.
+// plane is a control plane with one stream, whose responses the test sends.
 type plane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	address string
@@ -78,7 +78,7 @@ func newPlane(t *testing.T) *plane {
 // bootstrap is gRPC's, for the control plane.
 func (p *plane) bootstrap(t *testing.T) []byte {
 	t.Helper()
-	// They need not be there: nobody connects.
+	// The files need not exist: nothing connects.
 	provider := map[string]any{"plugin_name": "file_watcher", "config": map[string]any{
 		"certificate_file": "/none/cert.pem", "private_key_file": "/none/key.pem", "ca_certificate_file": "/none/ca.pem",
 	}}
@@ -164,7 +164,7 @@ func (c *conversation) send(m proto.Message) (nack string) {
 	return answer.GetErrorDetail().GetMessage()
 }
 
-// judge sends the examples, each of which follows something good.
+// judge sends the examples, each after a good resource.
 func (c *conversation) judge(good proto.Message, all []example) {
 	for _, e := range all {
 		c.t.Run(e.typeURL()+"/"+e.name, func(*testing.T) {

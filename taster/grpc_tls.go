@@ -8,30 +8,30 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Transport sockets, as gRPC reads them: TLS, with certificates from providers that the client's
-// bootstrap configures.
+// This file checks transport sockets as gRPC does: TLS, with certificates from providers that the client's bootstrap
+// configures.
 
 const (
 	upstreamTLS   = xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 	downstreamTLS = xdstype.Prefix + "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext"
-	// http11Proxy is what gRPC takes with an experimental feature only (A86).
+	// http11Proxy is a type that gRPC accepts only with an experimental feature (A86).
 	http11Proxy = xdstype.Prefix + "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport"
 )
 
 var socketRules = rules[*corev3.TransportSocket]{
-	{"grpc-tls-socket-name", "A29", "its name is envoy.transport_sockets.tls", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-tls-socket-name", "A29", "name is envoy.transport_sockets.tls", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetName() == "envoy.transport_sockets.tls"
 	}},
 }
 
 var upstreamSocketRules = rules[*corev3.TransportSocket]{
-	{"grpc-upstream-tls", "A29", "its typed_config is an UpstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-upstream-tls", "A29", "typed_config is an UpstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetTypedConfig().GetTypeUrl() == upstreamTLS
 	}},
 }
 
 var downstreamSocketRules = rules[*corev3.TransportSocket]{
-	{"grpc-downstream-tls", "A36", "its typed_config is a DownstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
+	{"grpc-downstream-tls", "A36", "typed_config is a DownstreamTlsContext", func(_ *tasting, s *corev3.TransportSocket) bool {
 		return s.GetTypedConfig().GetTypeUrl() == downstreamTLS
 	}},
 }
@@ -41,7 +41,7 @@ var commonTLSRules = rules[*tlsv3.CommonTlsContext]{
 	{"grpc-common-tls-context", "A29", "there is a common_tls_context", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c != nil }},
 	{"grpc-no-tls-params", "A29", "tls_params is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetTlsParams() == nil }},
 	{"grpc-no-handshaker", "A29", "custom_handshaker is not set", func(_ *tasting, c *tlsv3.CommonTlsContext) bool { return c.GetCustomHandshaker() == nil }},
-	{"grpc-subject-alt-names", "A29", "match_subject_alt_names has matchers that are set", func(t *tasting, c *tlsv3.CommonTlsContext) bool {
+	{"grpc-subject-alt-names", "A29", "match_subject_alt_names has only valid matchers", func(t *tasting, c *tlsv3.CommonTlsContext) bool {
 		for _, m := range validation(c).GetMatchSubjectAltNames() {
 			if !t.matcherIsValid(m) {
 				return false
@@ -94,8 +94,8 @@ func validation(c *tlsv3.CommonTlsContext) *tlsv3.CertificateValidationContext {
 	return c.GetValidationContext()
 }
 
-// oldRoots reports whether fields that are deprecated name a provider of root certificates. gRPC
-// reads them when it cannot use the fields that replaced them.
+// oldRoots reports whether deprecated fields name a provider of root certificates. gRPC reads them if it cannot use
+// the fields that replaced them.
 func oldRoots(c *tlsv3.CommonTlsContext) bool {
 	return c.GetCombinedValidationContext().GetValidationContextCertificateProviderInstance().GetInstanceName() != "" ||
 		c.GetValidationContextCertificateProviderInstance().GetInstanceName() != ""
@@ -106,7 +106,7 @@ func rootsOf(c *tlsv3.CommonTlsContext) bool {
 	return validation(c).GetCaCertificateProviderInstance().GetInstanceName() != "" || oldRoots(c) && !readsNew(c)
 }
 
-// readsNew reports whether gRPC takes what is not deprecated: it can use it, and it says something.
+// readsNew reports whether gRPC reads the fields that are not deprecated: they are set, and gRPC can use them.
 func readsNew(c *tlsv3.CommonTlsContext) bool {
 	own, v := c.GetTlsCertificateProviderInstance(), validation(c)
 	roots := v.GetCaCertificateProviderInstance()
@@ -120,14 +120,14 @@ func readsNew(c *tlsv3.CommonTlsContext) bool {
 		roots.GetInstanceName() != "" || roots.GetCertificateName() != "" || len(v.GetMatchSubjectAltNames()) != 0
 }
 
-// hasUnsupported reports whether a validation context has what gRPC cannot do.
+// hasUnsupported reports whether a validation context has fields that gRPC does not support.
 func hasUnsupported(v *tlsv3.CertificateValidationContext) bool {
 	return len(v.GetVerifyCertificateSpki()) != 0 || len(v.GetVerifyCertificateHash()) != 0 ||
 		v.GetRequireSignedCertificateTimestamp().GetValue() || v.GetCrl() != nil || v.GetCustomValidatorConfig() != nil
 }
 
-// hasServerIdentity reports whether the certificate of a server comes from a provider. If the roots do
-// not, that is what is wrong.
+// hasServerIdentity reports whether the certificate of a server comes from a provider. If the roots do not,
+// grpc-root-certificates reports that, and either form of the server's certificate suffices here.
 func hasServerIdentity(c *tlsv3.CommonTlsContext) bool {
 	own := c.GetTlsCertificateProviderInstance().GetInstanceName() != ""
 	deprecated := c.GetTlsCertificateCertificateProviderInstance().GetInstanceName() != ""

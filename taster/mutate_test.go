@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// mutator changes messages at random, of all kinds that a field can be changed by: what is in Anys, too.
+// mutator changes messages at random, in all kinds of fields, also inside Anys.
 type mutator struct{ *rand.Rand }
 
 // mutate changes a message a few times.

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Resources that break the same rule of gRPC's in the same place may share a verdict; others do not.
+// Resources that break the same gRPC rule at the same path may share a verdict. Others do not.
 func TestOnlyTheSameVerdictIsShared(t *testing.T) {
 	good := func() []byte { return encode(t, endpoints(locality("a", 0, lbEndpoint("10.0.0.1", 80)))) }
 	heavy := locality("b", 0, weighted(lbEndpoint("10.0.0.2", 80), math.MaxUint32), weighted(lbEndpoint("10.0.0.3", 80), 1))

@@ -16,14 +16,13 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Tally is what the operator sees of the resources of one authority that clients would reject:
-// counters, lines of log, and the last ones. Its methods may be called concurrently; none takes
-// longer for more resources.
+// Tally has the resources of one authority that clients would reject: counters, log lines, and the last failures, for
+// the operator. Its methods may be called concurrently. Their cost does not grow with the number of resources.
 type Tally struct {
 	mode Mode
 	log  *slog.Logger
 
-	// kept is how many failures there are, for those who have a resource that passes.
+	// kept is the number of failures, which Passed reads without the lock.
 	kept atomic.Int32
 
 	mu     sync.Mutex // comes last in the order of locks
@@ -31,8 +30,8 @@ type Tally struct {
 	// refused and warned count each resource once.
 	refused, warned uint64
 	failures        *simplelru.LRU[subject, Failure]
-	// logged are the kinds of failures of which there was a line at warn, and latest is one of them, with all of
-	// its reason: that of the latest failure.
+	// logged are the kinds of failures that were logged at warn. latest is the kind of the latest failure, with its
+	// complete reason.
 	logged map[kind]bool
 	latest kind
 	// latestVerdict is a verdict of that kind.
@@ -41,19 +40,19 @@ type Tally struct {
 }
 
 const (
-	// mostFailures is how many resources are shown that failed: the last ones.
+	// mostFailures is how many of the last failures are kept.
 	mostFailures = 100
 	// mostKinds bounds logged. There are some thousands of rules.
 	mostKinds = 1000
 )
 
-// Count is what is counted together.
+// Count identifies a counter.
 type Count struct {
 	// Type is the name of a type's message, or "other" for a type that the relay does not know.
 	Type string
-	// By is who would reject the resource: "all", "envoy" or "grpc".
+	// By is the family that would reject the resource: "all", "envoy" or "grpc".
 	By string
-	// Refused says that the relay refused the resource.
+	// Refused: the relay refused the resource.
 	Refused bool
 }
 
@@ -67,17 +66,17 @@ type Failure struct {
 
 type subject struct{ partition, typeURL, name string }
 
-// kind is a kind of failures: a rule of a type.
+// kind is a kind of failure: a rule and a type.
 type kind struct{ typeURL, reason string }
 
-// NewTally returns the tally of an authority, whose lines go to log.
+// NewTally returns the tally of an authority. It logs to log.
 func NewTally(mode Mode, log *slog.Logger) *Tally {
-	failures, _ := simplelru.NewLRU[subject, Failure](mostFailures, nil) // it fails for a size of 0
+	failures, _ := simplelru.NewLRU[subject, Failure](mostFailures, nil) // it fails only for a size of 0
 	t := &Tally{mode: mode, log: log, counts: map[Count]uint64{}, failures: failures, logged: map[kind]bool{}}
 	if mode == Off {
 		return t
 	}
-	// A counter that begins with 0 shows its first step.
+	// A counter that starts at 0 shows its first increment.
 	for typeURL := range grpcParsers {
 		t.counts[Count{xdstype.Label(typeURL), "all", true}] = 0
 		t.counts[Count{xdstype.Label(typeURL), "envoy", mode == Refuse}] = 0
@@ -86,7 +85,7 @@ func NewTally(mode Mode, log *slog.Logger) *Tally {
 	return t
 }
 
-// Mode returns what becomes of a resource that fails. It may be called on nil.
+// Mode returns the mode. It may be called on nil.
 func (t *Tally) Mode() Mode {
 	if t == nil {
 		return Warn
@@ -94,8 +93,8 @@ func (t *Tally) Mode() Mode {
 	return t.mode
 }
 
-// Failed notes that a resource failed, and that so many others follow at once that failed too. It may be called
-// on nil.
+// Failed records that a resource failed, and that the given number of failed resources follow at once. It may be
+// called on nil.
 func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) {
 	if t == nil {
 		return
@@ -113,7 +112,7 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) 
 		t.warned++
 	}
 	if others >= mostFailures && t.isLatest(typeURL, v) && !t.log.Enabled(context.Background(), slog.LevelDebug) {
-		return // it would not be among the last, and needs no line
+		return // the failure would not be among the last ones, and needs no log line
 	}
 	id := subjectOf(partition, typeURL, name)
 	f := Failure{Partition: id.partition, TypeURL: id.typeURL, Name: id.name, Refused: refused, Reason: v.Reason(), At: time.Now()}
@@ -135,13 +134,13 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) 
 		"partition", f.Partition, "type_url", f.TypeURL, "name", f.Name, "refused", f.Refused, "reason", f.Reason)
 }
 
-// isLatest reports whether a verdict is known to be that of the latest kind. The caller holds mu.
+// isLatest reports whether a verdict is of the latest kind. The caller holds mu.
 func (t *Tally) isLatest(typeURL string, v *Verdict) bool {
 	return t.latestVerdict != nil && *v == *t.latestVerdict && typeURL == t.latest.typeURL
 }
 
-// line returns the logger and the level of a line of a kind of which there was none at warn: warn, if there is
-// room for it, otherwise debug. The caller holds mu.
+// line returns the logger and the level for a kind's first log line: warn if the rate of lines allows it, otherwise
+// debug. The caller holds mu.
 func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
 	log, ok := t.lines.Next(t.log)
 	if !ok {
@@ -153,14 +152,13 @@ func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
 	return log, slog.LevelWarn
 }
 
-// subjectOf returns what identifies a resource. The control plane gives names of any
-// length.
+// subjectOf returns the identity of a resource, with bounded lengths: the control plane chooses the names.
 func subjectOf(partition, typeURL, name string) subject {
 	const most = 256
 	return subject{loglines.ClipTo(partition, most), loglines.ClipTo(typeURL, most), loglines.ClipTo(name, most)}
 }
 
-// Passed notes that a resource did not fail, or is gone. It may be called on nil.
+// Passed records that a resource did not fail, or was removed. It may be called on nil.
 func (t *Tally) Passed(partition, typeURL, name string) {
 	if t == nil || t.kept.Load() == 0 {
 		return
@@ -195,7 +193,7 @@ func (t *Tally) Failures() []Failure {
 	return all
 }
 
-// withoutDigits returns a reason without the places of lists in it.
+// withoutDigits returns a reason without list indices.
 func withoutDigits(reason string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {
@@ -205,7 +203,7 @@ func withoutDigits(reason string) string {
 	}, reason)
 }
 
-// by returns who would reject the resource.
+// by returns the families that would reject the resource.
 func (v *Verdict) by() []string {
 	switch {
 	case v.Unreadable != "":

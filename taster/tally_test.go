@@ -56,8 +56,7 @@ func TestTallyShowsTheLastFailures(t *testing.T) {
 	}
 }
 
-// Of the failures of one large response all are counted, and the last ones shown; what is new among the others
-// has its line.
+// All failures of one large response are counted, and the last ones shown. New kinds among the others are logged.
 func TestTallyCountsWhatItDoesNotShow(t *testing.T) {
 	tally, logs := tallyOf(Warn)
 	const all = 5 * mostFailures
@@ -90,7 +89,8 @@ func TestTallyCountsWhatItDoesNotShow(t *testing.T) {
 	}
 }
 
-// One line for each kind of failure, not for each resource; and few for kinds without end.
+// There is one log line for each kind of failure, not for each resource, and few lines for an unbounded number of
+// kinds.
 func TestTallyLogsFewLines(t *testing.T) {
 	tally, logs := tallyOf(Warn)
 	long := strings.Repeat("n", 10<<10)
@@ -113,7 +113,7 @@ func TestTallyLogsFewLines(t *testing.T) {
 	}
 }
 
-// Without a tally nothing is noted, and the mode is the default.
+// Without a tally nothing is recorded, and the mode is the default.
 func TestNoTally(t *testing.T) {
 	var none *Tally
 	none.Failed("", "", "", bad, 0)

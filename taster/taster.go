@@ -12,16 +12,16 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Mode says what becomes of a resource that clients would reject.
+// Mode decides what happens to a resource that clients would reject.
 type Mode uint8
 
 const (
-	// Warn refuses what no client can read. What one family of clients would reject passes, and
-	// is reported.
+	// Warn refuses resources that no client can read. Resources that one family of clients would reject pass, and are
+	// reported.
 	Warn Mode = iota
-	// Refuse refuses what any family of clients would reject.
+	// Refuse refuses resources that any family of clients would reject.
 	Refuse
-	// Off looks at nothing: every type is treated as one that the binary does not know.
+	// Off checks nothing: it treats every type as one that the binary does not know.
 	Off
 )
 
@@ -30,7 +30,7 @@ func (m Mode) Refuses(v *Verdict) bool {
 	return v != nil && (m == Refuse || v.Unreadable != "")
 }
 
-// Taste is [Type.Taste] as the mode has it.
+// Taste is [Type.Taste], within the limits of the mode.
 func (m Mode) Taste(t Type, value []byte) *Verdict {
 	if m == Off {
 		t.known = nil
@@ -38,8 +38,8 @@ func (m Mode) Taste(t Type, value []byte) *Verdict {
 	return t.Taste(value)
 }
 
-// Verdict is what clients would reject of a resource. It quotes none of its values. Resources may share one,
-// so nobody changes it.
+// Verdict has the reasons why clients would reject a resource. It quotes no values of the resource. Resources may
+// share a Verdict, so it must not be changed.
 type Verdict struct {
 	// Unreadable is why no client can read the resource, empty if some can.
 	Unreadable string
@@ -77,13 +77,12 @@ type known struct {
 	message protoreflect.MessageType
 	anys    *anyFields
 	grpc    func(*tasting, proto.Message) *violation // nil if gRPC does not read the type
-	// idle has *tasting of the type: its message is large, and is made anew for each resource
-	// otherwise.
+	// idle has *tasting values of the type for reuse, because their messages are large.
 	idle sync.Pool
 }
 
-// knownTypes has a *known for each message type that was asked for, by its name. It holds no more
-// than there are messages in the binary.
+// knownTypes has a *known for each message type that was requested, by name. The binary's message types bound its
+// size.
 var knownTypes sync.Map
 
 // Of returns the type of a type URL.
@@ -105,8 +104,8 @@ func Of(typeURL string) Type {
 	return Type{typeURL, k.(*known)}
 }
 
-// Taste returns what clients would reject of a resource, nil if they would reject nothing. A
-// resource of a type that the binary does not know has to be a message, of whichever type.
+// Taste returns why clients would reject a resource, nil if they would not. A resource of a type that the binary does
+// not know only has to be a valid message.
 func (t Type) Taste(value []byte) (v *Verdict) {
 	if t.known == nil {
 		if _, err := wire.InnerName(value); err != nil {
@@ -116,7 +115,7 @@ func (t Type) Taste(value []byte) (v *Verdict) {
 	}
 	defer func() {
 		if recover() != nil {
-			// Who panics is a validator here. What it says of the resource is nothing certain.
+			// A validator has panicked. That proves nothing else about the resource.
 			v = &Verdict{Envoy: "it makes the validator of " + string(t.name) + " panic"}
 		}
 	}()
@@ -145,8 +144,8 @@ func (k *known) begin(value []byte) *tasting {
 // refill gives a tasting its budgets.
 func (t *tasting) refill() { t.regexps, t.matches = mostRegexps, mostMatches }
 
-// end keeps what is not needed any more for another resource. It is not called after a failure,
-// because of which the message may be large, or in no good state.
+// end keeps a tasting for another resource. It is not called after a failure: then the message may be large, or in an
+// inconsistent state.
 func (k *known) end(t *tasting) {
 	proto.Reset(t.message)
 	t.value, t.opened = nil, nil
@@ -157,7 +156,7 @@ func (t Type) unreadable(err error) *Verdict {
 	return &Verdict{Unreadable: fmt.Sprintf("is no %s: %s", xdstype.Message(t.url), wire.ErrorText(err))}
 }
 
-// judge returns what clients would reject of a decoded resource.
+// judge returns why clients would reject a decoded resource.
 func (k *known) judge(t *tasting) *Verdict {
 	envoy := t.envoy(t.message, k.anys)
 	var grpc *violation
@@ -186,27 +185,27 @@ func (k *known) judge(t *tasting) *Verdict {
 	return v
 }
 
-// nameNumber is the number of the field that has the name, in the messages that have one.
+// nameNumber is the number of the name field, in message types that have one.
 const nameNumber = 1
 
-// tasting is the tasting of one resource.
+// tasting is the state of checking one resource.
 type tasting struct {
 	typeURL string
 	value   []byte
-	message proto.Message // what the value is
-	named   bool          // field nameNumber is a string, so there is no message in it
-	// opened are the Anys that were decoded: both families look at some.
+	message proto.Message // the decoded value
+	named   bool          // field nameNumber is a string, so it contains no message
+	// opened are the Anys that were decoded. Both families read some of them.
 	opened map[anyKey]opened
-	// last is what gRPC alone rejected last, of another resource, and lastVerdict that verdict: resources that were
-	// made for Envoy mostly break the same rule, and share it.
+	// last is the last violation that gRPC alone reported, for another resource, and lastVerdict its verdict:
+	// resources made for Envoy mostly break the same rule, and share the verdict.
 	last        *violation
 	lastVerdict *Verdict
-	// regexps is how many bytes of regular expressions are yet parsed, and matches how many
-	// matches of filter chains are yet compared.
+	// regexps is the remaining number of bytes of regular expressions to parse, and matches the remaining number of
+	// filter chain matches to compare.
 	regexps, matches int
 
-	// The rest is for findings only.
-	passed   int        // how many violations of gRPC's rules are passed over
-	findings *[]Finding // nil if only the first one is looked for
-	path     []byte     // of the message that Envoy would look at
+	// The remaining fields are used for findings only.
+	passed   int        // how many violations of gRPC's rules to skip
+	findings *[]Finding // nil if only the first finding is wanted
+	path     []byte     // of the message that Envoy checks
 }

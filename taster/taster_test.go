@@ -69,7 +69,7 @@ func TestWhatEnvoyWouldReject(t *testing.T) {
 	}
 }
 
-// What neither family can decode is refused in any mode that looks; what one of them ignores
+// A resource that neither family can decode is refused in every mode except off. A part that one family ignores
 // passes.
 func TestModes(t *testing.T) {
 	badForEnvoy := encode(t, cluster(func(c *clusterv3.Cluster) { c.ConnectTimeout = &durationpb.Duration{} }))
@@ -142,7 +142,7 @@ func TestReasonsQuoteNoSecrets(t *testing.T) {
 			t.Errorf("a reason quotes a value: %s", v.Reason())
 		}
 	}
-	// The key of a map says which entry is wrong, where there is no secret.
+	// A map key in the path identifies the entry, if the resource has no secrets.
 	v := tasteOf(t, cluster(func(c *clusterv3.Cluster) {
 		c.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: "c", NamedEndpoints: map[string]*endpointv3.Endpoint{"blue": {Address: address("", 1)}}}
 	}))
@@ -258,7 +258,7 @@ func TestWhatIsMadeToCostIsBounded(t *testing.T) {
 	})
 }
 
-// A validator that panics says something of itself, and ends nothing.
+// A panic of a validator is a finding, and does not end the process.
 func TestAPanicIsAFinding(t *testing.T) {
 	of := Of(xdstype.ClusterV3)
 	panics := &known{name: of.name, message: of.message, grpc: func(*tasting, proto.Message) *violation { panic(errors.New("s3cr3t")) }}
@@ -269,7 +269,7 @@ func TestAPanicIsAFinding(t *testing.T) {
 	}
 }
 
-// Whatever is sent, tasting ends, and its reasons are short texts.
+// For any input, tasting ends, and its reasons are short texts.
 func FuzzTaste(f *testing.F) {
 	for i, e := range examples() {
 		b, err := proto.Marshal(e.resource)

@@ -20,7 +20,7 @@ type Agent struct {
 
 	mu      sync.Mutex
 	newest  *workload.X509SVIDResponse // nil: the workload has no SVID
-	changed chan struct{}              // closed when newest is another
+	changed chan struct{}              // closed when newest changes
 }
 
 // NewAgent returns an agent that serves nobody yet.
@@ -64,7 +64,7 @@ func (a *Agent) Trust(cas ...*CA) {
 	a.changed = make(chan struct{})
 }
 
-// Serve serves on the unix socket at path until Stop is called, or the test ends.
+// Serve serves on the unix socket at path until Stop is called or the test ends.
 func (a *Agent) Serve(t testing.TB, path string) {
 	t.Helper()
 	var lc net.ListenConfig
@@ -80,7 +80,7 @@ func (a *Agent) Serve(t testing.TB, path string) {
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
 }
 
-// Stop ends the serving.
+// Stop stops the server.
 func (a *Agent) Stop() { a.server.Stop() }
 
 // FetchX509SVID implements workload.SpiffeWorkloadAPIServer.

@@ -41,7 +41,7 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// PEM returns the certificates of CAs, as their file has them.
+// PEM returns the content of a file with the certificates of CAs.
 func PEM(cas ...*CA) (file []byte) {
 	for _, ca := range cas {
 		file = append(file, encode("CERTIFICATE", ca.Certificate.Raw)...)
@@ -49,21 +49,21 @@ func PEM(cas ...*CA) (file []byte) {
 	return file
 }
 
-// Options say what a certificate has. Without NotAfter it ends in an hour.
+// Options describe a certificate. Without NotAfter it is valid for an hour.
 type Options struct {
 	CommonName string
 	SPIFFEID   string
 	DNSNames   []string
 	IPs        []net.IP
 	NotAfter   time.Time
-	// Change, if not nil, changes the rest before the certificate is signed.
+	// Change, if not nil, modifies the certificate before it is signed.
 	Change func(*x509.Certificate)
 }
 
-// Loopback are options of a server on 127.0.0.1.
+// Loopback are the options of a server on 127.0.0.1.
 var Loopback = Options{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}
 
-// Pair is a certificate with its key, also as their files have them.
+// Pair is a certificate with its key, both also in the form of their files.
 type Pair struct {
 	Cert, Key []byte // PEM
 	TLS       tls.Certificate
@@ -115,7 +115,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// sign signs a certificate for key. Without a parent it signs itself.
+// sign signs a certificate for key. Without a parent, the certificate is self-signed.
 func sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))

@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Audience is who the tokens of an [Issuer] are for.
+// Audience is the audience of the tokens of an [Issuer].
 const Audience = "xds-relay"
 
 // IssuerURL is the issuer that the tokens name.
@@ -19,7 +19,7 @@ const IssuerURL = "https://issuer"
 
 // Issuer issues tokens (JWT).
 type Issuer struct {
-	id  string // of its key
+	id  string // the id of its key
 	key *ecdsa.PrivateKey
 }
 
@@ -29,7 +29,7 @@ func NewIssuer(t testing.TB, id string) *Issuer {
 	return &Issuer{id, newKey(t)}
 }
 
-// KeySet returns the keys of issuers, as their file (JWKS) has them.
+// KeySet returns the content of a JWKS file with the keys of issuers.
 func KeySet(t testing.TB, issuers ...*Issuer) []byte {
 	t.Helper()
 	var set jose.JSONWebKeySet
@@ -43,7 +43,7 @@ func KeySet(t testing.TB, issuers ...*Issuer) []byte {
 	return text
 }
 
-// Token returns a token for a subject. It names [IssuerURL] and [Audience], and has further claims.
+// Token returns a token for a subject, with [IssuerURL], [Audience] and further claims.
 func (i *Issuer) Token(t testing.TB, subject string, lifetime time.Duration, further map[string]any) string {
 	t.Helper()
 	all := map[string]any{

@@ -1,5 +1,5 @@
-// Package credfile reads what files of credentials contain: a certificate with its key, the
-// certificates of a CA, and a bearer token. Its errors never have a part of a key or a token.
+// Package credfile parses the contents of credential files: a certificate with its key, the certificates of a CA, and
+// a bearer token. Its errors never contain a part of a key or a token.
 package credfile
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// CA is the certificates of a CA file.
+// CA has the certificates of a CA file.
 type CA struct {
 	Pool         *x509.CertPool
 	Certificates []*x509.Certificate
@@ -43,8 +43,8 @@ func Pair(certFile, keyFile string, cert, key []byte) (*tls.Certificate, error) 
 	return &pair, nil
 }
 
-// Roots returns the certificates in the PEM data, which is from file. Like crypto/x509 it
-// passes over those that it cannot parse, because collections of public CAs have some.
+// Roots returns the certificates in the PEM data, which is from file. Like crypto/x509, it skips certificates that it
+// cannot parse, because collections of public CAs contain some.
 func Roots(file string, data []byte) (*CA, error) {
 	if isTruncated(data) {
 		return nil, fmt.Errorf("%s %w", file, errTruncated)
@@ -71,15 +71,14 @@ func Roots(file string, data []byte) (*CA, error) {
 
 var errTruncated = errors.New("ends in the middle of a certificate (want PEM)")
 
-// isTruncated reports whether the last block of a PEM has no end: somebody is writing the
-// file, or the disk was full. The parsers would leave that block out.
+// isTruncated reports whether the last block of a PEM file has no end: another process is writing the file, or the
+// disk was full. The parsers would skip that block.
 func isTruncated(data []byte) bool {
 	begin := bytes.LastIndex(data, []byte("-----BEGIN "))
 	return begin >= 0 && !bytes.Contains(data[begin:], []byte("-----END "))
 }
 
-// Token returns the bearer token in data, which is from file, without the space around it. RFC
-// 6750: "b64token".
+// Token returns the bearer token in data, which is from file, without surrounding white space. RFC 6750: "b64token".
 func Token(file string, data []byte) (string, error) {
 	token := strings.TrimSpace(string(data))
 	if token == "" {

@@ -155,7 +155,7 @@ func TestLintOfAServerFollowsReferences(t *testing.T) {
 					`error dangling-reference late ClusterLoadAssignment "late" does not exist`,
 					`error dangling-reference shop Cluster "gone" does not exist`,
 					// To gRPC, a weight that is not set is 0.
-					"warning grpc-cluster-weights shop gRPC requires that the weights of weighted_clusters add up to something, and to at most 4294967295",
+					"warning grpc-cluster-weights shop gRPC requires that the weights of weighted_clusters add up to at least 1 and at most 4294967295",
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -8,18 +8,17 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Keys are the public keys of an issuer. Nobody changes them once they are made.
+// Keys are the public keys of an issuer. They do not change.
 type Keys struct {
 	all  []jose.JSONWebKey
 	byID map[string][]jose.JSONWebKey
 }
 
-// maxKeys bounds what a token without a key id costs, for which all keys are tried. Issuers have
-// two or three.
+// maxKeys bounds the cost of a token without a key id, for which all keys are tried. Issuers have two or three.
 const maxKeys = 100
 
-// ParseKeys returns the keys in a JSON Web Key Set. It leaves out keys that cannot verify
-// signatures, or that everybody could sign with who knows them. RFC 7517: "JWK Set Format".
+// ParseKeys returns the keys in a JSON Web Key Set. It leaves out keys that cannot verify signatures, and symmetric
+// ones, with which everyone who knows them could sign. RFC 7517: "JWK Set Format".
 func ParseKeys(set []byte) (*Keys, error) {
 	var raw struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -49,8 +48,7 @@ func verifies(key *jose.JSONWebKey) bool {
 	return key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig")
 }
 
-// candidates returns the keys that may have signed a token with this header. unknown says that
-// no key has its id.
+// candidates returns the keys that may have signed a token with this header. unknown: no key has the header's key id.
 func (k *Keys) candidates(h *jose.Header) (keys []jose.JSONWebKey, unknown bool) {
 	named := k.all
 	if h.KeyID != "" {

@@ -17,29 +17,29 @@ import (
 	"time"
 )
 
-// RemoteOptions say where the keys of an issuer are.
+// RemoteOptions are the settings for fetching an issuer's keys.
 type RemoteOptions struct {
 	URL string
-	// CAFile has the roots to trust; the system's if empty.
+	// CAFile has the trusted roots. Empty means those of the system.
 	CAFile string
-	// TokenFile has a token of the relay's own, which the server wants; none if empty.
+	// TokenFile has the relay's own token for the server. Empty means none.
 	TokenFile string
 	Log       *slog.Logger
 }
 
-// Remote fetches the keys of an issuer: from time to time, and when a token has a key that is not
-// among them. The last good ones stay in use while that fails.
+// Remote fetches the keys of an issuer: periodically, and when a token's key is not among them. While fetches fail,
+// the last good keys stay in use.
 //
-// Only one goroutine fetches. Who waits for it holds no lock.
+// One goroutine fetches. Callers that wait for it hold no lock.
 type Remote struct {
 	options RemoteOptions
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	wakes   chan struct{} // holds one
 	keys    atomic.Pointer[Keys]
-	set     []byte // of keys; of the goroutine that fetches
-	problem string // of the last fetch; of the goroutine that fetches
-	// read reads the key set: get, but in tests.
+	set     []byte // the key set of keys; used by the goroutine that fetches
+	problem string // of the last fetch; used by the goroutine that fetches
+	// read reads the key set. Tests replace it; otherwise it is get.
 	read     func(context.Context) (set []byte, err error)
 	failures atomic.Uint64
 
@@ -47,30 +47,30 @@ type Remote struct {
 	state fetching
 }
 
-// fetching is what those who want newer keys know of the fetches.
+// fetching is the state of the fetches for callers that need newer keys.
 type fetching struct {
-	// next is closed when the next fetch has ended, or the one that goes on now.
+	// next is closed at the end of the current fetch, or else of the next one.
 	next chan struct{}
-	// notBefore is when the next may begin that was asked for.
+	// notBefore is the earliest time for the next requested fetch.
 	notBefore time.Time
 }
 
 const (
-	// refresh is how often keys are fetched that nobody asks for.
+	// refresh is the time between fetches that nobody requested.
 	refresh = 5 * time.Minute
-	// fetchEvery is how often they are fetched because a token has an unknown key: anybody can
-	// make up such tokens.
+	// fetchEvery is the shortest time between fetches because of unknown keys: anyone can invent tokens with such
+	// keys.
 	fetchEvery = 10 * time.Second
-	// firstRetry is when a fetch is tried again that failed. The time doubles until refresh.
+	// firstRetry is the time until a failed fetch is repeated. It doubles up to refresh.
 	firstRetry = time.Second
-	// fetchTimeout and maxSet bound an answer.
+	// fetchTimeout and maxSet bound the time and size of an answer.
 	fetchTimeout = 10 * time.Second
 	maxSet       = 1 << 20
 	// maxRenewal is how long a token waits for newer keys.
 	maxRenewal = 3 * time.Second
 )
 
-// NewRemote begins to fetch keys.
+// NewRemote starts to fetch keys.
 func NewRemote(o RemoteOptions) *Remote {
 	r := &Remote{options: o, ended: make(chan struct{}), wakes: make(chan struct{}, 1)}
 	r.read = r.get
@@ -90,7 +90,7 @@ func (r *Remote) start() {
 // Failures returns how many fetches have failed.
 func (r *Remote) Failures() uint64 { return r.failures.Load() }
 
-// Close ends the fetching.
+// Close stops the fetches.
 func (r *Remote) Close() {
 	r.cancel()
 	<-r.ended
@@ -104,7 +104,7 @@ func (r *Remote) Renew(old *Keys) *Keys {
 	r.mu.Lock()
 	next, early := r.state.next, time.Now().Before(r.state.notBefore)
 	r.mu.Unlock()
-	// The keys are read after the state: a fetch in between has brought what is wanted.
+	// The keys are loaded after the state, so the keys of a fetch in between are noticed.
 	if keys := r.keys.Load(); keys != old || early {
 		return keys
 	}
@@ -130,7 +130,7 @@ func (r *Remote) run(ctx context.Context) {
 		} else {
 			retry = firstRetry
 		}
-		select { // who asked for it has been served, or is by what follows
+		select { // this fetch, or the end of this iteration, serves earlier requests
 		case <-r.wakes:
 		default:
 		}
@@ -142,8 +142,7 @@ func (r *Remote) run(ctx context.Context) {
 	}
 }
 
-// pause waits until the next fetch: as long as that, or until a token has an unknown key and
-// fetchEvery has passed.
+// pause waits until the next fetch: for wait, or until a token has an unknown key and fetchEvery has passed.
 func (r *Remote) pause(ctx context.Context, wait time.Duration) {
 	earliest := time.Now().Add(min(fetchEvery, wait))
 	timer := time.NewTimer(wait)
@@ -179,7 +178,7 @@ func (r *Remote) fetch(ctx context.Context) error {
 	return nil
 }
 
-// note logs when fetching begins to fail, and when it works again.
+// note logs when fetches begin to fail, and when they succeed again.
 func (r *Remote) note(ctx context.Context, err error) {
 	before := r.problem
 	r.problem = ""
@@ -198,7 +197,7 @@ func (r *Remote) note(ctx context.Context, err error) {
 	}
 }
 
-// get reads the key set. The files are read for each fetch, because they are replaced.
+// get reads the key set. It reads the files for each fetch, because they may be replaced.
 func (r *Remote) get(ctx context.Context) (set []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.options.URL, nil)
 	if err != nil {
@@ -222,7 +221,7 @@ func (r *Remote) get(ctx context.Context) (set []byte, err error) {
 			return nil, fmt.Errorf("%s has no certificates (want PEM)", r.options.CAFile)
 		}
 	}
-	// No proxy and no redirects: where the relay connects to is for its configuration to say.
+	// No proxy and no redirects: the relay connects only to configured addresses.
 	client := http.Client{
 		Transport:     &http.Transport{TLSClientConfig: config, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -22,7 +22,7 @@ type Source interface {
 	Renew(old *Keys) *Keys
 }
 
-// Fixed is a source of keys that come by themselves, as those from a file do.
+// Fixed is a source whose keys are updated without requests, such as those from a file.
 type Fixed func() *Keys
 
 // Keys implements Source.
@@ -33,18 +33,18 @@ func (f Fixed) Renew(*Keys) *Keys { return f() }
 
 // Options say which tokens are valid.
 type Options struct {
-	Issuer    string   // that of all tokens
-	Audiences []string // of which a token has one
+	Issuer    string   // the issuer of all tokens
+	Audiences []string // a token must have one of these
 	Source    Source
 }
 
 // Verifier verifies the tokens of one issuer. Its methods may be called concurrently.
 type Verifier struct {
 	options Options
-	// verified has the tokens that are good. It belongs to the keys with which they were
-	// verified, so that a key that its issuer withdraws verifies nothing any more.
+	// verified has the valid tokens. It belongs to the keys that verified them: tokens of a withdrawn key are not
+	// accepted any longer.
 	verified atomic.Pointer[verified]
-	count    atomic.Uint64 // of verifications
+	count    atomic.Uint64 // the number of verifications
 }
 
 type verified struct {
@@ -53,42 +53,40 @@ type verified struct {
 }
 
 const (
-	// Leeway is how far the clocks of the issuer and the relay may differ.
+	// Leeway is the accepted difference between the clocks of the issuer and the relay.
 	Leeway = 30 * time.Second
-	// maxToken is the length of a token in bytes. With a long list of groups they have a few
-	// KiB.
+	// maxToken is the largest length of a token in bytes. A token with a long list of groups has a few KiB.
 	maxToken = 16 << 10
-	// cachedTokens is how many tokens are verified once only, for as long as they are valid,
-	// and maxCached how long they are at most.
+	// cachedTokens is how many verified tokens are remembered. maxCached is the longest time for which one is
+	// remembered.
 	cachedTokens = 1 << 14
 	maxCached    = 4 << 10
 )
 
-// The algorithms are those with a public key: whoever can verify a token must not be able to
-// make one.
+// The algorithms are asymmetric ones: a party that can verify a token must not be able to create one.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// Errors of Verify. None of them contains anything of the token.
+// These are the errors of Verify. None contains any part of the token.
 var (
 	ErrNoKeys    = errors.New("the issuer's keys are not known yet")
 	ErrTooLong   = errors.New("the token is too long")
-	ErrMalformed = errors.New("the token is no JSON Web Token that is signed with an asymmetric key")
+	ErrMalformed = errors.New("the token is not a JSON Web Token signed with an asymmetric key")
 	ErrKey       = errors.New("the token is signed with a key that the issuer has not published")
 	ErrSignature = errors.New("the token's signature is wrong")
-	ErrClaims    = errors.New("the token's claims are not what RFC 7519 says")
+	ErrClaims    = errors.New("the token's claims do not conform to RFC 7519")
 	ErrIssuer    = errors.New("the token is of another issuer")
 	ErrAudience  = errors.New("the token is for another audience")
 	ErrExpired   = errors.New("the token has expired")
-	ErrNoExpiry  = errors.New("the token does not expire, and is not accepted for that")
+	ErrNoExpiry  = errors.New("the token has no expiry time (want exp)")
 	ErrTooEarly  = errors.New("the token is not valid yet")
 )
 
 // New returns a Verifier.
 func New(o Options) *Verifier { return &Verifier{options: o} }
 
-// Verify returns what a token says, if it is valid.
+// Verify returns the content of a token, if the token is valid.
 func (v *Verifier) Verify(token string) (*identity.Token, error) {
 	if len(token) > maxToken {
 		return nil, ErrTooLong
@@ -114,7 +112,7 @@ func (v *Verifier) Verify(token string) (*identity.Token, error) {
 	return t, nil
 }
 
-// verifyOnce is verify, unless that was done before.
+// verifyOnce is verify with the remembered results.
 func (v *Verifier) verifyOnce(keys *Keys, token string) (*identity.Token, error) {
 	if len(token) > maxCached {
 		return v.verify(keys, token)
@@ -131,7 +129,7 @@ func (v *Verifier) verifyOnce(keys *Keys, token string) (*identity.Token, error)
 	return t, err
 }
 
-// verifiedWith returns the tokens that were verified with these keys.
+// verifiedWith returns the remembered tokens of these keys.
 func (v *Verifier) verifiedWith(keys *Keys) *verified {
 	before := v.verified.Load()
 	if before != nil && before.keys == keys {
@@ -142,7 +140,7 @@ func (v *Verifier) verifiedWith(keys *Keys) *verified {
 		panic(err) // the size is positive
 	}
 	now := &verified{keys, tokens}
-	v.verified.Store(now) // what another has noted at this moment is verified once more
+	v.verified.Store(now) // tokens that other goroutines add at this moment are verified again
 	return now
 }
 
@@ -172,7 +170,7 @@ func (v *Verifier) verify(keys *Keys, token string) (*identity.Token, error) {
 	return nil, ErrSignature
 }
 
-// check holds the claims of a token whose signature is right against what is wanted.
+// check checks the claims of a token with a valid signature.
 func (v *Verifier) check(claims *jwt.Claims, all map[string]any) (*identity.Token, error) {
 	if claims.Expiry == nil {
 		return nil, ErrNoExpiry

@@ -1,21 +1,21 @@
 package gate
 
 const (
-	// maxCohorts is from how many cohorts on all others are one.
+	// maxCohorts bounds the number of cohorts. Clients of all further ones share otherCohort.
 	maxCohorts = 64
-	// maxCohortsOfOne is how many of them the same identity or address begins: clients can make up any
-	// number, and those must not take the places of real ones.
+	// maxCohortsOfOne is how many cohorts one identity or address can start. Clients can invent cohorts, which must
+	// not displace real ones.
 	maxCohortsOfOne = 16
 )
 
-// otherCohort is that of all others.
+// otherCohort is the cohort of all other clients.
 const otherCohort = "(other)"
 
 // cohorts counts the clients of each cohort.
 type cohorts struct {
-	clients map[string]int
-	beganBy map[string]string // by cohort
-	began   map[string]int    // by who began them
+	clients   map[string]int
+	startedBy map[string]string // the who that started a cohort, by cohort
+	started   map[string]int    // the number of started cohorts, by who
 }
 
 func newCohorts() cohorts {
@@ -24,28 +24,28 @@ func newCohorts() cohorts {
 
 // join counts a client, and returns its cohort.
 func (c *cohorts) join(cohort, who string) string {
-	if c.clients[cohort] == 0 && (len(c.clients) >= maxCohorts || c.began[who] >= maxCohortsOfOne) {
+	if c.clients[cohort] == 0 && (len(c.clients) >= maxCohorts || c.started[who] >= maxCohortsOfOne) {
 		cohort = otherCohort
 	}
 	if c.clients[cohort]++; c.clients[cohort] == 1 && cohort != otherCohort {
-		c.beganBy[cohort] = who
-		c.began[who]++
+		c.startedBy[cohort] = who
+		c.started[who]++
 	}
 	return cohort
 }
 
-// leave ends the counting of a client.
+// leave removes a client from its cohort's count.
 func (c *cohorts) leave(cohort string) {
 	if c.clients[cohort]--; c.clients[cohort] > 0 {
 		return
 	}
 	delete(c.clients, cohort)
-	who, ok := c.beganBy[cohort]
+	who, ok := c.startedBy[cohort]
 	if !ok {
 		return
 	}
-	delete(c.beganBy, cohort)
-	if c.began[who]--; c.began[who] == 0 {
-		delete(c.began, who)
+	delete(c.startedBy, cohort)
+	if c.started[who]--; c.started[who] == 0 {
+		delete(c.started, who)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// Settings that change while rollouts go on.
+// This file applies changed settings to running rollouts.
 
-// Configure has all rollouts use the newest settings. One that goes on goes on by these, from where it is.
-// Whether a scope has rollouts, and of which types, changes with its source: see Closed.
+// Configure gives all rollouts the newest settings. A running rollout continues with them from where it is. Whether a
+// scope has rollouts, and of which types, changes only with its source: see Closed.
 func (c *Controller) Configure() {
 	c.mu.Lock()
 	all := slices.Collect(maps.Values(c.gates))
@@ -32,7 +32,8 @@ func (c *Controller) Configure() {
 	}
 }
 
-// sourceClosed accepts what is pending and not rolled out by the newest settings, which are nil if nothing is.
+// sourceClosed accepts the pending changes that the newest settings do not roll out. The settings are nil if nothing
+// is rolled out.
 func (g *gate) sourceClosed(o *Options) {
 	g.mu.Lock()
 	var after []func()
@@ -51,9 +52,9 @@ func (g *gate) sourceClosed(o *Options) {
 	}
 }
 
-// retype has other types be rolled out. What is pending of those that are not any more is accepted. If a rollout
-// goes on, it begins anew with the rest: all clients go back, so that nobody watches new topics of types that
-// have none. The caller holds mu. No source gives anything of these types meanwhile.
+// retype changes which types are rolled out, and accepts the pending changes of types that no longer are. A running
+// rollout begins again with the remaining changes: all clients go back, so that no client watches new topics of types
+// that have none. The caller holds mu. No source sends updates of these types at the same time.
 func (g *gate) retype(o *Options) {
 	if g.typed.Load().Types == o.Types {
 		return
@@ -77,7 +78,7 @@ func (g *gate) retype(o *Options) {
 	g.inbox.Wake()
 }
 
-// wakeAll has all clients look at what they are to do. The caller holds mu.
+// wakeAll wakes all streams of all clients. The caller holds mu.
 func (g *gate) wakeAll() {
 	for _, s := range g.slots {
 		for _, m := range s.streams {
@@ -86,8 +87,8 @@ func (g *gate) wakeAll() {
 	}
 }
 
-// configure uses other settings. frozen holds if these say something else of that than those before: what
-// an operator did last stays otherwise.
+// configure replaces the settings. frozen applies only if the new settings differ from the old ones in Frozen.
+// Otherwise the operator's last command stays in effect.
 func (g *gate) configure(o *Options, frozen bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -108,11 +109,12 @@ func (g *gate) configure(o *Options, frozen bool) {
 	}
 }
 
-// regrow decides anew which of what is pending a person has to approve. What has not to wait any more joins
-// the rollout in its first step, and the next one later. What has to wait ends it. The caller holds mu.
+// regrow decides again which pending changes a person has to approve. A change that no longer has to wait joins the
+// rollout in its first step, and the next rollout after that. A change that now has to wait ends the rollout. The
+// caller holds mu.
 func (g *gate) regrow() {
 	var items []item
-	anew := false
+	restarts := false
 	for i, c := range g.pending.changes {
 		if c.refusal != nil {
 			continue
@@ -128,19 +130,19 @@ func (g *gate) regrow() {
 			}
 			continue
 		case waits != "":
-			anew = anew || g.machine.Phase() == rollout.Rolling
+			restarts = restarts || g.machine.Phase() == rollout.Rolling
 		}
 		g.pending.update(i, func(c *change) { c.waits = waits })
 		items = append(items, i)
 	}
-	if anew {
+	if restarts {
 		items = append(items, g.takeLater()...)
 	}
-	g.renew(append(items, g.changed(anew)...))
+	g.renew(append(items, g.changed(restarts)...))
 }
 
-// regroup has the clients be of the cohorts that the newest settings give them. Only the goroutine of the
-// gate calls it, without mu: expressions take a while.
+// regroup assigns the clients to cohorts by the newest settings. Only the gate's goroutine calls it, without mu,
+// because expressions take a while.
 func (g *gate) regroup() {
 	g.mu.Lock()
 	clients := map[*slot]Client{}

@@ -12,9 +12,9 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// TestChangedSettingsHoldForTheRolloutThatGoesOn: a first client of four has a change, which is three times
-// as large as what is accepted, and settings change.
-func TestChangedSettingsHoldForTheRolloutThatGoesOn(t *testing.T) {
+// TestChangedSettingsApplyToARunningRollout: one of four clients has a change, which is three times as large as the
+// accepted resource, when settings change.
+func TestChangedSettingsApplyToARunningRollout(t *testing.T) {
 	type state struct {
 		Phase           rollout.Phase
 		Frozen          bool
@@ -80,9 +80,9 @@ func TestChangedSettingsHoldForTheRolloutThatGoesOn(t *testing.T) {
 	}
 }
 
-// TestWhatNeedNotWaitAnyMoreIsRolledOut: with a larger growth, a change joins the first step, and waits for
+// TestAChangeThatNoLongerWaitsIsRolledOut: with a larger growth, a change joins the first step, and waits for
 // the next rollout after that.
-func TestWhatNeedNotWaitAnyMoreIsRolledOut(t *testing.T) {
+func TestAChangeThatNoLongerWaitsIsRolledOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
 		defer w.cache.Close()

@@ -10,26 +10,26 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Controller has the gates of all scopes. Its methods may be called concurrently.
+// Controller manages the gates of all scopes. Its methods may be called concurrently.
 type Controller struct {
 	cache *cache.Cache
 	// of returns the settings of a scope's rollouts, nil if it has none.
 	of func(cache.Scope) *Options
-	// label returns the name under which an authority is configured, for what is counted.
+	// label returns the name under which an authority is configured, for metrics.
 	label func(authority string) string
 	log   *slog.Logger
 
-	mu     sync.Mutex // comes before the locks of inboxes, and last otherwise
+	mu     sync.Mutex // comes before the locks of inboxes, and after all others
 	gates  map[cache.Scope]*gate
 	room   cache.Room // of gates
 	frozen []frozen
-	// held counts the topics that gates hold.
+	// held counts the topics that gates keep from ending.
 	held   atomic.Int64
-	counts map[string]*Counts // by authority, for those that are configured by name
+	counts map[string]*Counts // by authority, for authorities configured by name
 	ending sync.WaitGroup
 }
 
-// topicKey is short for what an event needs.
+// topicKey is the key of the topic that an event concerns.
 type topicKey = cache.Key
 
 // NewController returns a controller without gates. of returns the settings of an accepted scope's
@@ -38,7 +38,7 @@ func NewController(c *cache.Cache, of func(cache.Scope) *Options, label func(aut
 	return &Controller{cache: c, of: of, label: label, log: log, gates: map[cache.Scope]*gate{}, counts: map[string]*Counts{}}
 }
 
-// Counts count the rollouts of an authority that were accepted, and those that were refused.
+// Counts has the numbers of an authority's accepted and refused rollouts.
 type Counts struct{ Accepted, Refused atomic.Uint64 }
 
 // countsOf returns the counts of an authority. The caller holds mu.
@@ -49,24 +49,25 @@ func (c *Controller) countsOf(authority string) *Counts {
 	return c.counts[authority]
 }
 
-// Stats is what there is of an authority's rollouts, as it is configured.
+// Stats are the numbers for the rollouts of one configured authority.
 type Stats struct {
 	Authority         string
 	Accepted, Refused uint64
-	// Pending are resources that are not accepted, and Waiting those of them that wait for a person.
+	// Pending is the number of resources that are not accepted. Waiting is the number of those that wait for a
+	// person.
 	Pending, Waiting int
-	// Clients are on the new side.
+	// Clients is the number of clients on the new side.
 	Clients int
 }
 
-// Count begins to count the rollouts of an authority, under the name under which it is configured.
+// Count begins to count the rollouts of an authority. authority is the name under which it is configured.
 func (c *Controller) Count(authority string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.countsOf(authority)
 }
 
-// Stats returns the state of all rollouts together, by authority.
+// Stats returns the numbers of all rollouts, by authority.
 func (c *Controller) Stats() []Stats {
 	c.mu.Lock()
 	all := map[string]*Stats{}
@@ -92,7 +93,7 @@ func (c *Controller) Stats() []Stats {
 	return stats
 }
 
-// Close ends all gates, and waits for them.
+// Close ends all gates, and waits for their goroutines.
 func (c *Controller) Close() {
 	c.mu.Lock()
 	for _, g := range c.gates {
@@ -103,8 +104,8 @@ func (c *Controller) Close() {
 	c.ending.Wait()
 }
 
-// use returns the gate of a scope for one more use; nil if the scope has no rollout. The caller
-// holds mu.
+// use adds a use of a scope's gate and returns the gate. It returns nil if the scope has no rollout. The caller holds
+// mu.
 func (c *Controller) use(scope cache.Scope) *gate {
 	g := c.gates[scope]
 	if g == nil {
@@ -118,7 +119,7 @@ func (c *Controller) use(scope cache.Scope) *gate {
 	return g
 }
 
-// useBy is use of a scope whose rollouts have some settings.
+// useBy is like use, for a scope whose rollouts have these settings.
 func (c *Controller) useBy(scope cache.Scope, of *Options) *gate {
 	g := c.gates[scope]
 	if g == nil {
@@ -130,7 +131,7 @@ func (c *Controller) useBy(scope cache.Scope, of *Options) *gate {
 	return g
 }
 
-// release ends a use of a gate. The caller holds mu.
+// release removes a use of a gate. The caller holds mu.
 func (c *Controller) release(g *gate) {
 	if g.uses--; g.uses == 0 && c.gates[g.scope] == g {
 		c.gates = cache.Without(c.gates, &c.room, g.scope)
@@ -138,8 +139,8 @@ func (c *Controller) release(g *gate) {
 	}
 }
 
-// Opened notes that the source of an accepted scope is being opened, which has rollouts by these settings.
-// Closed undoes it.
+// Opened reports that the source of an accepted scope is being opened, and that the scope has rollouts with these
+// settings. Closed undoes it.
 func (c *Controller) Opened(scope cache.Scope, of *Options) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +150,7 @@ func (c *Controller) Opened(scope cache.Scope, of *Options) {
 	c.useBy(scope, of).sources++
 }
 
-// RejectsTo sets how rejections are sent to the control plane of a scope; nil if there is none.
+// RejectsTo sets the Rejecter for the control plane of a scope. It is nil if there is no control plane.
 func (c *Controller) RejectsTo(scope cache.Scope, t Rejecter) {
 	c.mu.Lock()
 	g := c.gates[scope]
@@ -160,8 +161,8 @@ func (c *Controller) RejectsTo(scope cache.Scope, t Rejecter) {
 	g.inbox.Put(event{kind: rejecter, detail: &detail{rejecter: t}})
 }
 
-// Closed notes that the source of a scope was closed. If the next one has no rollouts, or of other types,
-// what is not rolled out any more is accepted before Closed returns.
+// Closed reports that the source of a scope was closed. If the next source has no rollouts, or rolls out other types,
+// Closed accepts the pending changes that are no longer rolled out before it returns.
 func (c *Controller) Closed(scope cache.Scope) {
 	c.mu.Lock()
 	g, o := c.gates[scope], c.of(scope)
@@ -178,8 +179,7 @@ func (c *Controller) Closed(scope cache.Scope) {
 	c.release(g)
 }
 
-// endIfGone has the clients of a gate leave, if its scope has no rollouts and nothing is pending. The caller
-// holds mu.
+// endIfGone makes the clients of a gate leave, if its scope has no rollouts and no open source. The caller holds mu.
 func (c *Controller) endIfGone(g *gate) {
 	if g.sources == 0 && c.of(g.scope) == nil {
 		g.ended.Store(true)
@@ -187,7 +187,7 @@ func (c *Controller) endIfGone(g *gate) {
 	}
 }
 
-// Sink returns what a source writes to that has rollouts by these settings: the gates before below.
+// Sink returns the Sink for a source that has rollouts with these settings: the scopes' gates, then below.
 func (c *Controller) Sink(below Sink, of *Options) Sink { return gated{c, below, of} }
 
 type gated struct {
@@ -208,7 +208,7 @@ func (s gated) Apply(u cache.Update) {
 	g.apply(s.below, s.of, u)
 }
 
-// Start notes that a topic of the new side is wanted. It does not block.
+// Start reports that a topic of the new side has gained a watcher. It does not block.
 func (c *Controller) Start(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +217,7 @@ func (c *Controller) Start(k cache.Key) {
 	}
 }
 
-// Stop notes that a topic of the new side is not wanted any more. It does not block.
+// Stop reports that a topic of the new side has lost its watchers. It does not block.
 func (c *Controller) Stop(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +226,7 @@ func (c *Controller) Stop(k cache.Key) {
 	}
 }
 
-// AcceptedStopped notes that an accepted topic has ended. It does not block.
+// AcceptedStopped reports that an accepted topic has ended. It does not block.
 func (c *Controller) AcceptedStopped(k cache.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,8 +235,8 @@ func (c *Controller) AcceptedStopped(k cache.Key) {
 	}
 }
 
-// Join makes a client's stream a member of a scope's rollouts, nil if it has none. showing is what
-// Showing returned then.
+// Join makes a client's stream a member of a scope's rollouts. The member is nil if the scope has none. showing is
+// what Showing returns at that time.
 func (c *Controller) Join(scope cache.Scope, client Client) (m *Member, showing uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +247,7 @@ func (c *Controller) Join(scope cache.Scope, client Client) (m *Member, showing 
 	return g.join(client)
 }
 
-// tidyAll returns what forgets the places of all clients that are gone.
+// tidyAll returns a function that forgets the slots of all clients that are gone.
 func (c *Controller) tidyAll(g *gate) func() {
 	return func() {
 		c.mu.Lock()
@@ -258,8 +258,7 @@ func (c *Controller) tidyAll(g *gate) func() {
 	}
 }
 
-// Leave ends a membership. ended says that the stream has ended, and not only its interest in the
-// scope.
+// Leave ends a membership. ended: the stream has ended. Otherwise only its interest in the scope has.
 func (m *Member) Leave(ended bool) {
 	c := m.gate.controller
 	c.mu.Lock()

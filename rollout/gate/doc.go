@@ -1,57 +1,56 @@
-// Package gate stands between the sources of an authority's resources and the cache, and lets
-// changes through as a [rollout.Machine] decides. A [Controller] has a gate for each scope of an
-// authority that has a rollout; where none is configured there is no gate, and nothing costs
-// anything.
+// Package gate stands between the sources of an authority's resources and the cache. It lets changes through as a
+// [rollout.Machine] decides. A [Controller] has a gate for each scope of an authority that has a rollout. Without a
+// configured rollout there is no gate and no cost.
 //
 // # What flows where
 //
 //	source ──▶ gate ──▶ keeper, cache: the accepted topics, those that clients watch (Scope)
 //	            │
-//	            └─────▶ cache: the new topics, for the clients that are tried (Scope.New)
+//	            └─────▶ cache: the new topics, for the clients that are shown the new state (Scope.New)
 //
-// The accepted topics are those that all clients watched if there were no rollout: so views,
-// redirects, `#alt` and the store have what is accepted, without knowing it. What a source says
-// of something that is accepted, and differs, is pending: the gate keeps it, and gives it to the
-// new topics. A client that is shown the new state moves its subscriptions there, as for a
-// redirect, and back when the rollout is over. A new topic is made when the first client watches
-// it: what is accepted, with what is pending in its place. So of a resource there are at most two
-// states, and most have one.
+// Accepted topics are the ones that all clients would watch without a rollout. So views, redirects, `#alt` and the
+// store use accepted state without knowing of rollouts. A resource from a source that differs from the accepted one
+// is pending: the gate keeps it and gives it to the new topics. A client that is shown the new state moves its
+// subscriptions to the new topics, as for a redirect, and moves back when the rollout is over. The gate creates a new
+// topic when the first client watches it: the accepted topic, with the pending resources in their places. So a
+// resource has at most two states, and most have one.
 //
-//   - A first answer is accepted, but for what another topic has in a state that is not (elsewhere.go).
-//   - Types that are not rolled out pass, and have no new topics.
-//   - What is removed is in the new topics, too, until everybody is there.
-//   - A resource that has grown too much is pending and not in the new topics: it waits for a person,
-//     and so do removals, since it may not refer to what replaces them.
-//   - What changes after the first step of a rollout, or while it is frozen, is kept back (later.go): it is
-//     pending, and in the new topics, when the rollout is over.
-//   - The new topics change only after those clients were hidden from them who must not have the change: a
-//     slot's showing is 0 by then. A stream reads that again once it holds the cache.
-//   - What clients have rejected can wait for a person by itself (refusals.go).
-//   - Settings change while a rollout goes on (configure.go): it goes on by the new ones.
-//   - Rollouts come and go, and their types change, with the source: between two sources nothing comes. What is
-//     pending and not rolled out any more is accepted then.
-//   - A topic of which something is pending does not end: what comes next would be a first answer.
-//   - Accepted and new topics have their own versions of the origin, which the gate makes of the
-//     source's: the source changes its own when something comes that is not accepted.
+//   - A source's first answer for a topic is accepted, except for resources of which another topic has pending state
+//     (elsewhere.go).
+//   - Types that are not rolled out pass through and have no new topics.
+//   - Removed resources stay in the new topics until all clients have the new state.
+//   - A resource that has grown too much is pending but not in the new topics: it waits for a person to approve it.
+//     Removals wait with it, since it may still refer to the removed resources instead of their replacements.
+//   - Changes after the first step of a rollout, or while it is frozen, wait (later.go). They become pending, and
+//     appear in the new topics, when the rollout is over.
+//   - Before the new topics change, the gate moves away the clients that must not get the change: it sets a slot's
+//     showing to 0. A stream reads showing again once it holds the cache's snapshot lock.
+//   - Resources that clients have rejected can wait for a person separately from the rest (refusals.go).
+//   - Settings can change during a rollout (configure.go), which then continues with the new settings.
+//   - Whether a scope has rollouts, and of which types, changes only together with its source, and no updates arrive
+//     between two sources. Pending resources of types that are no longer rolled out are accepted then.
+//   - A topic with pending state does not end: otherwise the next update would be a first answer.
+//   - Accepted and new topics have their own origin versions, which the gate derives from the source's. The source
+//     updates its own version in place, even when the gate does not accept the update.
 //
 // # Who owns which state
 //
-// gate.mu guards the machine, what is pending, and the new topics that are fed. It is held while the
-// cache takes an update, so it comes after the locks of the sources and before those of a keeper and
-// the cache. One goroutine for each gate performs what the machine decides. What clients do and what
-// the cache asks for (Start, Stop) goes into its inbox, whose lock comes last. Controller.mu guards
-// which gates and which clients there are; it comes before that of the inbox, and nothing else is
-// called with it. A client's ACK costs a note in the inbox if the client is on the new side, and
-// nothing otherwise.
+// gate.mu guards the machine, the pending state, and the new topics that the gate feeds. The gate holds it while the
+// cache applies an update. So it comes after the locks of the sources, and before those of a keeper and the cache.
+// One goroutine for each gate performs the machine's decisions. Events from clients and from the cache (Start, Stop)
+// go into the gate's inbox, whose lock comes last. Controller.mu guards the sets of gates and clients. It comes
+// before the inbox's lock, and no other lock is taken while it is held. A client's ACK costs one inbox event if the
+// client has the new state, and nothing otherwise.
 //
-// # Who is slow, gone or hostile
+// # Slow, absent and hostile clients
 //
-//   - A client that does not answer holds up the first step, until another one of its cohort has
-//     taken the change: see package rollout.
-//   - Several streams of one Node on one connection are one client. Several connections with one
-//     node id are as many clients: id, id#1, and so on.
-//   - Clients can make up cohorts. From 64 on all further ones are one, and from 16 on those that the same
-//     identity or address begins. Package rollout bounds what one identity's rejections do.
-//   - The control plane can change something all the time: it joins, and gets through after a bound.
-//   - A scope that nobody uses has no gate, and remembers nothing.
+//   - A client that does not answer delays the first step until another client of its cohort has accepted the change:
+//     see package rollout.
+//   - Several streams of one Node on one connection are one client. Several connections with the same node id are
+//     separate clients: id, id#1, and so on.
+//   - Clients can invent cohorts. Beyond 64 cohorts, all further ones share a cohort. So do those beyond 16 that the
+//     same identity or address started. Package rollout limits the effect of one identity's rejections.
+//   - A control plane that changes resources all the time does not block itself: its changes join the rollout, and
+//     pass after a bounded time.
+//   - An unused scope has no gate and no remembered state.
 package gate

@@ -5,11 +5,11 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// One resource can be in several topics of a scope: of its name, of a wildcard and of a glob, for different
-// clients. What is not accepted in one of them is not accepted in any: so a first answer is accepted only if none of
-// the others has the resource in another state.
+// This file handles resources that are in several topics of a scope: the topic of the name, of a wildcard, and of a
+// glob, for different clients. A change that is not accepted in one topic is not accepted in any. So a first answer
+// is accepted only if no other topic has the resource in another state.
 
-// topics returns what a resource is in all topics that can have it, with the item itself.
+// topics returns the items that a resource has in all topics that can contain it. The item itself is one of them.
 func (i item) topics() [3]item {
 	entry, wildcard, glob := i, i, i
 	entry.set, wildcard.set = "", cache.Wildcard
@@ -17,8 +17,9 @@ func (i item) topics() [3]item {
 	return [3]item{entry, wildcard, glob}
 }
 
-// elsewhere returns what is accepted of an item of whose topic nothing is, if something of the resource is not
-// accepted: what another topic has. If that is nothing, the item has no answer until the resource is accepted.
+// elsewhere returns the resource that another topic has accepted, for an item whose topic has no accepted state, if
+// some change of the resource is not accepted. If no topic has an accepted resource, the item has no answer until the
+// resource is accepted.
 func (g *gate) elsewhere(i item) (has *cache.Resource, known bool) {
 	for _, o := range i.topics() {
 		if _, late := g.later.changes[o]; !late && g.pending.changes[o] == nil {
@@ -33,8 +34,8 @@ func (g *gate) elsewhere(i item) (has *cache.Resource, known bool) {
 	return nil, known
 }
 
-// someElsewhere reports whether other topics have some members of a first answer in another state, and whether
-// there is something that can be accepted of it: a set that has members is not accepted as an empty one.
+// someElsewhere reports whether other topics have some members of a first answer in another state, and whether some
+// members can be accepted: a set that has members must not be accepted as an empty one.
 func (s *splitting) someElsewhere(u *cache.SetUpdate) (some bool) {
 	if s.whole(s.in.TypeURL) {
 		return false
@@ -48,8 +49,8 @@ func (s *splitting) someElsewhere(u *cache.SetUpdate) (some bool) {
 	return some && accepts
 }
 
-// sameElsewhere returns the change of an item, or the one of another topic that has the same content: that is
-// what is rolled out.
+// sameElsewhere returns the item's pending change, or a pending change with the same content from another topic: it
+// is already being rolled out.
 func (g *gate) sameElsewhere(i item, is *change, c *cache.Change) *change {
 	if is != nil {
 		return is
@@ -62,7 +63,7 @@ func (g *gate) sameElsewhere(i item, is *change, c *cache.Change) *change {
 	return nil
 }
 
-// joinRefusal has a change wait with what was set apart, if that is the same in another topic.
+// joinRefusal makes a change wait together with a refusal, if the same change in another topic was set apart.
 func (g *gate) joinRefusal(i item, c *change) {
 	was := g.sameElsewhere(i, nil, &c.Change)
 	if was == nil || was.refusal == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// onTopics is a fixture of which the test says what the source sends for which topic.
+// onTopics is a fixture in which the test defines what the source sends for each topic.
 type onTopics struct {
 	*trialWorld
 	t *testing.T
@@ -30,7 +30,7 @@ func topics(t *testing.T, test func(f *onTopics)) {
 	})
 }
 
-// set has the source send members of the wildcard, as names and contents.
+// set makes the source send members of the wildcard, as names and contents.
 func (f *onTopics) set(full bool, members ...string) {
 	u := cache.SetUpdate{Name: cache.Wildcard, Full: full}
 	for i := 0; i < len(members); i += 2 {
@@ -40,13 +40,13 @@ func (f *onTopics) set(full bool, members ...string) {
 	f.step()
 }
 
-// entry has the source send what a name has.
+// entry makes the source send the resource of a name.
 func (f *onTopics) entry(name, content string) {
 	f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: testType, Changes: []cache.Change{{Name: name, Resource: resourceOf(name, content)}}})
 	f.step()
 }
 
-// subscribe has clients of both sides subscribe to a name.
+// subscribe makes clients of both sides subscribe to a name.
 func (f *onTopics) subscribe(name string) (accepted, newer func() string) {
 	k := cache.Key{Scope: f.scope, TypeURL: testType, Name: name}
 	of, _ := f.cache.Watch(k, &watcher{})
@@ -63,9 +63,9 @@ func (f *onTopics) want(when string, is func() string, want string) {
 	}
 }
 
-// A first answer is accepted, but not of a resource that another topic has in a state that is not: who subscribes
-// to the name during the rollout gets the accepted one, and the first clients the new one.
-func TestANameThatIsNewToTheRelayHasWhatIsAcceptedOfAWildcard(t *testing.T) {
+// A first answer is accepted, except for a resource that is pending in another topic: a client that subscribes to the
+// name during the rollout gets the accepted resource, and the first clients get the new one.
+func TestANewNameHasTheAcceptedStateOfTheWildcard(t *testing.T) {
 	topics(t, func(f *onTopics) {
 		f.set(false, "b", "b2")
 		accepted, newer := f.subscribe("b")
@@ -87,8 +87,8 @@ func TestANameThatIsNewToTheRelayHasWhatIsAcceptedOfAWildcard(t *testing.T) {
 	})
 }
 
-// What did not exist has no answer until it is accepted.
-func TestANameOfWhatIsAddedHasNoAnswerUntilItIsAccepted(t *testing.T) {
+// A name that did not exist has no answer until its resource is accepted.
+func TestANewNameOfAnAddedResourceHasNoAnswerUntilAcceptance(t *testing.T) {
 	topics(t, func(f *onTopics) {
 		f.set(false, "c", "c2")
 		accepted, newer := f.subscribe("c")
@@ -101,7 +101,7 @@ func TestANameOfWhatIsAddedHasNoAnswerUntilItIsAccepted(t *testing.T) {
 		f.step()
 		f.pass()
 		f.step()
-		f.entry("c", "c3") // it waits for the next rollout, or another one begins
+		f.entry("c", "c3") // the change waits for the next rollout, or another rollout begins
 		f.set(false, "c", "c3")
 		f.want("after a change", accepted, "")
 		f.gate.controller.Approve(Which{})
@@ -110,8 +110,8 @@ func TestANameOfWhatIsAddedHasNoAnswerUntilItIsAccepted(t *testing.T) {
 	})
 }
 
-// What was rejected is not tried again because somebody subscribes to its name.
-func TestWhatWasRejectedIsSoOnATopicThatIsNewToTheRelay(t *testing.T) {
+// A rejected change is not tried again because a client subscribes to its name.
+func TestARejectedChangeStaysRejectedOnANewTopic(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		topics(t, func(f *onTopics) {
 			f.set(false, "b", "b2")
@@ -140,8 +140,8 @@ func TestWhatWasRejectedIsSoOnATopicThatIsNewToTheRelay(t *testing.T) {
 	}
 }
 
-// A wildcard is a topic as any: it begins with what is accepted of the names.
-func TestASetThatIsNewToTheRelayHasWhatIsAcceptedOfNames(t *testing.T) {
+// A wildcard is a topic like any other: it begins with the accepted state of the names.
+func TestANewSetHasTheAcceptedStateOfNames(t *testing.T) {
 	const other = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	for _, full := range []bool{false, true} {
 		topics(t, func(f *onTopics) {
@@ -178,7 +178,7 @@ func TestASetThatIsNewToTheRelayHasWhatIsAcceptedOfNames(t *testing.T) {
 	}
 }
 
-// rejectB has a first client reject b.
+// rejectB makes a first client reject b.
 func (f *onTopics) rejectB() {
 	f.each(func(m *Member, showing uint64) {
 		m.Sent(showing)

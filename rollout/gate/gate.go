@@ -18,8 +18,8 @@ import (
 // Sink takes updates: a keeper, or the cache.
 type Sink interface{ Apply(cache.Update) }
 
-// memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted yields
-// that of a topic without an answer so far; it returns false if there is nothing.
+// memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted calls yield with the
+// accepted resources of a topic that has no answer yet. It returns false if there are none.
 type memory interface {
 	Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool
 }
@@ -27,16 +27,18 @@ type memory interface {
 // Options are the settings of the gates of one authority.
 type Options struct {
 	rollout.Options
-	// RollsOut reports whether changes of a type are rolled out. Types tells it from others.
+	// RollsOut reports whether changes of a type are rolled out. Types identifies this function: equal Types mean
+	// equal results.
 	RollsOut func(typeURL string) bool
 	Types    string
-	// Cohort says by which expression clients have their cohorts.
+	// Cohort is the expression that assigns clients to cohorts.
 	Cohort string
-	// Grow is how many times larger than the accepted one a resource may be.
+	// Grow is the growth, as a factor of the accepted resource's size, from which on a person has to approve a
+	// resource.
 	Grow float64
 }
 
-// gate is that of one scope.
+// gate is the gate of one scope.
 type gate struct {
 	// Read only.
 	scope      cache.Scope
@@ -48,77 +50,77 @@ type gate struct {
 	done       chan struct{}
 	inbox      *inbox.Inbox[event]
 
-	// opts are the settings. They change with mu held.
+	// opts are the current settings. mu is held while they change.
 	opts atomic.Pointer[Options]
 
-	// ended: the scope has no rollouts any more, and its clients leave.
+	// ended: the scope has no rollouts any longer, and its clients leave.
 	ended atomic.Bool
 
 	// Guarded by Controller.mu.
-	uses      int // sources that are open, new topics, and clients
+	uses      int // counts open sources, new topics, and clients
 	sources   int
 	clients   map[string]*nodeClients
-	connected map[connected]*slot // that have members
+	connected map[connected]*slot // only slots that have members
 
-	// typed are settings with the types that are rolled out of what the source gives. They change with mu held.
+	// typed are the settings whose Types the source was opened with. mu is held while they change.
 	typed atomic.Pointer[Options]
 
-	// taken are the events that the goroutine of the gate has processed last, for their room.
+	// taken is the buffer of the events that the gate's goroutine processed last, for reuse.
 	taken []event
 
 	mu      sync.Mutex
 	machine *rollout.Machine
 	pending pending
 	later   later
-	// accepts is where what is accepted goes, nil before the first update.
+	// accepts receives accepted updates. It is nil before the first update.
 	accepts  Sink
-	rejecter Rejecter // nil if there is no control plane that a NACK could go to
+	rejecter Rejecter // nil if there is no control plane to send a NACK to
 	topics   map[cache.Key]*newTopic
-	// held are the accepted topics of which something is pending.
+	// held are the accepted topics that have pending changes.
 	held map[cache.Key]*newTopic
 	sets map[cache.Key]*setState
-	// newest is the source's newest version by type, and accepted the last one of which everything
-	// was accepted.
+	// newest has the source's newest version of each type. accepted has the last version of each type that was
+	// accepted completely.
 	newest   map[string]*mirrors
 	accepted map[string]string
-	slots    map[string]*slot // by the machine's names for them
+	slots    map[string]*slot // by the machine's client ids
 	cohorts  cohorts
-	// showings counts how often a client was shown the new state.
+	// showings counts how often the gate showed a client the new state.
 	showings uint64
-	// rejected are the hashes of what was new in the responses that clients have rejected in the rollout under
-	// way. unclear says that they are not all that was.
+	// rejected are the hashes of the new resources in the responses that clients rejected in the current rollout.
+	// unclear: the list is incomplete.
 	rejected []uint64
 	unclear  bool
-	// asks: something has joined the rollout, of which the first clients have to say what they make.
-	asks bool
-	// wentBack is how many clients were on the new side when it was decided that all go back.
+	// reports: a change has joined the rollout, and the clients on the new side have to report on it.
+	reports bool
+	// wentBack is the number of clients that were on the new side when the decision to move all back was made.
 	wentBack int
-	// all: what is accepted next is everything, as a person said so.
+	// all: the next acceptance includes everything, because a person approved it.
 	all    bool
 	counts *Counts
-	// shown is which content the machine knows.
+	// shown is the content that the machine knows.
 	shown string
 }
 
-// Rejecter sends a NACK to a control plane, as its state of a type was refused. version is the last one that
-// was accepted. It does not block for long.
+// Rejecter sends a NACK to a control plane because its state of a type was refused. version is the last version that
+// was accepted. Reject does not block for long.
 type Rejecter interface {
 	Reject(typeURL, version, words string)
 }
 
-// newTopic is a topic of the new side. Its watch keeps the accepted topic fed.
+// newTopic is a topic of the new side. Its watch keeps the accepted topic subscribed upstream.
 type newTopic struct{ cache.SetWatch }
 
 // Changed implements cache.Watcher.
 func (*newTopic) Changed() cache.Waker { return nil }
 
-// setState is what a gate knows of a set's answer that is not complete.
+// setState describes a set's answer that is not complete yet.
 type setState struct {
-	// first: it is the first answer, so that what comes in it is accepted.
+	// first: it is the set's first answer, so its members are accepted.
 	first bool
-	// at is when the last part of the answer came.
+	// at is when the last part of the answer arrived.
 	at time.Time
-	// seen are the members of the answer so far; nil if there were none before it.
+	// seen are the members of the answer so far. It is nil if the answer began without a full state.
 	seen map[string]struct{}
 }
 
@@ -141,8 +143,8 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 // now is the machine's time.
 func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
 
-// apply passes an update of the source on. of are the settings by which the source was opened: by the types
-// in them.
+// apply passes on an update from the source. of are the settings that the source was opened with, which determine the
+// types that are rolled out.
 func (g *gate) apply(below Sink, of *Options, u cache.Update) {
 	if !of.RollsOut(u.TypeURL) && g.typed.Load().Types == of.Types {
 		below.Apply(u)
@@ -162,14 +164,14 @@ func (g *gate) apply(below Sink, of *Options, u cache.Update) {
 		below.Apply(s.toAccepted)
 	}
 	joined := g.pending.takeReleased()
-	if s.anew {
+	if s.restarts {
 		joined = append(joined, g.takeLater()...)
 	}
 	u.Receipt.Event("rollout", func() []attribute.KeyValue {
 		return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
 	})
-	// Who is not to be on the new side any more goes back before there is something else.
-	apart := g.changed(s.anew)
+	// Clients that must leave the new side leave before its topics change.
+	apart := g.changed(s.restarts)
 	s.leaveOut(apart)
 	g.renew(append(joined, apart...))
 	s.toNew.Scope.New = true
@@ -178,15 +180,15 @@ func (g *gate) apply(below Sink, of *Options, u cache.Update) {
 	}
 }
 
-// changed reports to the machine what is pending. What changes after the first step does not join, unless
+// changed reports the pending content to the machine. A change after the first step does not join, unless restarts:
 // another rollout is to begin. It returns the items that may differ in the new topics. The caller holds mu.
-func (g *gate) changed(anew bool) (items []item) {
-	if g.machine.Began() && !anew {
+func (g *gate) changed(restarts bool) (items []item) {
+	if g.machine.Began() && !restarts {
 		return nil
 	}
 	content, hidden := g.pending.content()
 	if g.machine.Phase() == rollout.Rolling {
-		g.asks = true // also for the same resource on another topic
+		g.reports = true // also for the same resource on another topic
 	}
 	if content == g.shown && len(g.rejected) == 0 {
 		return nil
@@ -197,7 +199,7 @@ func (g *gate) changed(anew bool) (items []item) {
 	if content == g.shown {
 		return items
 	}
-	if g.machine.Phase() != rollout.Rolling || anew {
+	if g.machine.Phase() != rollout.Rolling || restarts {
 		g.rejected, g.unclear = nil, false
 	}
 	g.shown = content
@@ -209,7 +211,7 @@ func (g *gate) changed(anew bool) (items []item) {
 	return items
 }
 
-// accept gives what is pending to the accepted topics: all of it, or what need not wait for a person. The
+// accept gives pending changes to the accepted topics: all of them, or those that need not wait for a person. The
 // caller holds mu.
 func (g *gate) accept(all bool) {
 	if g.accepts == nil {
@@ -225,7 +227,7 @@ func (g *gate) accept(all bool) {
 	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
 }
 
-// acceptOnly gives some of what is pending to the accepted topics. The caller holds mu.
+// acceptOnly gives the pending changes that satisfy which to the accepted topics. The caller holds mu.
 func (g *gate) acceptOnly(which func(item, *change) bool) {
 	for _, of := range g.pending.take(which) {
 		if len(of.items) > 0 {
@@ -234,7 +236,7 @@ func (g *gate) acceptOnly(which func(item, *change) bool) {
 	}
 }
 
-// whole reports whether all that the control plane says of a type is accepted.
+// whole reports whether everything that the control plane sent of a type is accepted.
 func (g *gate) whole(typeURL string) bool {
 	return g.pending.types[typeURL] == 0 && g.later.types[typeURL] == 0
 }
@@ -258,7 +260,7 @@ func (g *gate) applyAccepted(of *update) {
 				versioned.Origin = m.ofNew()
 				g.pending.versionOnly[t.item] = versioned
 			}
-			c.Origin = nil // the version stands for more
+			c.Origin = nil // the version also covers changes that are not accepted
 		}
 		if t.set == "" {
 			u.Changes = append(u.Changes, c)
@@ -296,7 +298,7 @@ func (g *gate) applyAccepted(of *update) {
 	}
 }
 
-// inNew returns what is accepted as the new topics have it.
+// inNew returns an accepted update in the form for the new topics.
 func inNew(u cache.Update) cache.Update {
 	u.Scope.New = true
 	u.Origin = mirrorsOf(u.Origin).ofNew()
@@ -310,7 +312,7 @@ func inNew(u cache.Update) cache.Update {
 	return u
 }
 
-// topicEnded forgets what is pending of an accepted topic that has ended. The caller holds mu.
+// topicEnded forgets the pending changes of an accepted topic that has ended. The caller holds mu.
 func (g *gate) topicEnded(k cache.Key) {
 	g.pending.forget(k)
 	g.later.forget(k)

@@ -35,7 +35,7 @@ type watcher struct{ cache.SetWatch }
 
 func (*watcher) Changed() cache.Waker { return nil }
 
-// fixture is a gate, whose goroutine the test plays, before a cache.
+// fixture is a gate before a cache. The test plays the gate's goroutine.
 type fixture struct {
 	*rapid.T
 	cache  *cache.Cache
@@ -46,7 +46,7 @@ type fixture struct {
 	newSet *cache.Set
 	entry  *cache.Entry
 	newOne *cache.Entry
-	// source is what the source says, and accepted what was accepted.
+	// source is the source's state, and accepted the accepted state.
 	source, accepted map[string]string
 	one, acceptedOne string
 	version          int
@@ -89,7 +89,7 @@ func resourceOf(name, content string) *cache.Resource {
 	return cache.NewResource(cache.Spec{TypeURL: testType, Name: name, Version: content, Value: []byte(content)})
 }
 
-// send has the source send its state, whole or in part.
+// send makes the source send its state, completely or in part.
 func (f *fixture) send(full bool, changed ...string) {
 	f.version++
 	f.origin.Set(fmt.Sprint(f.version))
@@ -138,7 +138,7 @@ func (f *fixture) check(accepted bool) {
 	if is := contentOf(f.entry); is != f.acceptedOne {
 		f.Fatalf("accepted is %q, want %q", is, f.acceptedOne)
 	}
-	// The new side has what the source says, and what is removed.
+	// The new side has the source's state, and removed resources.
 	want := maps.Clone(f.accepted)
 	maps.Copy(want, f.source)
 	is := membersOf(f.newSet, f.cache)
@@ -173,9 +173,9 @@ func (f *fixture) check(accepted bool) {
 	}
 }
 
-// TestBothSidesAreWhatTheyAreSaidToBe: whatever the source says, accepted topics have what was
-// accepted, and new topics what the source says, with what is removed.
-func TestBothSidesAreWhatTheyAreSaidToBe(t *testing.T) {
+// TestBothSidesHaveTheirStates: for any updates of the source, accepted topics have the accepted state, and new
+// topics have the source's state with the removed resources.
+func TestBothSidesHaveTheirStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFixture(t)
 		f.source["a"], f.source["b"], f.one = "1", "1", "1"

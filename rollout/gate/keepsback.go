@@ -2,9 +2,9 @@ package gate
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// KeepsBack reports of some names whether there is something newer of them that the clients on the accepted
-// side do not get yet. topic is a wildcard or glob, of which the names are members (as in cache.Change), or else a
-// name of the scope and type of all of them.
+// KeepsBack reports for each name whether there is a newer state that clients on the accepted side do not get yet. If
+// topic is a wildcard or glob, the names are its members (as in cache.Change). Otherwise topic is any name of the
+// same scope and type.
 func (c *Controller) KeepsBack(topic cache.Key, names []string) []bool {
 	c.mu.Lock()
 	g := c.gates[topic.Scope.Accepted()]

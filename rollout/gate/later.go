@@ -4,15 +4,16 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What waits for the next rollout. What changes after the first step of a rollout was not tried by the
-// first clients, so it does not join: the relay keeps it until the rollout is over. If it replaces some
-// of what is rolled out, the rollout ends, since the control plane does not want that any more; but not
-// for ever, so that a control plane that is never quiet gets through.
+// This file holds changes for the next rollout. The first clients did not try a change that arrives after the first
+// step of a rollout. So such a change does not join the rollout: the relay keeps it until the rollout is over. If it
+// replaces a resource that is being rolled out, the control plane no longer wants that resource, and the rollout
+// ends. After a bounded time that stops, so that a control plane that changes resources all the time gets its changes
+// through.
 
-// later has the newest change of each item that waits.
+// later has the newest change of each item that waits for the next rollout.
 type later struct {
 	changes map[item]cache.Change
-	types   map[string]int // counts them
+	types   map[string]int // the number of changes by type URL
 }
 
 func newLater() later { return later{map[item]cache.Change{}, map[string]int{}} }
@@ -34,7 +35,7 @@ func (l *later) drop(i item) {
 	}
 }
 
-// forget forgets what waits of a topic.
+// forget removes the changes of a topic.
 func (l *later) forget(k cache.Key) {
 	if !k.IsSet() {
 		l.drop(item{typeURL: k.TypeURL, name: k.Name})
@@ -50,23 +51,23 @@ func (l *later) forget(k cache.Key) {
 	}
 }
 
-// joins decides what becomes of a change of an item while a rollout has begun. It reports whether the
-// change becomes pending now: nobody gets it, or the rollout ends for it.
+// joins handles a change of an item after the first step of a rollout. It reports whether the change becomes pending
+// now: because it waits for a person, repeats a pending change, or ends the rollout.
 func (s *splitting) joins(before *change, c, has *cache.Resource) bool {
 	switch {
 	case before != nil && (before.Resource == nil && c == nil || same(before.Resource, c)):
-		return true // it is what is rolled out
+		return true // the change is being rolled out
 	case before == nil || before.waits != "":
-		return s.grown(has, c) != "" // it waits for a person in any case
-	case s.machine.BeginsAnew(s.now()):
-		s.anew = true
+		return s.grown(has, c) != "" // it waits for a person anyway
+	case s.machine.MayRestart(s.now()):
+		s.restarts = true
 		return true
 	}
 	return false
 }
 
-// takeLater makes what waits pending, and returns the items that may differ in the new topics. The
-// caller holds mu, and has the rollout end.
+// takeLater makes the waiting changes pending, and returns the items that may differ in the new topics. The caller
+// holds mu, and ends the rollout.
 func (g *gate) takeLater() (items []item) {
 	if len(g.later.changes) == 0 {
 		return nil
@@ -88,7 +89,7 @@ func (g *gate) takeLater() (items []item) {
 	return append(items, g.pending.takeReleased()...)
 }
 
-// acceptedItem returns what is accepted of an item.
+// acceptedItem returns the accepted resource of an item.
 func (g *gate) acceptedItem(i item) (r *cache.Resource, known bool) {
 	entry, set := g.cache.Find(i.topic(g.scope))
 	if i.set == "" {
@@ -101,7 +102,7 @@ func (g *gate) acceptedItem(i item) (r *cache.Resource, known bool) {
 	return set.Member(i.name), status == cache.Present
 }
 
-// renew gives the new topics what they are to have of some items. The caller holds mu.
+// renew gives the new topics the current state of items. The caller holds mu.
 func (g *gate) renew(items []item) {
 	if len(g.topics) == 0 || len(items) == 0 {
 		return
@@ -138,7 +139,7 @@ func (g *gate) renew(items []item) {
 	}
 }
 
-// goOn makes what waits pending, once the rollout for which it waits is over. The caller holds mu.
+// goOn makes the waiting changes pending, unless a rollout is past its first step. The caller holds mu.
 func (g *gate) goOn() {
 	if g.machine.Began() {
 		return
@@ -147,8 +148,7 @@ func (g *gate) goOn() {
 	g.renew(append(items, g.changed(false)...))
 }
 
-// endForLater ends the rollout under way, if something waits for that, and makes it pending. The caller
-// holds mu.
+// endForLater ends the current rollout if changes wait for its end, and makes them pending. The caller holds mu.
 func (g *gate) endForLater() {
 	if items := g.takeLater(); len(items) > 0 {
 		g.renew(append(items, g.changed(true)...))

@@ -14,14 +14,14 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// trialWorld is a gate with clients, and what they may have.
+// trialWorld is a gate with clients, and the contents that they may have.
 type trialWorld struct {
 	*fixture
 	members []*Member
-	// may are the contents that may be accepted, by name: those that were, and those that a client has
-	// acknowledged.
+	// may has the contents that may be accepted, by name: those that were accepted, and those that a client has
+	// ACKed.
 	may map[string]map[string]bool
-	// fixed is what the new side has since the first clients have it, while clients are there.
+	// fixed is the state of the new side since the first clients have it, while there are clients.
 	fixed    map[string]string
 	fixedOne string
 }
@@ -40,7 +40,7 @@ func (w *trialWorld) allowAll(contents map[string]string, one string) {
 	w.allow("entry", one)
 }
 
-// each has the clients on the new side do something, and reports whether there are such.
+// each makes the clients on the new side do something, and reports whether there are any.
 func (w *trialWorld) each(do func(m *Member, showing uint64)) (some bool) {
 	for _, m := range w.members {
 		if showing := m.Showing(); showing != 0 {
@@ -85,7 +85,7 @@ func (w *trialWorld) ack() {
 	w.look()
 }
 
-// reject has the first client on the new side reject the members of the set that are new.
+// reject makes the first client on the new side reject the set's new members.
 func (w *trialWorld) reject(knows bool) {
 	var news []uint64
 	accepted := membersOf(w.set, w.cache)
@@ -105,9 +105,9 @@ func (w *trialWorld) reject(knows bool) {
 	w.look()
 }
 
-// TestNothingIsAcceptedThatNoClientHasTaken: whatever the source says, and when, no content is accepted
-// that no client has taken; while a rollout is past its first clients, those who have it see nothing
-// else; and when the source is quiet, all gets through.
+// TestNothingIsAcceptedThatNoClientHasTaken: for any updates of the source, no content is accepted that no client has
+// ACKed. While a rollout is past its first clients, clients with the change see nothing else. Once the source is
+// quiet, all changes get through.
 func TestNothingIsAcceptedThatNoClientHasTaken(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
@@ -151,7 +151,7 @@ func TestNothingIsAcceptedThatNoClientHasTaken(t *testing.T) {
 			"freeze": func(t *rapid.T) { w.gate.controller.Freeze(Which{}); w.look() },
 			"thaw":   func(t *rapid.T) { w.gate.controller.Thaw(Which{}); w.look() },
 		})
-		// What was refused stays so. All else that comes gets through.
+		// Refused content stays refused. All other changes get through.
 		w.gate.controller.Thaw(Which{})
 		w.look()
 		w.source["a"], w.source["b"], w.source["c"], w.one = "last", "last", "last", "last"
@@ -169,8 +169,8 @@ func TestNothingIsAcceptedThatNoClientHasTaken(t *testing.T) {
 	})
 }
 
-// A control plane sends a resource twice to which some clients subscribe by its name, and others by a
-// wildcard: what is refused once is refused on the other topic, too.
+// A control plane sends a resource twice if some clients subscribe to it by name and others by wildcard. A change
+// that was refused on one topic is also refused on the other.
 func TestTheSameResourceOnTwoTopicsIsOneChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFixture(t)
@@ -194,7 +194,7 @@ func TestTheSameResourceOnTwoTopicsIsOneChange(t *testing.T) {
 	})
 }
 
-// What an operator compares is the resource, and not the message around it.
+// Operators compare the sizes of resources, without the message around them.
 func TestThreeTimesTheSizeWaitsForAPerson(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFixture(t)

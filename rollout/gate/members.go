@@ -9,37 +9,36 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Client is what a Controller has to know of a client's stream.
+// Client describes a client's stream to a Controller.
 type Client struct {
-	// Node is the id of its Node, or what stands for it, and Conn its connection, of which each has
+	// Node is the client's node id, or its substitute. Conn identifies the client's connection: each connection has
 	// one value.
 	Node string
 	Conn net.Addr
-	// Cohort is that of the client, and Who stands behind it: an identity or an address. Empty if Node
-	// says that, too.
+	// Cohort is the client's cohort. Who is the identity or address behind the client. Empty means that Node serves
+	// as Who.
 	Cohort, Who string
-	// CohortNow returns the cohort in a scope by the newest settings. It may take a while.
+	// CohortNow returns the client's cohort in a scope by the newest settings. It may take a while.
 	CohortNow func(cache.Scope) string
-	// Eligible: it can be shown the new state. Resumed: it holds something from an earlier stream.
+	// Eligible: the client can be shown the new state. Resumed: the client holds resources from an earlier stream.
 	Eligible, Resumed bool
-	// Wake has the stream look which side it is to be on. It does not block.
+	// Wake makes the stream check which side it must be on. It does not block.
 	Wake func()
 }
 
-// nodeClients are the clients with one node id, of which there may be any number. Guarded by Controller.mu.
+// nodeClients are the clients with one node id. Guarded by Controller.mu.
 type nodeClients struct {
 	slots []*slot
 	free  freeSlots
 }
 
-// connected names a client by its node id and its connection.
+// connected identifies a client by its node id and its connection.
 type connected struct {
 	node string
 	conn net.Addr
 }
 
-// freeSlots is a heap of slots that have no members, the first of them first. There may be slots among them that
-// are forgotten.
+// freeSlots is a heap of slots without members, ordered by number. It may contain slots that are forgotten.
 type freeSlots []*slot
 
 // Len implements heap.Interface.
@@ -63,7 +62,7 @@ func (f *freeSlots) Pop() any {
 	return s
 }
 
-// takeFree returns the first slot without members, nil if there is none.
+// takeFree removes and returns the free slot with the lowest number, nil if there is none.
 func (n *nodeClients) takeFree() *slot {
 	for len(n.free) > 0 {
 		if s := heap.Pop(&n.free).(*slot); s.number < len(n.slots) && n.slots[s.number] == s {
@@ -73,43 +72,43 @@ func (n *nodeClients) takeFree() *slot {
 	return nil
 }
 
-// slot is one client of a gate, or the place of one that is gone.
+// slot stands for one client of a gate, present or gone.
 type slot struct {
-	id     string // for the machine
-	number int    // among those of its node id
+	id     string // the machine's client id
+	number int    // among the slots of its node id
 	// members is guarded by Controller.mu.
 	members int
-	// showing is not 0 if the client is to be on the new side, or was when it went. Each time that it is
-	// shown the new state has a number of its own: so what a stream says of an earlier time is not taken
-	// for this one. Guarded by gate.mu, for those who write.
+	// showing is not 0 if the client must be on the new side, or was there when it left. Each time that the client is
+	// shown the new state, showing gets a new number, so that the gate can ignore a stream's reports about an earlier
+	// time. gate.mu guards writes.
 	showing atomic.Uint64
-	// asked changes when more is new, and the streams have to look at it, and say what they make of it.
+	// asked changes when more is new. The streams then have to report on the new state again.
 	asked atomic.Uint64
-	// streams are those of the client. The goroutine of the gate alone uses them.
+	// streams are the client's streams. Only the gate's goroutine uses them.
 	streams []*Member
 	cohort  string
 }
 
 func (s *slot) onNew() bool { return s.showing.Load() != 0 }
 
-// Member is one stream of a client, in the rollouts of one scope. Its methods do not block and may
-// be called with any lock held but those that come last.
+// Member is one stream of a client, in the rollouts of one scope. Its methods do not block. They may be called with
+// any lock held except those that come last.
 type Member struct {
 	gate   *gate
 	slot   *slot
 	client Client
-	// moves counts how often the stream has moved, and filled how often the new topics that it watches
-	// were filled after that.
+	// moves counts how often the stream has moved. filled is the value of moves for which the new topics that the
+	// stream watches were last filled.
 	moves, filled atomic.Uint64
-	// waits: the stream has found that it is not filled, and is to be woken when it is.
+	// waits: the stream found its topics not filled, and the gate wakes it when they are.
 	waits atomic.Bool
 
-	// Of the goroutine of the gate.
+	// Used only by the gate's goroutine.
 	hasSettled bool
 	answer     memberAnswer
 }
 
-// memberAnswer is what a stream has made of what is new.
+// memberAnswer is the state of a stream's answer to the new state.
 type memberAnswer uint8
 
 const (
@@ -141,22 +140,22 @@ const (
 	ended
 )
 
-// event is something that the goroutine of a gate has to process.
+// event is an event for a gate's goroutine.
 type event struct {
 	kind   eventKind
 	member *Member
-	// showing is the one that the event belongs to.
+	// showing is the showing that the event belongs to.
 	showing uint64
-	move    uint64 // of moved: its number
-	// detail is what most events do not have, nil if this one does not have it. There is an event or more for
-	// each client and change.
+	move    uint64 // for moved: the number of the move
+	// detail has the rarely used fields, nil if the event has none of them. There are one or more events for each
+	// client and change.
 	detail *detail
 }
 
-// detail is what some events have.
+// detail has the fields of an event that few kinds of events use.
 type detail struct {
 	words    string
-	hashes   []uint64 // of rejected: hashes of what is new in the response, nil if that is not known
+	hashes   []uint64 // for rejected: hashes of the new resources in the response, nil if unknown
 	topic    topicKey
 	rejecter Rejecter
 }
@@ -164,59 +163,58 @@ type detail struct {
 // RollsOut reports whether changes of a type are rolled out.
 func (m *Member) RollsOut(typeURL string) bool { return m.gate.opts.Load().RollsOut(typeURL) }
 
-// Ended reports whether the scope has no rollouts any more. The stream is to leave.
+// Ended reports whether the scope has no rollouts any longer. The stream must leave.
 func (m *Member) Ended() bool { return m.gate.ended.Load() }
 
-// Showing returns a number if the stream is to be on the new side, and otherwise 0. If it changes, the
-// client has been on the accepted side in between, whether the stream has noticed or not.
+// Showing returns a number if the stream must be on the new side, and 0 otherwise. If the number changes, the client
+// has been on the accepted side in between, whether or not the stream noticed.
 func (m *Member) Showing() uint64 { return m.slot.showing.Load() }
 
-// Asked returns a number. When it changes, more is new, and the stream has to report Sent or Untouched once
-// more.
+// Asked returns a number. When it changes, more is new, and the stream has to report Sent or Untouched again.
 func (m *Member) Asked() uint64 { return m.slot.asked.Load() }
 
-// Differing returns the names of the topics of a type that differ on the new side; all is true if these are
-// too many to name. When there are others, Asked has changed.
+// Differing returns the names of a type's topics that differ on the new side. all is true if there are too many to
+// name. When the names change, Asked changes, too.
 func (m *Member) Differing(typeURL string) (names []string, all bool) {
 	return m.gate.pending.index.differing(typeURL)
 }
 
-// IsNew reports whether a resource is rolled out, and not accepted.
+// IsNew reports whether a resource is being rolled out and not accepted.
 func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.index.has(r.Hash()) }
 
-// Moved reports that the stream has moved subscriptions to the new side. When everything there is filled,
-// Filled returns true.
+// Moved reports that the stream has moved subscriptions to the new side. Filled returns true once all topics there
+// are filled.
 func (m *Member) Moved(showing uint64) {
 	m.note(event{kind: moved, showing: showing, move: m.moves.Add(1)})
 }
 
-// Filled reports whether all that the stream watched when it moved last has been filled. If not, the stream is
-// woken when it has.
+// Filled reports whether all topics that the stream watched at its last move are filled. If not, the gate wakes the
+// stream when they are.
 func (m *Member) Filled() bool {
 	if m.filled.Load() == m.moves.Load() {
 		return true
 	}
 	m.waits.Store(true)
-	return m.filled.Load() == m.moves.Load() // it may have been filled before waits was set
+	return m.filled.Load() == m.moves.Load() // the topics may have been filled before waits was set
 }
 
-// Settled reports that the stream has taken what it was sent first.
+// Settled reports that the client has ACKed what the stream sent first.
 func (m *Member) Settled() { m.note(event{kind: settled}) }
 
-// Withdraw reports that the client can be on the accepted side only, from now on.
+// Withdraw reports that from now on the client can be on the accepted side only.
 func (m *Member) Withdraw() { m.note(event{kind: withdrawn}) }
 
-// Sent reports that the stream is being sent something that is new.
+// Sent reports that the stream is sending something new.
 func (m *Member) Sent(showing uint64) { m.note(event{kind: sent, showing: showing}) }
 
-// Untouched reports that nothing is sent to the stream on the new side.
+// Untouched reports that the stream sends nothing new on the new side.
 func (m *Member) Untouched(showing uint64) { m.note(event{kind: untouched, showing: showing}) }
 
-// Acked reports that the client has acknowledged all that it was sent on the new side.
+// Acked reports that the client has ACKed everything that it was sent on the new side.
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
-// Rejected reports that the client has rejected a response. hashes are those of what was new in it,
-// nil if that is not known.
+// Rejected reports that the client has NACKed a response. words is its error message. hashes are those of the new
+// resources in the response, nil if unknown.
 func (m *Member) Rejected(showing uint64, words string, hashes []uint64) {
 	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, hashes: hashes}})
 }
@@ -226,7 +224,7 @@ func (m *Member) note(e event) {
 	m.gate.inbox.Put(e)
 }
 
-// join makes a stream a member, and returns on which side it begins. The caller holds Controller.mu.
+// join makes a stream a member, and returns the showing with which it begins. The caller holds Controller.mu.
 func (g *gate) join(c Client) (m *Member, showing uint64) {
 	by := connected{c.Node, c.Conn}
 	at := g.connected[by]
@@ -234,7 +232,7 @@ func (g *gate) join(c Client) (m *Member, showing uint64) {
 		at = g.place(c.Node)
 		g.connected[by] = at
 		if !(at.onNew() && c.Resumed && c.Eligible) {
-			at.showing.Store(0) // it begins with the accepted state
+			at.showing.Store(0) // the client begins with the accepted state
 		}
 	}
 	at.members++
@@ -276,8 +274,7 @@ func (g *gate) leave(m *Member, ended bool) {
 	g.inbox.Put(event{kind: kind, member: m})
 }
 
-// tidy forgets the places of clients that are gone, and were not on the new side. The caller holds
-// Controller.mu.
+// tidy forgets the slots of clients that are gone and were not on the new side. The caller holds Controller.mu.
 func (g *gate) tidy(node string) {
 	of := g.clients[node]
 	if of == nil {

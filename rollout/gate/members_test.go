@@ -10,8 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/inbox"
 )
 
-// Streams of one node id on one connection are one client. Those on other connections are others: each takes the first place
-// that nobody has. A place that is on the new side stays when its client goes.
+// Streams with one node id on one connection are one client. Streams on other connections are other clients: each
+// takes the first free slot. A slot on the new side stays when its client leaves.
 func TestStreamsOfANodeOnOneConnectionAreOneClient(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &gate{clients: map[string]*nodeClients{}, connected: map[connected]*slot{}, inbox: inbox.New[event]()}
@@ -83,7 +83,7 @@ func TestStreamsOfANodeOnOneConnectionAreOneClient(t *testing.T) {
 	})
 }
 
-// A stream that comes costs the same, however many others have its node id: clients choose it.
+// Joining costs the same however many streams have the same node id, which clients choose.
 func BenchmarkJoin(b *testing.B) {
 	for _, others := range []int{0, 10_000} {
 		b.Run(fmt.Sprint(others, " others"), func(b *testing.B) {

@@ -10,9 +10,9 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// What an operator sees of the rollouts, and does with them.
+// This file has the operations for operators: the state of rollouts, and commands.
 
-// Which selects rollouts. An empty Authority is any, and so is any partition with AnyPartition.
+// Which selects rollouts. An empty Authority selects any, and AnyPartition any partition.
 type Which struct {
 	Authority, Partition string
 	AnyPartition         bool
@@ -22,13 +22,13 @@ func (w Which) selects(scope cache.Scope) bool {
 	return (w.Authority == "" || w.Authority == scope.Authority) && (w.AnyPartition || w.Partition == scope.Partition)
 }
 
-// frozen is a call of Freeze, for the scopes that begin later.
+// frozen is a call of Freeze or Thaw, kept for scopes that begin later.
 type frozen struct {
 	which Which
 	is    bool
 }
 
-// maxFrozen bounds the calls that are remembered.
+// maxFrozen bounds the number of calls that are kept.
 const maxFrozen = 1024
 
 // startsFrozen reports whether a new scope is frozen. The caller holds mu.
@@ -41,13 +41,13 @@ func (c *Controller) startsFrozen(scope cache.Scope) bool {
 	return false
 }
 
-// Status is the rollout of one scope.
+// Status describes the rollout of one scope.
 type Status struct {
 	Authority, Partition string
 	rollout.Status
-	// Ends is when the soak of the step ends; zero unless it is Rolling.
+	// Ends is when the soak of the step ends. It is zero unless the rollout is Rolling.
 	Ends time.Time
-	// Changes are some of those that are not accepted, and Total is how many there are.
+	// Changes are some of the changes that are not accepted, and Total is their number.
 	Changes []Change
 	Total   int
 }
@@ -57,11 +57,11 @@ type Change struct {
 	TypeURL, Name string
 	// What is "added", "changed" or "removed".
 	What string
-	// Waits is why a person has to approve it, "" if nobody has to.
+	// Waits is why a person has to approve the change, "" if no approval is needed.
 	Waits string
 }
 
-// maxChanges is how many changes a Status has.
+// maxChanges bounds Status.Changes.
 const maxChanges = 100
 
 // selected returns the gates that w selects.
@@ -126,7 +126,7 @@ func (g *gate) status() Status {
 	return s
 }
 
-// each has the selected gates do something, and counts those that say that they did.
+// each calls do for the selected gates, and returns how many calls returned true.
 func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 	for _, g := range c.selected(w) {
 		g.mu.Lock()
@@ -139,8 +139,7 @@ func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 	return n
 }
 
-// Approve has all clients get at once what is not accepted. It returns how many rollouts had
-// something.
+// Approve gives all clients at once the changes that are not accepted. It returns how many rollouts had such changes.
 func (c *Controller) Approve(w Which) int {
 	return c.each(w, func(g *gate) bool {
 		g.endForLater()
@@ -149,15 +148,16 @@ func (c *Controller) Approve(w Which) int {
 		}
 		g.all = true
 		if !g.machine.Approve(g.now()) {
-			g.accept(true) // all that there is waits for a person
+			g.accept(true) // all pending changes wait for a person
 			g.all = false
 		}
 		return true
 	})
 }
 
-// Reject takes back what is being rolled out, and refuses it, with what waits for the next rollout. The
-// control plane is sent a NACK with the words. It returns how many rollouts had something.
+// Reject rolls back and refuses the changes that are being rolled out, together with those that wait for the next
+// rollout. The relay sends the control plane a NACK with words as its message. It returns how many rollouts had
+// changes to refuse.
 func (c *Controller) Reject(w Which, words string) int {
 	return c.each(w, func(g *gate) bool {
 		g.endForLater()
@@ -165,14 +165,14 @@ func (c *Controller) Reject(w Which, words string) int {
 	})
 }
 
-// Trust has the rejections of those count again who are passed over. It returns in how many rollouts there
-// were such.
+// Trust makes the rejections of all that are passed over count again. It returns how many rollouts had passed over
+// some.
 func (c *Controller) Trust(w Which) int {
 	return c.each(w, func(g *gate) bool { return g.machine.Trust(g.now()) > 0 })
 }
 
-// Freeze lets nothing new through, until Thaw; also of scopes that begin later. It returns how many
-// rollouts there are.
+// Freeze stops the progress of rollouts until Thaw, also for scopes that begin later. It returns how many rollouts w
+// selects.
 func (c *Controller) Freeze(w Which) int {
 	c.freeze(w, true)
 	return c.each(w, func(g *gate) bool {
@@ -181,7 +181,7 @@ func (c *Controller) Freeze(w Which) int {
 	})
 }
 
-// Thaw ends Freeze. It returns how many rollouts there are.
+// Thaw ends Freeze. It returns how many rollouts w selects.
 func (c *Controller) Thaw(w Which) int {
 	c.freeze(w, false)
 	return c.each(w, func(g *gate) bool {
@@ -199,14 +199,15 @@ func (c *Controller) freeze(w Which, is bool) {
 	}
 }
 
-// thaw ends a freeze. What has come meanwhile joins the rollout in its first step. The caller holds mu.
+// thaw ends a freeze. Changes that arrived during the freeze join the rollout if it is in its first step. The caller
+// holds mu.
 func (g *gate) thaw() {
 	g.machine.Thaw(g.now())
 	g.goOn()
 }
 
-// Newest returns what the source says of a name that is not accepted yet: its resource, nil if it is to go. ok is
-// false if what is accepted is the newest. The scope of k is the accepted one.
+// Newest returns the newest resource of a name if it is not accepted yet: nil if the source has removed the resource.
+// ok is false if the accepted state is the newest. The scope of k is the accepted one.
 func (c *Controller) Newest(k cache.Key) (newest *cache.Resource, ok bool) {
 	c.mu.Lock()
 	g := c.gates[k.Scope]
@@ -227,7 +228,7 @@ func (c *Controller) Newest(k cache.Key) (newest *cache.Resource, ok bool) {
 	if look(item{typeURL: k.TypeURL, name: k.Name}) || look(item{typeURL: k.TypeURL, set: cache.Wildcard, name: k.Name}) || k.Scope.OldStyle {
 		return newest, ok
 	}
-	// A glob is the resource's directory, with its parameters.
+	// A glob's name is the resource's directory, with the resource's parameters.
 	name, rest, _ := strings.Cut(k.Name, "?")
 	set := name[:strings.LastIndexByte(name, '/')+1] + "*"
 	if rest != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// item identifies what can be accepted by itself: an entry, or a member of a set.
+// item identifies the unit of acceptance: an entry, or a member of a set.
 type item struct {
 	typeURL string
 	set     string // the key of its set, "" for an entry
@@ -30,13 +30,13 @@ func (i item) topic(scope cache.Scope) cache.Key {
 	return cache.Key{Scope: scope, TypeURL: i.typeURL, Name: name}
 }
 
-// change is what the source says of an item, and what is not accepted.
+// change is an item's newest change from the source that is not accepted.
 type change struct {
 	cache.Change
 	had bool // there is an accepted resource
-	// waits is why a person must approve it, "" if that is not so.
+	// waits is why a person must approve the change, "" if no approval is needed.
 	waits string
-	// refusal is what it is set apart with, nil if that is not why it waits.
+	// refusal has the changes that were set apart together with this one. It is nil if the change was not set apart.
 	refusal *refusal
 }
 
@@ -45,17 +45,17 @@ func (c *change) removal() bool { return c.Resource == nil }
 // shown reports whether the change is in the new topics.
 func (c *change) shown() bool { return !c.removal() && c.waits == "" }
 
-// pending is what is not accepted.
+// pending has the changes that are not accepted.
 type pending struct {
 	changes map[item]*change
-	// sets has the changes of members, by their sets.
+	// sets has the changes of members, by set.
 	sets map[topicName]map[string]*change
-	// touched are the topics of which something was not pending before, or is not any more.
+	// touched are the topics that have gained their first pending change or lost their last one.
 	touched []topicName
-	// released are the items that do not wait any more, as another one of their refusal has changed.
+	// released are the items that no longer wait, because another item of their refusal has changed.
 	released []item
-	// versionOnly has items whose content is accepted, and whose version in the source's words is
-	// that of a state that is not.
+	// versionOnly has items whose content is accepted, but whose version from the source belongs to a state that is
+	// not.
 	versionOnly map[item]cache.Change
 	// types counts the changes of each type.
 	types map[string]int
@@ -65,7 +65,7 @@ type pending struct {
 	index                     *shownIndex
 }
 
-// shownIndex is what streams ask for of the changes that are shown. Its methods may be called at any time.
+// shownIndex answers streams' queries about the changes that are shown. Its methods may be called concurrently.
 type shownIndex struct {
 	mu     sync.Mutex // comes last
 	of     map[uint64]int
@@ -76,7 +76,7 @@ func newShownIndex() *shownIndex {
 	return &shownIndex{of: map[uint64]int{}, topics: map[string]map[string]int{}}
 }
 
-// add counts a change by its content and its topic.
+// add adds by to the counts of a change's content and topic.
 func (n *shownIndex) add(i item, hash uint64, by int) {
 	name := i.name
 	if i.set != "" {
@@ -106,11 +106,11 @@ func (n *shownIndex) has(hash uint64) bool {
 	return n.of[hash] > 0
 }
 
-// maxDiffering is how many topics are named that differ.
+// maxDiffering is the largest number of differing topics that are returned by name.
 const maxDiffering = 64
 
-// differing returns the names of the topics of a type that differ on the new side; all is true if these
-// are many.
+// differing returns the names of a type's topics that differ on the new side. all is true if there are too many to
+// name.
 func (n *shownIndex) differing(typeURL string) (names []string, all bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,7 @@ func newPending() pending {
 	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, index: newShownIndex()}
 }
 
-// put notes the newest change of an item.
+// put records the newest change of an item.
 func (p *pending) put(i item, c *change) {
 	p.drop(i)
 	delete(p.versionOnly, i)
@@ -167,7 +167,7 @@ func (p *pending) drop(i item) {
 	}
 }
 
-// release has what was set apart be rolled out again: one of it has changed.
+// release ends the wait of all items of a refusal, one of which has changed. They are rolled out again.
 func (p *pending) release(r *refusal) {
 	for _, i := range r.items {
 		if c := p.changes[i]; c != nil && c.refusal == r {
@@ -177,19 +177,19 @@ func (p *pending) release(r *refusal) {
 	}
 }
 
-// takeReleased returns the items that do not wait any more.
+// takeReleased returns and clears the released items.
 func (p *pending) takeReleased() []item {
 	released := p.released
 	p.released = nil
 	return released
 }
 
-// has reports whether something of a topic is pending.
+// has reports whether a topic has pending changes.
 func (p *pending) has(t topicName) bool {
 	return p.changes[item{typeURL: t.typeURL, name: t.name}] != nil || p.sets[t] != nil
 }
 
-// update changes a change in place.
+// update modifies a change in place.
 func (p *pending) update(i item, f func(*change)) {
 	c := p.changes[i]
 	p.count(i, c, -1)
@@ -214,9 +214,9 @@ func (p *pending) count(i item, c *change, n int) {
 	}
 }
 
-// digests are a set. Its sum changes with it.
+// digests is a set of digests. Its sum depends on its members only.
 type digests struct {
-	of  map[uint64]int // how many changes have each
+	of  map[uint64]int // the number of changes with each digest
 	sum uint64
 }
 
@@ -236,8 +236,8 @@ func (d *digests) add(digest uint64, n int) {
 
 var seed = maphash.MakeSeed()
 
-// digest returns a digest of a change: the same in whichever topics it is. A control plane sends a resource
-// twice to which some clients subscribe by its name, and others by a wildcard.
+// digest returns a digest of a change that is the same in all topics. A control plane sends a resource twice if some
+// clients subscribe by name and others by wildcard.
 func digest(i item, c *change) uint64 {
 	type content struct {
 		typeURL, name string
@@ -251,12 +251,12 @@ func digest(i item, c *change) uint64 {
 	return maphash.Comparable(seed, of)
 }
 
-// content is a digest of what is to be rolled out, "" if nothing is. hidden says that the new
-// topics do not have it.
+// content returns a digest of the changes to be rolled out, "" if there are none. hidden: the new topics have none of
+// them.
 func (p *pending) content() (content string, hidden bool) {
 	removals := p.removals
 	if p.nWaits > 0 {
-		removals = digests{} // they wait, too
+		removals = digests{} // removals wait, too
 	}
 	if len(p.shown.of)+len(removals.of) == 0 {
 		return "", false
@@ -264,8 +264,8 @@ func (p *pending) content() (content string, hidden bool) {
 	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
 }
 
-// take takes out what is to be accepted. It returns the additions and changes by type in the order in which
-// clients need them, and then the removals in reverse.
+// take removes the changes that satisfy which, for acceptance. It returns additions and changes by type in the order
+// in which clients need them, and then removals in reverse order.
 func (p *pending) take(which func(item, *change) bool) (updates []update) {
 	byType := map[string]*[2]update{}
 	for i, c := range p.changes {
@@ -303,7 +303,7 @@ func (p *pending) take(which func(item, *change) bool) (updates []update) {
 	return updates
 }
 
-// update is what is accepted at once.
+// update has changes of one type that are accepted together.
 type update struct {
 	typeURL  string
 	removals bool
@@ -315,7 +315,7 @@ type taken struct {
 	change *change
 }
 
-// forget forgets what is pending of a topic.
+// forget removes the pending changes of a topic.
 func (p *pending) forget(k cache.Key) {
 	if !k.IsSet() {
 		i := item{typeURL: k.TypeURL, name: k.Name}

@@ -7,18 +7,18 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// What is refused. A rollout is refused as a whole, since resources refer to each other. But if all that
-// was new in the responses that clients have rejected are resources that are accepted in another version,
-// these can be set apart: whatever refers to them finds the accepted ones. They wait for a person, as what
-// has grown does, until one of them changes; and the rest is rolled out without them.
+// This file handles refused changes. A rollout is refused as a whole, since resources refer to each other. But if the
+// rejected responses had nothing new except changes to resources that are already accepted in another version, these
+// changes can be set apart: references to the resources lead to the accepted versions. The changes wait for a person,
+// like resources that have grown too much, until one of them changes again. The rest is rolled out without them.
 
-// maxSetApart is how many resources are set apart at most.
+// maxSetApart is the largest number of resources that are set apart.
 const maxSetApart = 64
 
-// refusal are resources that are set apart together.
+// refusal has the items that are set apart together.
 type refusal struct{ items []item }
 
-// noteRejected notes what was new in a response that a client has rejected. The caller holds mu.
+// noteRejected records the new resources of a response that a client has rejected. The caller holds mu.
 func (g *gate) noteRejected(hashes []uint64) {
 	if hashes == nil || len(g.rejected)+len(hashes) > maxSetApart {
 		g.unclear = true
@@ -27,8 +27,8 @@ func (g *gate) noteRejected(hashes []uint64) {
 	g.rejected = append(g.rejected, hashes...)
 }
 
-// leaveOut takes what was set apart out of what the new topics get of the update: a full state has it once more,
-// and a version stands for it, too.
+// leaveOut removes the items that were set apart from the update for the new topics: a full state contains them
+// again. A set without them also loses its version.
 func (s *splitting) leaveOut(apart []item) {
 	if len(apart) == 0 {
 		return
@@ -47,8 +47,8 @@ func (s *splitting) leaveOut(apart []item) {
 	}
 }
 
-// setApart has what clients have rejected wait for a person, if there is something else to roll out. It
-// returns the items. The caller holds mu.
+// setApart makes the resources that clients have rejected wait for a person, if there is something else to roll out.
+// It returns their items. The caller holds mu.
 func (g *gate) setApart() (items []item) {
 	if g.machine.Phase() != rollout.Stopped || g.unclear || len(g.rejected) == 0 || g.pending.nShown < 2 {
 		return nil
@@ -66,7 +66,7 @@ func (g *gate) setApart() (items []item) {
 		}
 		if !c.had {
 			g.unclear = true
-			return nil // others may refer to it
+			return nil // other new resources may refer to it
 		}
 		there[c.Resource.Hash()] = true
 		items = append(items, i)
@@ -76,7 +76,7 @@ func (g *gate) setApart() (items []item) {
 	}
 	for _, is := range there {
 		if !is {
-			return nil // some of it has changed
+			return nil // the resource has changed since
 		}
 	}
 	why := g.machine.Status().Reason

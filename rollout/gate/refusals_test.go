@@ -7,10 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What clients have rejected is set apart when something else comes, also if the control plane sends it once more
-// with that, as every full state does: the new topics have the accepted resource then, and no version of the control
-// plane's, and no client is sent what was rejected.
-func TestWhatWasRejectedIsSetApartWhenItComesAgainWithSomethingElse(t *testing.T) {
+// Rejected resources are set apart when another change arrives, even if the control plane sends them again with it,
+// as every full state does. The new topics then have the accepted resources and no version, and no client is sent the
+// rejected resources.
+func TestRejectedResourcesAreSetApartWhenSentAgainWithOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
 		say := func(version, from, to int) {

@@ -32,8 +32,8 @@ func (g *gate) run() {
 	}
 }
 
-// step processes all events and everything that is due. It returns the time until something else
-// is due, 0 if nothing is, and what is to be done without the lock.
+// step processes all events and everything that is due. It returns the time until something else is due, 0 if nothing
+// is, and the functions to call without the lock.
 func (g *gate) step() (next time.Duration, after []func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -41,8 +41,8 @@ func (g *gate) step() (next time.Duration, after []func()) {
 	for _, e := range g.taken {
 		after = g.process(e, after)
 	}
-	if g.asks {
-		g.asks = false
+	if g.reports {
+		g.reports = false
 		g.ask()
 	}
 	now := g.now()
@@ -59,7 +59,7 @@ func (g *gate) step() (next time.Duration, after []func()) {
 func (g *gate) process(e event, after []func()) []func() {
 	now, m := g.now(), g.machine
 	if e.showing != 0 && e.showing != e.member.slot.showing.Load() && e.kind != joined {
-		return after // it is of an earlier time
+		return after // the event belongs to an earlier showing
 	}
 	switch e.kind {
 	case joined:
@@ -102,7 +102,7 @@ func (g *gate) process(e event, after []func()) []func() {
 	return after
 }
 
-// ask has the streams on the new side say what they make of what has joined, now that it is there. The
+// ask makes the streams on the new side report on the changes that have joined and are now in the new topics. The
 // caller holds mu.
 func (g *gate) ask() {
 	for _, s := range g.slots {
@@ -117,8 +117,8 @@ func (g *gate) ask() {
 	}
 }
 
-// answered notes that one of a client's streams has acknowledged what is new, or is sent nothing of it.
-// The client has answered when all of its streams have.
+// answered records that one of a client's streams has ACKed the new state, or gets nothing of it. The client has
+// answered when all of its streams have.
 func (g *gate) answered(m *Member, how eventKind) {
 	m.answer = wasUntouched
 	if how == acked {
@@ -133,7 +133,7 @@ func (g *gate) answered(m *Member, how eventKind) {
 	}
 }
 
-// all reports whether something is so of all streams of a client.
+// all reports whether all streams of a client satisfy is.
 func (s *slot) all(is func(*Member) bool) bool {
 	for _, m := range s.streams {
 		if !is(m) {
@@ -143,7 +143,8 @@ func (s *slot) all(is func(*Member) bool) bool {
 	return true
 }
 
-// joined has the machine know of a stream that has come. showing is the side on which it begins.
+// joined adds a stream, and reports the client to the machine if the stream is its first. showing is the stream's
+// showing at its start.
 func (g *gate) joined(m *Member, showing uint64) {
 	s := m.slot
 	s.streams = append(s.streams, m)
@@ -162,7 +163,7 @@ func (g *gate) joined(m *Member, showing uint64) {
 	})
 }
 
-// left notes in the machine that a stream has gone.
+// left removes a stream, and reports the client's departure to the machine if the stream was its last.
 func (g *gate) left(m *Member, ended bool) {
 	s := m.slot
 	if at := slices.Index(s.streams, m); at >= 0 {
@@ -205,12 +206,12 @@ func (g *gate) perform(after []func()) []func() {
 				g.hideAll()
 				g.wentBack = 0
 				after = g.tidyAbsent(after)
-			case rollout.Tell:
+			case rollout.SendNACK:
 				g.counts.Refused.Add(1)
 				g.log.Warn("a change was refused", "reason", d.Words)
 				after = g.rejectAll(d.Words, after)
 			case rollout.PassOver:
-				g.log.Warn("rejections do not count any more where other clients accept: somebody has stopped several rollouts alone", "who", d.Client)
+				g.log.Warn("rejections from an identity or address that alone stopped several rollouts no longer count while other clients accept", "who", d.Client)
 			}
 		}
 		g.goOn()
@@ -241,8 +242,8 @@ func (g *gate) show(id string, showing uint64, after []func()) []func() {
 	return after
 }
 
-// hideAll has all clients watch the accepted topics. From now on, no client is sent what new topics have.
-// The caller holds mu.
+// hideAll moves all clients back to the accepted topics. From now on, no client is sent anything from new topics. The
+// caller holds mu.
 func (g *gate) hideAll() {
 	clients := 0
 	for _, s := range g.slots {
@@ -258,7 +259,7 @@ func (g *gate) hideAll() {
 	g.wentBack += clients
 }
 
-// tidyAbsent forgets clients that are gone, and were on the new side. The caller holds mu.
+// tidyAbsent forgets clients that have no streams. The caller holds mu.
 func (g *gate) tidyAbsent(after []func()) []func() {
 	var gone []string
 	for id, s := range g.slots {
@@ -275,7 +276,7 @@ func (g *gate) tidyAbsent(after []func()) []func() {
 	return after
 }
 
-// rejectAll sends the control plane a NACK for each type of which something is new.
+// rejectAll sends the control plane a NACK for each type that has pending changes.
 func (g *gate) rejectAll(words string, after []func()) []func() {
 	t := g.rejecter
 	if t == nil {
@@ -372,8 +373,8 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 // maxHeld bounds the topics that all gates hold.
 const maxHeld = 1024
 
-// hold keeps the accepted topics of which something is pending from ending when no client is left: what
-// comes next of a topic would be a first answer, and so accepted, also if it was refused. The caller holds mu.
+// hold keeps accepted topics with pending changes from ending when their last client leaves. Otherwise the next
+// update would be a first answer, and so accepted even if it was refused before. The caller holds mu.
 func (g *gate) hold() {
 	touched := g.pending.touched
 	g.pending.touched = nil
@@ -399,7 +400,7 @@ func (g *gate) hold() {
 	}
 }
 
-// release ends the holding of a topic. The caller holds mu.
+// release ends the hold on a topic. The caller holds mu.
 func (g *gate) release(k cache.Key, t *newTopic) {
 	delete(g.held, k)
 	g.controller.held.Add(-1)

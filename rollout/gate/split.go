@@ -7,17 +7,17 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// splitting is the division of one update of the source into what is accepted and what is new.
-// The caller holds gate.mu.
+// splitting divides one update of the source into an update for the accepted topics and one for the new topics. The
+// caller holds gate.mu.
 type splitting struct {
 	*gate
 	in                *cache.Update
 	toAccepted, toNew cache.Update
-	// held: some of the type is not accepted, before or after the update. late: some of it waits for the
-	// next rollout, so that the new topics do not have all that a version stands for.
+	// held: some of the type is not accepted, before or after the update. late: some of the type waits for the next
+	// rollout, so the new topics do not have everything that a version covers.
 	held, late bool
-	// anew: the update replaces some of what is rolled out, for which another rollout begins.
-	anew bool
+	// restarts: the update replaces some of the resources that are being rolled out, so another rollout begins.
+	restarts bool
 }
 
 func (s *splitting) split() {
@@ -25,7 +25,7 @@ func (s *splitting) split() {
 	s.toNew.Changes, s.toNew.Sets = nil, nil
 	type verdicts struct {
 		accepted, newer bool
-		instead         *cache.Resource // for the accepted topic, which has no answer yet
+		instead         *cache.Resource // the resource that the accepted topic, which has no answer yet, gets instead
 	}
 	of := make([]verdicts, len(s.in.Changes))
 	for n := range s.in.Changes {
@@ -46,7 +46,7 @@ func (s *splitting) split() {
 	for i := range s.in.Sets {
 		sets[i] = s.splitSet(&s.in.Sets[i])
 	}
-	s.late = s.later.types[s.in.TypeURL] > 0 && !s.anew
+	s.late = s.later.types[s.in.TypeURL] > 0 && !s.restarts
 	s.held = s.late || s.pending.types[s.in.TypeURL] > 0 || s.later.types[s.in.TypeURL] > 0
 	newest := s.note(s.in.Origin)
 	if newest != nil {
@@ -95,11 +95,11 @@ func (s *splitting) split() {
 	}
 }
 
-// note notes the source's version, once it is known what of the type is accepted.
+// note records the source's version, once it is known which changes of the type are accepted.
 func (s *splitting) note(v *cache.OriginVersion) *mirrors { return note(v, !s.held, !s.late) }
 
-// recall gives an accepted topic without an answer what was accepted before the relay was started, and
-// reports whether there was something: then a first answer that differs is rolled out.
+// recall gives an accepted topic that has no answer the state that was accepted before the relay was started. It
+// reports whether there was one. If so, a first answer that differs is rolled out.
 func (s *splitting) recall(k cache.Key) bool {
 	from, ok := s.accepts.(memory)
 	if !ok {
@@ -123,8 +123,8 @@ func (s *splitting) recall(k cache.Key) bool {
 	return true
 }
 
-// passes reports whether an accepted change of an entry goes to the accepted topics now. If some of
-// its type is held back, one that says only that the entry is in another version waits for that.
+// passes reports whether an accepted change of an entry goes to the accepted topics now. While some of the type is
+// not accepted, a change of the entry's version alone waits.
 func (s *splitting) passes(c cache.Change, m *mirrors) bool {
 	i := item{typeURL: s.in.TypeURL, name: c.Name}
 	delete(s.pending.versionOnly, i)
@@ -144,7 +144,8 @@ func (s *splitting) passes(c cache.Change, m *mirrors) bool {
 	return false
 }
 
-// acceptedOf returns what is accepted of an entry: nil if it is accepted that it does not exist.
+// acceptedOf returns an entry's accepted resource. It is nil if the accepted state is that the resource does not
+// exist.
 func acceptedOf(e *cache.Entry) (r *cache.Resource, known bool) {
 	if e == nil {
 		return nil, false
@@ -153,17 +154,17 @@ func acceptedOf(e *cache.Entry) (r *cache.Resource, known bool) {
 	return st.Resource, st.Status == cache.Present || st.Status == cache.Absent
 }
 
-// same reports whether two resources are the same to clients.
+// same reports whether clients see no difference between two resources.
 func same(a, b *cache.Resource) bool {
 	return a != nil && b != nil && a.Hash() == b.Hash() && a.OwnName() == b.OwnName() && (a.TTL() > 0) == (b.TTL() > 0)
 }
 
-// take takes what the source says of an item, of which has is accepted, if known. It returns
-// whether that is for the accepted topics, and for the new ones.
+// take processes the source's change of an item. has is the item's accepted resource, if known. It returns whether
+// the change goes to the accepted topics, and whether it goes to the new ones.
 func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Change) (accepted, newer bool) {
 	switch {
 	case c.Resource == nil && c.Err != nil && !c.Gone, c.Held:
-		return true, true // it leaves everything as it was
+		return true, true // the change leaves the item as it was
 	case !known, c.Resource != nil && c.Resource.DoNotCache():
 		s.pending.drop(i)
 		s.later.drop(i)
@@ -172,7 +173,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	before := s.pending.changes[i]
 	came := *c
 	if came.Receipt = s.in.Receipt; before != nil && same(before.Resource, c.Resource) {
-		came.Receipt = before.Receipt // it is no other change
+		came.Receipt = before.Receipt // the same change again
 	}
 	c = &came
 	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
@@ -191,22 +192,23 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
 			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
 	}
-	return false, p.shown() // what is removed stays until everybody is on the new side
+	return false, p.shown() // a removed resource stays until all clients are on the new side
 }
 
-// putPending notes what the source says of an item, of which has is accepted. The caller holds mu.
+// putPending records the source's change of an item as pending. has is the item's accepted resource. The caller holds
+// mu.
 func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change {
 	p := &change{Change: *c, had: has != nil, waits: g.grown(has, c.Resource)}
 	if was := g.pending.changes[i]; was != nil && was.refusal != nil && same(was.Resource, c.Resource) {
 		g.pending.update(i, func(was *change) { was.Change = *c })
-		return was // it was refused, and still is
+		return was // the change was refused before
 	}
 	g.joinRefusal(i, p)
 	g.pending.put(i, p)
 	return p
 }
 
-// grown returns why a person has to approve a resource, "" if nobody has to.
+// grown returns why a person has to approve a resource, "" if no approval is needed.
 func (g *gate) grown(has, is *cache.Resource) string {
 	if has == nil || is == nil || float64(sizeOf(is)) < g.opts.Load().Grow*float64(sizeOf(has)) {
 		return ""
@@ -214,8 +216,8 @@ func (g *gate) grown(has, is *cache.Resource) string {
 	return fmt.Sprintf("it has grown from %d to %d bytes", sizeOf(has), sizeOf(is))
 }
 
-// renewed returns the accepted resource of an item with its TTL renewed, nil if there is none: a change
-// that is not accepted says that the resource lives.
+// renewed returns an item's accepted resource with a renewed TTL, nil if there is none: a change that is not accepted
+// also shows that the resource is alive.
 func (s *splitting) renewed(i item, c cache.Change, accepted bool) *cache.Resource {
 	if accepted || c.Resource == nil || c.Resource.TTL() == 0 {
 		return nil
@@ -237,18 +239,18 @@ func (s *splitting) renewed(i item, c cache.Change, accepted bool) *cache.Resour
 
 func sizeOf(r *cache.Resource) int { return len(r.Value()) }
 
-// setSplit is what of one set's update goes where.
+// setSplit is one set's update, divided into its accepted and new parts.
 type setSplit struct {
-	asIs            bool // all of it to both
-	first           bool // it is all of a first answer
+	asIs            bool // the whole update goes to both sides
+	first           bool // the update is a complete first answer
 	accepted, newer []cache.Change
 }
 
-// betweenParts is the longest time between two parts of a first answer: a delta control plane may
-// send it in several responses, of which none is marked as the last.
+// betweenParts is the longest time between two parts of a first answer. A delta control plane may send the answer in
+// several responses, and marks none as the last.
 const betweenParts = time.Second
 
-// splitSet takes what the source says of a set.
+// splitSet divides the source's update of a set.
 func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: u.Name}
 	_, set := s.cache.Find(k)
@@ -293,7 +295,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		if state != nil && state.seen != nil && (c.Resource != nil || c.Held || c.Err != nil && !c.Gone) {
 			state.seen[c.Name] = struct{}{}
 		}
-		// While the first answer goes on, what was no member is a part of it.
+		// While the first answer continues, members that are new belong to it.
 		accepted, newer := s.takeMember(&out, u.Name, set.Member(c.Name), first, c)
 		asIs = asIs && accepted && newer
 		if r := s.renewed(item{s.in.TypeURL, u.Name, c.Name}, *c, accepted); r != nil {
@@ -315,13 +317,13 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		s.sets[k] = state
 		asIs = false
 	}
-	// What is pending stays out of the accepted topic: it would be missing in a full update, too.
+	// Pending changes stay out of the accepted topic: in a full update, their members would be missing, too.
 	out.asIs = asIs && s.whole(s.in.TypeURL)
 	return out
 }
 
-// takeMember takes what the source says of a member, of which has is accepted. first: it is a part of a first
-// answer if nothing is.
+// takeMember processes the source's change of a member. has is the member's accepted resource. first: without an
+// accepted resource, the change is part of a first answer.
 func (s *splitting) takeMember(out *setSplit, set string, has *cache.Resource, first bool, c *cache.Change) (accepted, newer bool) {
 	i, known := item{s.in.TypeURL, set, c.Name}, has != nil || !first
 	var instead *cache.Resource
@@ -346,8 +348,7 @@ func (out *setSplit) add(c cache.Change, accepted, newer bool) {
 	}
 }
 
-// missing returns the names that a complete answer does not have, and that were members before, be
-// they accepted or not.
+// missing returns the names that are not in a complete answer and were members before, accepted or not.
 func (s *splitting) missing(set string, k cache.Key, of *setState) (names []string) {
 	s.cache.Contents(k, func(key string, _ *cache.Resource) {
 		if _, ok := of.seen[key]; !ok {
@@ -372,7 +373,7 @@ func (s *splitting) missing(set string, k cache.Key, of *setState) (names []stri
 	return names
 }
 
-// addSet adds a set's parts to the updates.
+// addSet adds the parts of a set's update to the two updates.
 func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	m := s.note(u.Origin)
 	accepted, newer := *u, *u
@@ -401,7 +402,7 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 		accepted.Origin = nil
 	}
 	if s.pending.nRemovals > 0 || s.pending.nWaits > 0 || s.late {
-		newer.Origin = nil // it is not what the control plane calls so
+		newer.Origin = nil // the set differs from the control plane's state of that version
 	}
 	s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
 }

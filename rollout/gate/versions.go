@@ -2,15 +2,15 @@ package gate
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// mirrors are what stands for a version of the source in accepted and in new topics. The source
-// changes its version in place for all that have it, also when something came that is not accepted.
+// mirrors replace an origin version of the source in accepted and in new topics. The source updates its version in
+// place for everything that refers to it, also for changes that are not accepted.
 type mirrors struct {
 	accepted, newest *cache.OriginVersion
 	latest           string
 }
 
-// mirrorsOf returns the mirrors of a source's version, or of one of its mirrors; nil if it is nil.
-// The source, or nobody, calls it meanwhile.
+// mirrorsOf returns the mirrors of a source's version, or of one of its mirrors. It returns nil if v is nil. Only the
+// source may call it concurrently with an update.
 func mirrorsOf(v *cache.OriginVersion) *mirrors {
 	if v == nil {
 		return nil
@@ -19,8 +19,8 @@ func mirrorsOf(v *cache.OriginVersion) *mirrors {
 	return m
 }
 
-// note notes what a source says of its version: new topics have it if newest, and accepted ones if
-// accept. It returns nil if v is nil.
+// note records the newest value of a source's version. If newest, the new topics get that value. If accept, the
+// accepted topics do. It returns nil if v is nil.
 func note(v *cache.OriginVersion, accept, newest bool) *mirrors {
 	if v == nil {
 		return nil
@@ -60,7 +60,7 @@ func (m *mirrors) ofNew() *cache.OriginVersion {
 	return m.newest
 }
 
-// accept has accepted topics have the newest version.
+// accept gives the accepted topics the newest version.
 func (m *mirrors) accept() *cache.OriginVersion {
 	if m == nil {
 		return nil
