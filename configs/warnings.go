@@ -1,6 +1,6 @@
 package configs
 
-// This file is the warnings: what a configuration may say, and is dangerous.
+// This file is the warnings: about settings that are allowed but dangerous.
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Warnings returns what is dangerous in a configuration, in the order of its lines. The relay
-// starts in spite of it.
+// Warnings returns one warning for each dangerous setting, in the order of the file's lines. The relay
+// starts anyway.
 func (c *Config) Warnings() Errors {
 	w := warner{source: c.source}
 	for i := range c.Listeners {
@@ -48,7 +48,7 @@ func (w *warner) listener(path string, l *Listener) {
 
 // rights warns of rules that never match.
 func (w *warner) rights(rules []Right) {
-	always := -1                    // the first rule that is about everything
+	always := -1                    // the first rule that is for every request
 	matched := map[Expression]int{} // the first rule with this condition
 	for i := range rules {
 		r, path := &rules[i], fmt.Sprintf("rights[%d]", i)
@@ -80,7 +80,7 @@ func (w *warner) rights(rules []Right) {
 	}
 }
 
-// views warns of views that a client leaves by saying another Node.
+// views warns of views that a client can avoid by sending another Node.
 func (w *warner) views(views []View) {
 	for i := range views {
 		if v := &views[i]; strings.Contains(v.When, nodeVariable) && !strings.Contains(v.When, identity.Variable) {
@@ -89,12 +89,13 @@ func (w *warner) views(views []View) {
 	}
 }
 
-// barePath is a comparison by which a path is the beginning of its neighbours too.
+// barePath matches a prefix comparison that does not end at a slash, so that it also matches neighbours
+// of a path.
 var barePath = regexp.MustCompile(`startsWith\(\s*identity\.spiffe_path\s*\)`)
 
 var typeURLs = regexp.MustCompile(regexp.QuoteMeta(xdstype.Prefix) + `[A-Za-z0-9_.]+`)
 
-// partitions warns of partitions that a client chooses by its Node alone, though there are rights.
+// partitions warns of partitions that depend on the client's Node alone, although there are rights.
 func (w *warner) partitions(rules []Rule) {
 	for i := range rules {
 		r := &rules[i]
