@@ -250,10 +250,10 @@ func (h *chaosHeld) names(typeURL string) (names []string) {
 	return names
 }
 
-// wants says whether a resource is wanted, by name or in a set.
+// wants reports whether a resource is wanted, by name or in a set.
 func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
 
-// among says whether a resource is among what is wanted, by name or in a set.
+// among reports whether a resource is among what is wanted, by name or in a set.
 func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
 	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}] || wanted[topic{t.typeURL, wildcard}]
@@ -268,7 +268,7 @@ func (h *chaosHeld) knows(f form, set topic) bool {
 	return h.always(set)
 }
 
-// always says whether a resource was wanted in every SotW request of this stream.
+// always reports whether a resource was wanted in every SotW request of this stream.
 func (h *chaosHeld) always(t topic) bool {
 	return !slices.ContainsFunc(h.requested[t.typeURL], func(wanted map[topic]bool) bool { return !among(wanted, t) })
 }

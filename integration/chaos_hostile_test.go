@@ -1,7 +1,7 @@
 package integration
 
-// A hostile control plane and hostile clients: what they say is random, and some of it
-// is chosen to hurt.
+// A hostile control plane and hostile clients: they send random messages, of which some are chosen to do
+// harm.
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// hostilePlane is the control plane of an authority, which says whatever it likes, also
-// of the others.
+// hostilePlane is the control plane of an authority. It sends arbitrary responses, also about names of
+// other authorities.
 type hostilePlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*port

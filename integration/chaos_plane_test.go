@@ -1,6 +1,6 @@
 package integration
 
-// Control planes that have accidents.
+// Control planes that fail in many ways.
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// chaosPlane is an honest control plane in one form, with one or two servers. They are killed, go
-// mute, become slow and lose streams; what they say of a resource is always its truth.
+// chaosPlane is an honest control plane in one form, with one or two servers. The servers are killed,
+// fall silent, become slow and lose streams; what they send for a resource is always true.
 type chaosPlane struct {
 	name    string // of its authority, and of the clusters of nodes that it serves
 	plane   *collectionPlane
@@ -82,11 +82,11 @@ func (p *chaosPlane) glob() string { return chaosGlob(form(p.name)) }
 // all is all that it ever has.
 func (p *chaosPlane) all() []topic { return append(append([]topic(nil), p.names...), p.calm...) }
 
-// inOrder says whether the relay gets the states of a resource in their order. It does not from
+// inOrder reports whether the relay gets the states of a resource in their order. It does not from
 // two servers, of which either may be behind.
 func (p *chaosPlane) inOrder() bool { return len(p.servers) < 2 }
 
-// removable says whether the control plane removes a resource at times, and its form has a way to say
+// removable reports whether the control plane removes a resource at times, and its form has a way to say
 // that it is gone. What is not said in order is never removed.
 func (p *chaosPlane) removable(t topic) bool {
 	for _, calm := range p.calm {

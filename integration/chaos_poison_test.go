@@ -1,7 +1,6 @@
 package integration
 
-// A control plane whose changes are rolled out, some of which all clients reject: poison. What clients
-// have to say of that.
+// A control plane whose changes are rolled out. All clients reject some of the changes, the poison.
 
 import (
 	"context"
@@ -29,7 +28,7 @@ type chaosPoison struct {
 	// refused has each poison, and the relays that have passed on that a client rejected it.
 	refused  map[int]map[int]bool
 	rejected int // how often clients rejected poison
-	told     int // how many rejections the control plane was sent
+	nacked   int // how many rejections the control plane was sent
 	// taken is when a client first had a resource: a first answer is accepted, whatever it is.
 	taken map[topic]time.Time
 	// triedAgain is the newest revision of poison that a relay may try again: see mayTryAgain.
@@ -63,14 +62,14 @@ func (p *chaosPoison) add(revision int) {
 	p.refused[revision] = map[int]bool{}
 }
 
-// is says whether a revision is poison.
+// is reports whether a revision is poison.
 func (p *chaosPoison) is(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused[revision] != nil
 }
 
-// isRejected says whether the control plane has learned that clients of a relay have rejected a poison.
+// isRejected reports whether the control plane has learned that clients of a relay have rejected a poison.
 func (p *chaosPoison) isRejected(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +142,7 @@ func (p *chaosPoison) hears(m any) {
 		relay, _ := strconv.Atoi(words[2])
 		if p.refused[revision] != nil {
 			p.refused[revision][relay] = true
-			p.told++
+			p.nacked++
 		}
 	}
 }

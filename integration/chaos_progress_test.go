@@ -58,7 +58,7 @@ func TestChaosShowsHowFarItIs(t *testing.T) {
 	}
 }
 
-// isTerminal says whether somebody may see what is drawn over.
+// isTerminal reports whether somebody may see what is drawn over.
 func isTerminal(file *os.File) bool {
 	i, err := file.Stat()
 	return err == nil && i.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"

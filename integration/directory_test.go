@@ -46,7 +46,7 @@ func replaceFile(t testing.TB, path, text string) {
 	}
 }
 
-// TestDirectoryFeedsGRPCByXdstpNames holds TP1 and gRFC A47 from end to end: a
+// TestDirectoryFeedsGRPCByXdstpNames checks TP1 and gRFC A47 from end to end: a
 // target with an authority leads through xdstp names, which are fed from files,
 // to a backend, and a change of a file moves the RPCs.
 func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
@@ -85,7 +85,7 @@ func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	channel.awaitReaches(someMethod, first)
 }
 
-// TestUnknownAuthorityDoesNotExist holds that a name of an authority that is not
+// TestUnknownAuthorityDoesNotExist checks that a name of an authority that is not
 // configured is answered at once, and never tried: no client can make the relay
 // connect anywhere.
 func TestUnknownAuthorityDoesNotExist(t *testing.T) {

@@ -23,7 +23,7 @@ func failoverTo(upstream form, failover string, planes ...*killable) string {
 	return b.String()
 }
 
-// TestSecondServerTakesOverAndGivesBack holds that the next server takes the place of
+// TestSecondServerTakesOverAndGivesBack checks that the next server takes the place of
 // one that is killed, that the first one has its place again as soon as it answers,
 // and that clients see nothing of that but changes of content.
 func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
@@ -94,7 +94,7 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// TestClientsSeeNoErrorBeforeAllServersHaveFailed holds that an error that names all
+// TestClientsSeeNoErrorBeforeAllServersHaveFailed checks that an error that names all
 // servers comes when the last one has failed, and that any of them ends it.
 func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
@@ -116,7 +116,7 @@ func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	})
 }
 
-// TestRPCsFlowWhileServersAreKilled holds that gRPC's client sends RPCs while one
+// TestRPCsFlowWhileServersAreKilled checks that gRPC's client sends RPCs while one
 // server takes the place of another, and follows.
 func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
@@ -159,7 +159,7 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	channel.awaitReaches(someMethod, one)
 }
 
-// TestServersOfOneListMaySpeakDifferentForms holds that a server that is polled takes
+// TestServersOfOneListMaySpeakDifferentForms checks that a server that is polled takes
 // the place of one that is not.
 func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
 	polled := newKillable(t)

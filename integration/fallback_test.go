@@ -59,7 +59,7 @@ func shopAt(t *testing.T, b *backend) []proto.Message {
 	}
 }
 
-// TestGRPCFallsBackToItsSecondServer holds that gRPC's client, whose first server is the
+// TestGRPCFallsBackToItsSecondServer checks that gRPC's client, whose first server is the
 // relay, finds its way by its second one while the relay has nothing and can reach
 // nobody, and is the relay's again once that can serve it.
 func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
@@ -87,7 +87,7 @@ func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 	}
 }
 
-// TestStreamsEndSoonWhileNothingCanBeServed holds, for each way in which a control plane
+// TestStreamsEndSoonWhileNothingCanBeServed checks, for each way in which a control plane
 // can be gone, which streams end and which are kept, and that new ones just work when it
 // is back.
 func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
@@ -144,7 +144,7 @@ func startHanging(t *testing.T) (address string) {
 	return socket.Addr().String()
 }
 
-// TestStreamsEndSoonOfSeveralServersThatHang holds that a server which takes streams and does
+// TestStreamsEndSoonOfSeveralServersThatHang checks that a server which takes streams and does
 // not answer them keeps clients no longer than others that are broken.
 func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 	hang, refuse, swallow := startHanging(t), newKillable(t).address, startHole(t)
@@ -178,7 +178,7 @@ func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 	}
 }
 
-// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse holds that a stream ends also where one control
+// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse checks that a stream ends also where one control
 // plane is known to be gone before the other, and that nothing is sent on it meanwhile: gRPC falls
 // back only then.
 func TestAStreamOfTwoAuthoritiesEndsWithoutAResponse(t *testing.T) {
@@ -229,7 +229,7 @@ cache: {linger: 0s}
 	}
 }
 
-// TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it requests
+// TestStreamsWorkWhenTheControlPlaneIsBack checks that a stream is given what it requests
 // as soon as the control plane answers, and that one that has it stays when it goes.
 func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	cp := newKillable(t)
@@ -270,7 +270,7 @@ func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	late.mustLive(t)
 }
 
-// TestWhichStreamsEndCanBeConfigured holds when_unreachable: end and wait.
+// TestWhichStreamsEndCanBeConfigured checks when_unreachable: end and wait.
 func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
 	cp := newKillable(t)
 	with := func(when string) *relay {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestThousandClientsCostOneStreamAndOneSubscriptionPerName holds the relay's
+// TestThousandClientsCostOneStreamAndOneSubscriptionPerName checks the relay's
 // reason to be: what the control plane sees does not grow with the clients.
 func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {

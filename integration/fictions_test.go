@@ -66,7 +66,7 @@ const (
 	mostHeld   = 256 << 20
 )
 
-// TestWhatClientsMakeUpIsBounded holds that it costs what the limits say, over however many
+// TestWhatClientsMakeUpIsBounded checks that it costs what the limits say, over however many
 // connections: streams and types at the control plane, memory, log lines and metrics. Who did it
 // is told, and the canary notices nothing.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHalfOpenConnectionIsFoundByTheNextRequest holds that a balancer that swallows what
+// TestHalfOpenConnectionIsFoundByTheNextRequest checks that a balancer that swallows what
 // is sent costs clients a probe's time, and not the minutes of a keepalive.
 func TestHalfOpenConnectionIsFoundByTheNextRequest(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {

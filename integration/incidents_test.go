@@ -207,7 +207,7 @@ func TestIncidentAFileOfADirectoryTriplesInSize(t *testing.T) {
 	}
 }
 
-// rolloutShows says whether the status of the rollouts has some words in it.
+// rolloutShows reports whether the status of the rollouts has some words in it.
 func rolloutShows(r *relay, words string) error {
 	out, err := command("rollout", "status", "--admin", r.admin).CombinedOutput()
 	if err != nil {

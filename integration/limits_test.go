@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestOnlyTheClientOverALimitIsRefused holds that a listener has the limits of its
+// TestOnlyTheClientOverALimitIsRefused checks that a listener has the limits of its
 // configuration, that the metrics count refusals, and that other clients are served.
 func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestControlPlaneMayGoAndComeBack holds that nothing is lost when the control
+// TestControlPlaneMayGoAndComeBack checks that nothing is lost when the control
 // plane goes away, and that when it is back clients get what has changed
 // and of nothing else.
 func TestControlPlaneMayGoAndComeBack(t *testing.T) {
@@ -131,7 +131,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 	}
 }
 
-// TestAnOutageIsOneLineEachWay holds that the operator reads once that a control plane is
+// TestAnOutageIsOneLineEachWay checks that the operator reads once that a control plane is
 // lost and once that it answers again, however many partitions go to it and attempts fail.
 func TestAnOutageIsOneLineEachWay(t *testing.T) {
 	cp := newKillable(t)

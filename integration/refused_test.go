@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRefusedNamesLeaveATrace holds that an operator finds out by the log, by the metrics
+// TestRefusedNamesLeaveATrace checks that an operator finds out by the log, by the metrics
 // and by client which names nobody will ever answer, and why.
 func TestRefusedNamesLeaveATrace(t *testing.T) {
 	cp := startControlPlane(t)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestNamesBeyondARequestCostTheirClientAlone holds that one client cannot make a request
+// TestNamesBeyondARequestCostTheirClientAlone checks that one client cannot make a request
 // that the control plane does not read, which would fail the stream of all, nor take all
 // room there is.
 func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {

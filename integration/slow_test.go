@@ -11,7 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory holds that clients are
+// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory checks that clients are
 // sent state, and not a queue of what has happened: one that does not read is
 // owed the newest state, however much passes by.
 func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {

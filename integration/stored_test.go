@@ -63,7 +63,7 @@ func (r *relay) awaitStored(t testing.TB, records float64) {
 	r.awaitMetric(t, "xds_relay_store_pending", func(n float64) bool { return n == 0 })
 }
 
-// TestAKilledRelayServesWhatItHadAccepted holds that a relay that was killed serves what it had
+// TestAKilledRelayServesWhatItHadAccepted checks that a relay that was killed serves what it had
 // accepted to those who come while the control plane is away, tells nobody that something is
 // gone, and goes on with what the control plane says when it is back, of which that is sent what has changed.
 func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 	}
 }
 
-// TestARestartedRelayIsSentWhatHasChanged holds that a relay that starts while the control plane is
+// TestARestartedRelayIsSentWhatHasChanged checks that a relay that starts while the control plane is
 // there asks with the versions of what it has stored, so that it is sent only what has changed,
 // and that no client is sent what was stored before.
 func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
@@ -206,7 +206,7 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	}
 }
 
-// TestAMuteControlPlaneIsWaitedForAWhile holds that clients are served what was stored if a control plane
+// TestAMuteControlPlaneIsWaitedForAWhile checks that clients are served what was stored if a control plane
 // accepts connections and says nothing.
 func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	cp := startControlPlane(t, delta)
@@ -232,7 +232,7 @@ func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	}
 }
 
-// TestAStoreThatCannotBeUsedIsSetAside holds that the relay starts empty, and says why.
+// TestAStoreThatCannotBeUsedIsSetAside checks that the relay starts empty, and says why.
 func TestAStoreThatCannotBeUsedIsSetAside(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	cp.set(plainEndpoints("e", 1))

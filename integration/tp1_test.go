@@ -40,7 +40,7 @@ authorities:
 `, one, first.address, two, second.address)
 }
 
-// mustHaveReceivedAll holds that there is nothing more to come for a client: what it
+// mustHaveReceivedAll checks that there is nothing more to come for a client: what it
 // requests now is answered next, by the other authority.
 func (c *tp1Client) mustHaveReceivedAll(t testing.TB) {
 	t.Helper()

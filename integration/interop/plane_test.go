@@ -135,7 +135,7 @@ func (w *watched) RecvMsg(m any) error {
 	return nil
 }
 
-// check holds that the relay was a good client: one stream, that began with the
+// check checks that the relay was a good client: one stream, that began with the
 // Node of the relay's client, and no NACKs.
 func (p *plane) check(t testing.TB) {
 	t.Helper()
