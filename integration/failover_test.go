@@ -23,9 +23,9 @@ func failoverTo(upstream form, failover string, planes ...*killable) string {
 	return b.String()
 }
 
-// TestSecondServerTakesOverAndGivesBack checks that the next server takes the place of
-// one that is killed, that the first one has its place again as soon as it answers,
-// and that clients see nothing of that but changes of content.
+// TestSecondServerTakesOverAndGivesBack checks that the relay uses the next server when one is killed,
+// that it returns to the first one as soon as that answers, and that clients see only changes of
+// content.
 func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, shared := range []bool{false, true} {
@@ -159,8 +159,8 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	channel.awaitReaches(someMethod, one)
 }
 
-// TestServersOfOneListMaySpeakDifferentForms checks that a server that is polled takes
-// the place of one that is not.
+// TestServersOfOneListMaySpeakDifferentForms checks that a polled server can replace one that is not
+// polled.
 func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
 	polled := newKillable(t)
 	polled.start(plainCluster("both", "2"), plainEndpoints("at-both", 2))

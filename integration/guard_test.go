@@ -60,14 +60,14 @@ func (c *client) mustKeep(t testing.TB) {
 
 const heldMembers = "xds_relay_guard_held_members"
 
-// awaitHeld waits until so many members are held.
+// awaitHeld waits until the guard holds that many members.
 func (r *relay) awaitHeld(t testing.TB, want int) {
 	t.Helper()
 	r.awaitMetric(t, heldMembers, func(n float64) bool { return n == float64(want) })
 }
 
-// TestAControlPlaneThatComesBackWithATenth checks that clients keep what a control plane has lost
-// while it was away, are sent what has changed, and are sent nothing when it has all again.
+// TestAControlPlaneThatComesBackWithATenth checks that clients keep the resources that a control plane
+// has lost while it was away, receive changes, and receive nothing when it has all resources again.
 func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

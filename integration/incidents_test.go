@@ -1,6 +1,6 @@
 package integration
 
-// What has happened to others (docs/incidents.md), once more: with clients that are connected to the
+// Incidents of other systems (docs/incidents.md), repeated with clients that are connected to the
 // control plane directly, and with the same clients behind a relay.
 
 import (

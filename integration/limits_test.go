@@ -59,7 +59,7 @@ func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until the stream has been refused, and holds why.
+// awaitEnd waits until the stream has been refused, and checks the reason.
 func (c *client) awaitEnd(t testing.TB, why string) {
 	t.Helper()
 	c.await(t, "the stream is refused", func(v *view) bool { return v.ended != nil })

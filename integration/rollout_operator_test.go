@@ -1,6 +1,6 @@
 package integration
 
-// What an operator does with rollouts, by the command line.
+// An operator's commands for rollouts.
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
 package integration
 
-// Rollouts: who has what when.
+// Rollouts: which clients receive a change, and when.
 
 import (
 	"flag"

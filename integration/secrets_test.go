@@ -1,7 +1,7 @@
 package integration
 
-// Secrets never show: not in logs, pages, error texts and outputs, whatever clients, control
-// planes and files say.
+// Secrets never appear in logs, pages, error texts and outputs, whatever clients, control planes and
+// files contain.
 
 import (
 	"bytes"

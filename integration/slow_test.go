@@ -103,7 +103,7 @@ func memory(t testing.TB, r *relay) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
-		t.Skipf("this system does not tell how much memory a process takes: %v", err)
+		t.Skipf("the memory of a process cannot be read on this system: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
 	line, _, _ := strings.Cut(rest, " kB")

@@ -144,7 +144,7 @@ func (p *tp1Plane) set(resources ...*discoveryv3.Resource) {
 	})
 }
 
-// news are the responses, by type, that tell a stream of what has changed.
+// news are the responses, by type, with which the control plane sends a stream the changes.
 func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv3.DeltaDiscoveryResponse {
 	news := map[string]*discoveryv3.DeltaDiscoveryResponse{}
 	for _, r := range changed {

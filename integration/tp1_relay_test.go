@@ -195,8 +195,8 @@ old_style_names: [{authority: some-cloud-authority}]
 `, failover, cloud.address, onprem.address))
 }
 
-// mustHaveSeen holds which endpoints were requested of a control plane, ever, each once
-// unless its streams broke.
+// mustHaveSeen checks which endpoints a control plane was ever asked for, each once unless its streams
+// broke.
 func (cp *controlPlane) mustHaveSeen(t testing.TB, names ...string) {
 	t.Helper()
 	cp.read(func(s *seen) {
