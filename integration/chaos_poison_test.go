@@ -22,14 +22,14 @@ const rolledName = "rolled"
 // chaosRollout stops for poison alone: clients come and go.
 const chaosRollout = "{soak: 1s, steps: [50%], deaths: 1000}"
 
-// chaosPoison is what of a control plane's revisions is poison.
+// chaosPoison records which of a control plane's revisions are poison.
 type chaosPoison struct {
 	mu sync.Mutex
 	// refused has each poison, and the relays that have passed on that a client rejected it.
 	refused  map[int]map[int]bool
 	rejected int // how often clients rejected poison
 	nacked   int // how many rejections the control plane was sent
-	// taken is when a client first had a resource: a first answer is accepted, whatever it is.
+	// taken is when a client first had a resource: a first answer is accepted, whatever its content.
 	taken map[topic]time.Time
 	// triedAgain is the newest revision of poison that a relay may try again: see mayTryAgain.
 	triedAgain int
@@ -39,7 +39,7 @@ func newChaosPoison() *chaosPoison {
 	return &chaosPoison{refused: map[int]map[int]bool{}, taken: map[topic]time.Time{}}
 }
 
-// took notes that a client has a resource.
+// took records that a client has a resource.
 func (p *chaosPoison) took(t topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *chaosPoison) isAccepted(t topic) bool {
 	return !p.taken[t].IsZero() && time.Since(p.taken[t]) > stored
 }
 
-// add notes that a revision is poison.
+// add records that a revision is poison.
 func (p *chaosPoison) add(revision int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,9 +89,9 @@ func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 	return all
 }
 
-// mayTryAgain notes that a relay may try again the poison up to a revision. The control plane restores only by and by
-// what it had. A change may be back before the poison's cure, while the guard holds the poison: if the rejected
-// response had what changes, the relay tries all of that again.
+// mayTryAgain records that a relay may try again the poison up to a revision. The control plane restores
+// its resources only step by step. A change may be back before the poison's cure, while the guard holds
+// the poison: if the rejected response had what changes, the relay tries all of that again.
 func (p *chaosPoison) mayTryAgain(revision int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +129,7 @@ func (p *chaosPoison) rejects(relay int, r *response) *rpcstatus.Status {
 
 var poisonWords = regexp.MustCompile(`poison (\d+) of relay (\d+)`)
 
-// hears takes a request of a relay, in which a client's words may be.
+// hears processes a request of a relay, which may contain a client's words.
 func (p *chaosPoison) hears(m any) {
 	req, ok := m.(interface{ GetErrorDetail() *rpcstatus.Status })
 	if !ok {
@@ -200,8 +200,8 @@ func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 	}
 }
 
-// mayGoBack says that a client may be given an older state than it had: since then it, or another one, has
-// rejected something, or its stream has ended.
+// mayGoBack records that a client may receive an older state than it had: since then it, or another one,
+// has rejected something, or its stream has ended.
 func (h *chaosHeld) mayGoBack(t topic, rejections int) bool {
 	all := h.seen[t]
 	return len(all) > 0 && (all[len(all)-1].stream != h.stream || all[len(all)-1].rejections != rejections)

@@ -48,7 +48,7 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaosAll {
 		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
-		// A relay without a store accepts what comes first when it was restarted, also poison.
+		// A relay without a store accepts the first responses after its restart, also poison.
 		rolled := startChaosPlane(t, rolledName, []form{delta, sotw}[actor().IntN(2)], 1, actor())
 		rolled.poison = newChaosPoison()
 		planes = append(planes, rolled)
@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	})
 	running.Wait()
 
-	// All is well now. What was rejected comes again when it changes.
+	// There are no more failures. Rejected resources come again when they change.
 	all := append(slices.Clone(planes), shop.planes()...)
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
@@ -195,7 +195,7 @@ const grpcsBackoff = 2 * 144 * time.Second
 // holds goes: docs/safety.md, "The guard".
 const guardsSilence = time.Minute
 
-// wrong fails a test for what clients have seen that cannot be, and says whether there was something.
+// wrong fails a test for impossible observations of clients, and reports whether there were any.
 func wrong(t *testing.T, planes []*chaosPlane) (is bool) {
 	for _, p := range planes {
 		for _, wrong := range p.truth.violations() {

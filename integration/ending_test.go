@@ -59,7 +59,7 @@ views:
 	config = strings.Replace(config, "authorities:\n", fmt.Sprintf("authorities:\n  - name: mute\n    servers: [{address: %q, protocol: delta}]\n", swallow(t)), 1)
 	r := startRelay(t, config)
 
-	// Who does not read is sent more than there is room for on the way.
+	// The client that does not read is sent more than the connection's buffers hold.
 	sleeper := openClient(t, connect(t, r.address), delta, node("sleeps", ""))
 	sleeper.subscribe(clusterType, wildcard)
 	s := h.stream(t)

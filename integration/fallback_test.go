@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// gRFC A71: "xDS Fallback": clients with a server of their own to fall back to.
+// gRFC A71, "xDS Fallback": clients that have a fallback server of their own.
 
 // mostUntilEnd is how long a stream may be open on which nothing can be served, on a machine that is slow and busy: less
 // than the 15 s after which gRPC takes a resource for absent. On others it is little more than the 4 s for which the relay

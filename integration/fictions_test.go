@@ -40,7 +40,7 @@ const (
 // fiction is something that clients make up.
 type fiction struct {
 	name string
-	// act makes up n of it, counts what its clients are told, and lets them stay until ctx ends.
+	// act invents n of it, counts the answers to its clients, and keeps them connected until ctx ends.
 	act func(ctx context.Context, t *testing.T, at *target, n int, o *answers)
 	// refused is the limit that holds it; empty if it costs nothing that needs one.
 	refused string

@@ -116,7 +116,7 @@ func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 				t.Errorf("%v members count as restored, want %d", n, all-tenth)
 			}
 
-			// What goes later goes at once, however much it is.
+			// Later removals take effect at once, however many they are.
 			cp.remove(clusterType, namesOfAll(clustersOf(0, all, ""))...)
 			for _, c := range clients {
 				c.await(t, "all but one cluster is gone", func(v *view) bool { return slices.Equal(v.names(clusterType), []string{"new"}) })

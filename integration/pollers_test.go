@@ -166,8 +166,8 @@ func TestRESTClientsPoll(t *testing.T) {
 	}
 }
 
-// TestRESTClientsAreAnsweredWhenTheRelayEnds checks that a request that waits is
-// no broken connection when the relay has to end.
+// TestRESTClientsAreAnsweredWhenTheRelayEnds checks that a relay that ends answers a waiting request,
+// instead of breaking its connection.
 func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)

@@ -76,7 +76,7 @@ func (p *polledPlane) serve(handler http.Handler) {
 	}
 }
 
-// set is what the control plane has from now on.
+// set replaces the resources of the control plane.
 func (p *polledPlane) set(t testing.TB, version string, resources ...proto.Message) {
 	t.Helper()
 	byType := map[resource.Type][]types.Resource{}

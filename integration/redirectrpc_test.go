@@ -147,7 +147,7 @@ func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
 			other.follow("the other authority is dead", next)
 			across.follow("the listener's authority is dead", next)
 			one.awaitReaches(someMethod, inCloud)
-			// One that comes new meanwhile is sent what the relay holds.
+			// A new client receives what the relay holds.
 			dialXDS(t, b, "xds://cloud.example.com/shop").awaitReaches(someMethod, inCloud)
 			dialXDS(t, b, "xds://cloud.example.com/across").awaitReaches(someMethod, next)
 

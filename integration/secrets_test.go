@@ -372,7 +372,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	for a, p := range all {
 		p.errors.read(func(nacks *[]string) { add("NACKs to the control plane "+a, *nacks...) })
 	}
-	// What a crash prints.
+	// The output of a crash.
 	r.killed = true
 	r.end(t, syscall.SIGQUIT)
 	add("the log", r.stderr.String())

@@ -71,7 +71,7 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 		if version%round != 0 {
 			continue
 		}
-		// Those who read are never far behind.
+		// Clients that read are never far behind.
 		for _, c := range readers {
 			awaitNewest(c)
 		}
@@ -81,7 +81,7 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	}
 	t.Logf("%d updates of %d KiB: the relay has grown from %d to %d MiB", updates, size>>10, before>>20, memory(t, r)>>20)
 
-	// Whoever wakes up gets what was on its way, then the newest state.
+	// A client that reads again gets the responses in flight, then the newest state.
 	for _, c := range sleepers {
 		go c.takeAll()
 		awaitNewest(c)

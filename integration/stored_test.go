@@ -55,8 +55,8 @@ func (r *relay) awaitMetric(t testing.TB, name string, is func(float64) bool) {
 	})
 }
 
-// awaitStored waits until a relay has stored all that it has accepted, of which there are so many
-// records at least.
+// awaitStored waits until a relay has stored everything that it has accepted, at least that many
+// records.
 func (r *relay) awaitStored(t testing.TB, records float64) {
 	t.Helper()
 	r.awaitMetric(t, "xds_relay_store_records_written_total", func(n float64) bool { return n >= records })
@@ -100,7 +100,7 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			if n := r.metric(t, "xds_relay_store_stale_topics"); n != 3 {
 				t.Errorf("%v topics are stale, want 3", n)
 			}
-			// One that comes back with something that the store does not have keeps it.
+			// A client that reconnects with a resource that the store does not have keeps it.
 			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connect(t, r.address)).DeltaAggregatedResources(t.Context())
 			if err != nil {
 				t.Fatal(err)

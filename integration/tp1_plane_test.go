@@ -95,7 +95,7 @@ func (p *tp1Plane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscove
 	}
 }
 
-// take notes a request, and answers what it subscribes to in one response.
+// take records a request, and answers its subscriptions in one response.
 func (s *tp1Stream) take(all *tp1State, req *discoveryv3.DeltaDiscoveryRequest) error {
 	s.requests = append(s.requests, req)
 	for _, name := range req.GetResourceNamesUnsubscribe() {
