@@ -296,7 +296,7 @@ func (k *checker) server(path string, s Server) {
 		k.serverTLS(path+".tls", s.TLS)
 	}
 	if s.TokenFile != "" && s.TLS == nil && !k.isUnusable(path+".tls") {
-		k.fail(path+".token_file", "needs tls: without it, everybody on the way could read the token (want tls, which may be {})")
+		k.fail(path+".token_file", "needs tls: without it, anyone on the path could read the token (want tls, which may be {})")
 	}
 }
 

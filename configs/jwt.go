@@ -73,7 +73,7 @@ func checkKeysURL(text string) error {
 	case u.Scheme == "http" && isLoopbackHost(u.Hostname()), u.Scheme == "https":
 		return nil
 	case u.Scheme == "http":
-		return fmt.Errorf("%q is not encrypted, so that others on the way could make up keys (want https, or a loopback host)", text)
+		return fmt.Errorf("%q is not encrypted, so others on the path could forge keys (want https, or a loopback host)", text)
 	}
 	return fmt.Errorf("%q is not of https (want https://host/path)", text)
 }

@@ -39,7 +39,7 @@ func (w *warner) warn(path, format string, args ...any) {
 
 func (w *warner) listener(path string, l *Listener) {
 	if _, unix := UnixPath(l.Address); l.TLS == nil && !unix && !IsLoopback(l.Address) {
-		w.warn(path+".address", "%s is in plaintext, and others than this machine reach it: whoever is on the way reads and changes everything, and clients prove nothing (want tls, 127.0.0.1 or a unix socket)", l.Address)
+		w.warn(path+".address", "%s is in plaintext, and other machines can reach it: anyone on the path can read and change everything, and no client is authenticated (want tls, 127.0.0.1 or a unix socket)", l.Address)
 	}
 	if l.Secrets == SecretsAnyone {
 		w.warn(path+".secrets", "is anyone: every client that connects gets private keys (want authenticated)")
@@ -84,7 +84,7 @@ func (w *warner) rights(rules []Right) {
 func (w *warner) views(views []View) {
 	for i := range views {
 		if v := &views[i]; strings.Contains(v.When, nodeVariable) && !strings.Contains(v.When, identity.Variable) {
-			w.warn(fmt.Sprintf("views[%d].when", i), "reads the Node only, in which a client can say anything: with another Node it gets what the view replaces, as far as rights allow the name (want identity in when)")
+			w.warn(fmt.Sprintf("views[%d].when", i), "reads only the Node, in which a client can claim anything: with another Node it gets what the view replaces, as far as rights allow the name (want identity in when)")
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (w *warner) partitions(rules []Rule) {
 	for i := range rules {
 		r := &rules[i]
 		if !slices.ContainsFunc([]string{r.When, r.Partition}, func(e string) bool { return strings.Contains(e, "identity") }) && r.Partition != "" {
-			w.warn(fmt.Sprintf("old_style_names[%d].partition", i), "reads the Node only, in which a client can say anything: it gets what any other Node's partition has, as far as rights allow the names (want identity in partition or when)")
+			w.warn(fmt.Sprintf("old_style_names[%d].partition", i), "reads only the Node, in which a client can claim anything: it can get what the partition of any other Node has, as far as rights allow the names (want identity in partition or when)")
 		}
 	}
 }

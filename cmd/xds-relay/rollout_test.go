@@ -328,7 +328,7 @@ func TestRolloutPage(t *testing.T) {
 		"another site":               {"Sec-Fetch-Site": {"cross-site"}},
 		"another port of the host":   {"Sec-Fetch-Site": {"same-site"}},
 		"another origin":             {"Origin": {"https://evil.example"}},
-		"an origin that is not told": {"Origin": {"null"}},
+		"an opaque origin":           {"Origin": {"null"}},
 	} {
 		if answer, _ := do(http.MethodPost, "/rollout/approve", header); answer.StatusCode != http.StatusForbidden {
 			t.Errorf("a POST of %s has status %d", what, answer.StatusCode)
