@@ -131,8 +131,8 @@ type Cache struct {
 	// How long the relay keeps a subscription after its last client has left. 0s ends it at
 	// once.
 	Linger time.Duration `yaml:"linger" default:"5m" allow:"zero"`
-	// How many resources the relay keeps that no client uses. It also keeps up to 256 unused names that
-	// have no resource.
+	// How many resources the relay keeps that no client uses. At most 256 of these are names that have
+	// no resource.
 	IdleEntries int `yaml:"idle_entries" default:"10000"`
 	// How many scopes the relay keeps that no client uses. A scope is an authority, a partition, or one
 	// of these with a set of dynamic parameters. Each costs a stream to the control plane. Beyond this

@@ -325,10 +325,10 @@ func TestRolloutPage(t *testing.T) {
 		t.Errorf("the page may be framed: %q", got)
 	}
 	for what, header := range map[string]http.Header{
-		"another site":               {"Sec-Fetch-Site": {"cross-site"}},
-		"another port of the host":   {"Sec-Fetch-Site": {"same-site"}},
-		"another origin":             {"Origin": {"https://evil.example"}},
-		"an opaque origin":           {"Origin": {"null"}},
+		"another site":             {"Sec-Fetch-Site": {"cross-site"}},
+		"another port of the host": {"Sec-Fetch-Site": {"same-site"}},
+		"another origin":           {"Origin": {"https://evil.example"}},
+		"an opaque origin":         {"Origin": {"null"}},
 	} {
 		if answer, _ := do(http.MethodPost, "/rollout/approve", header); answer.StatusCode != http.StatusForbidden {
 			t.Errorf("a POST of %s has status %d", what, answer.StatusCode)
