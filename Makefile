@@ -1,6 +1,6 @@
-# What a contributor runs. `make` alone lists it.
-# Only Go is needed (and a C compiler for the race detector); the tools come
-# through tools/go.mod, at the versions written there.
+# The targets that contributors run. `make` alone lists them.
+# They need Go, and a C compiler for the race detector. Other tools come through
+# tools/go.mod, at the versions there.
 
 GO       ?= go
 FUZZTIME ?= 60s
@@ -25,13 +25,12 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 build: ## build bin/xds-relay
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/xds-relay ./cmd/xds-relay
 
-generate: ## write what is made of the configuration's keys (JSON Schema, reference, tables) and of lint's rules
+generate: ## write what is derived from the configuration's keys (JSON Schema, reference, tables) and from lint's rules
 	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
 	$(GO) test ./lint -run '^TestThePageHasTheRules$$' -count 1 -update
 
-# What allocates with the race detector is counted without it, and what it slows down is
-# measured without it. Work is counted by the counters of coverage (costs/), in the
-# packages whose tests do that.
+# Tests that count allocations or measure times run without the race detector, which changes both. Tests
+# that count work use the counters of coverage (costs/), in the packages that have such tests.
 test: ## run all tests with the race detector
 	GO=$(GO) tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
@@ -45,16 +44,17 @@ page: ## operate the operator's page in a real browser, Chromium (docs/page-*.pn
 page-scale: ## measure the operator's page with CLIENTS (10000) clients, and what open pages cost
 	$(GO) test -count=1 -v -timeout 10m -run '^TestScaleOfThePage' ./relay/pagetest -scale $(CLIENTS)
 
-# Modules of their own: Helm's, Kubernetes' and Prometheus' libraries are for these tests only. Their
-# results are not cached: go test does not know of files outside of the module.
+# These tests are modules of their own, because only they use the libraries of Helm, Kubernetes and
+# Prometheus. Their results must not be cached: go test does not see changes of files outside of the
+# module.
 deploy: ## check what is in deploy/: chart, kustomize, unit, image, alerts, dashboard
 	cd deploy/checks && $(GO) test -count=1 ./...
 	cd deploy/checks/previous && $(GO) test -count=1 ./...
 
-deploy-generate: ## write what is made of the chart: the kustomize base, and what the tests compare
+deploy-generate: ## write what is derived from the chart: the kustomize base, and the files that the tests compare
 	cd deploy/checks && $(GO) test -count 1 . -update
 
-chaos: ## all that can go wrong at once, for TIME (1m), drawn from SEED (0: the time)
+chaos: ## cause many failures at once, for TIME (1m), at random from SEED (0: the time)
 	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all
 
 soak: ## the same for an hour
@@ -63,13 +63,13 @@ soak: ## the same for an hour
 chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='name name' for some)
 	GO=$(GO) tools/chaos-bugs $(TIME) $(BUGS)
 
-# In the folder and without a package's name, go test prints the table, and takes
-# no result from its cache, which does not know of the relay.
+# Run in the folder and without a package's name, go test prints the table, and does not use its cache,
+# which does not notice changes of the relay.
 interop: ## run other people's clients and control planes with the relay (integration/interop)
 	cd integration/interop && $(GO) test -timeout 20m
 	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 
-differential: ## compare the rules about resources with gRPC's own, over a million resources (SEED=2 for others)
+differential: ## compare the checks of resources with gRPC's own, over a million resources (SEED=2 for others)
 	$(GO) test ./taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
@@ -106,5 +106,5 @@ fuzz: ## run every fuzz target for FUZZTIME (60s) each
 		done; \
 	done
 
-clean: ## remove what was built
+clean: ## remove the built binaries
 	rm -rf bin

@@ -1,6 +1,6 @@
 package admin
 
-// What the operator does, besides looking.
+// The requests with which an operator changes something, or sends a document.
 
 import (
 	"context"
@@ -19,9 +19,9 @@ const maxForm = 64 << 10
 // serves.
 func (s *Server) Page(path, about string, h http.Handler) { s.handle(path, about, h) }
 
-// Action adds something that the operator can do, with a POST to the path, whose pattern is that
-// of http.ServeMux. The guard refuses it for other sites, as it does all requests. Like
-// [Server.JSON] it must not be called once the server serves.
+// Action adds an action of the operator: a POST to path, which is a pattern of http.ServeMux. The guard
+// refuses requests of other sites, as for all paths. Like [Server.JSON] it must not be called once the
+// server serves.
 func (s *Server) Action(path string, h http.Handler) {
 	s.mux.Handle("POST "+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -33,9 +33,8 @@ func (s *Server) Action(path string, h http.Handler) {
 	}))
 }
 
-// Upload adds something that the operator can do with a document, the body of a POST to the path. It may
-// have up to most bytes. h is called with the document in it. It must not be called once the server
-// serves.
+// Upload adds an action on a document: a POST to path, whose body is the document, of at most most
+// bytes. The server calls h with the document. Upload must not be called once the server serves.
 func (s *Server) Upload(path string, most int64, h func(w http.ResponseWriter, r *http.Request, document []byte)) {
 	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
@@ -53,7 +52,7 @@ func (s *Server) Upload(path string, most int64, h func(w http.ResponseWriter, r
 
 type socketKey struct{}
 
-// withSocket keeps the socket of a connection for its requests.
+// withSocket stores the socket of a connection in the context of its requests.
 func withSocket(ctx context.Context, conn net.Conn) context.Context {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -64,7 +63,7 @@ func withSocket(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, socketKey{}, conn)
 }
 
-// SocketOf returns the socket over which a request came, nil if that is not known.
+// SocketOf returns the socket over which a request came, or nil if it is not known.
 func SocketOf(r *http.Request) net.Conn {
 	conn, _ := r.Context().Value(socketKey{}).(net.Conn)
 	return conn

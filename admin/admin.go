@@ -1,7 +1,7 @@
-// Package admin is the operator's listener: health, metrics, and pages about clients and
-// control planes, and what the operator can do. It serves HTTP. Only a POST changes anything. Who may connect is decided by the socket,
-// which is on loopback, a unix socket, or has TLS with client certificates; the guard refuses
-// what browsers ask for on behalf of other sites.
+// Package admin is the operator's listener. It serves health, metrics, pages about clients and control
+// planes, and actions of the operator, over HTTP. Only a POST changes anything. The socket decides who
+// may connect: it is on loopback, is a unix socket, or has TLS with client certificates. The guard
+// refuses requests that browsers make on behalf of other sites.
 package admin
 
 import (
@@ -28,23 +28,23 @@ type Server struct {
 	pages []page
 	ready atomic.Bool
 	front http.Handler // nil for the list of pages
-	// checks have the reasons why the relay may not be ready.
+	// checks are the checks of readiness.
 	checks []readyCheck
-	// grpc answers calls of gRPC; nil if there are none.
+	// grpc answers gRPC calls; nil if the listener serves none.
 	grpc http.Handler
 }
 
-// readyCheck is a part of being ready.
+// readyCheck is a check of readiness, or a varying number of them.
 type readyCheck struct {
 	name  string
 	check func() (note string, err error)
-	// each, in the place of check, is for a number of checks that changes.
+	// each takes the place of check if the number of checks varies: it calls yield for each check.
 	each func(yield func(name, note string, err error))
 }
 
 type page struct{ path, about string }
 
-// New makes a server with /healthz, /readyz and, from metrics, /metrics.
+// New returns a server with /healthz, /readyz and, from metrics, /metrics.
 func New(metrics *Metrics) *Server {
 	s := &Server{mux: http.NewServeMux()}
 	s.handle("/healthz", "200 while the process answers", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -62,7 +62,7 @@ func New(metrics *Metrics) *Server {
 	return s
 }
 
-// SetReady says whether the relay accepts clients, which is the first of the reasons of /readyz.
+// SetReady sets whether the relay accepts clients, which is the first check of /readyz.
 func (s *Server) SetReady(ready bool) { s.ready.Store(ready) }
 
 // IsReady reports whether /readyz says that the relay is ready.
@@ -72,7 +72,7 @@ func (s *Server) IsReady() bool {
 	return ready
 }
 
-// eachCheck calls f with the result of each part of being ready.
+// eachCheck calls f with the result of each check of readiness.
 func (s *Server) eachCheck(f func(name, note string, err error)) {
 	for _, c := range s.checks {
 		if c.each != nil {
@@ -84,15 +84,15 @@ func (s *Server) eachCheck(f func(name, note string, err error)) {
 	}
 }
 
-// CheckReady adds a reason why the relay may not be ready: the error that check returns. Without an
-// error, its note is for people. /readyz calls check for each request. CheckReady must not be
-// called once the server serves.
+// CheckReady adds a check of readiness. If check returns an error, the relay is not ready. Otherwise
+// /readyz?verbose shows its note. /readyz calls check for each request. CheckReady must not be called
+// once the server serves.
 func (s *Server) CheckReady(name string, check func() (note string, err error)) {
 	s.checks = append(s.checks, readyCheck{name: name, check: check})
 }
 
-// CheckReadyEach is CheckReady for a number of checks that changes, as one for each authority: each yields their names,
-// notes and errors.
+// CheckReadyEach is CheckReady for a varying number of checks, such as one for each authority: each
+// iterates over their names, notes and errors.
 func (s *Server) CheckReadyEach(name string, each func(yield func(name, note string, err error))) {
 	s.checks = append(s.checks, readyCheck{name: name, each: each})
 }
@@ -173,8 +173,8 @@ func writeList[T any](w io.Writer, list iter.Seq[T]) error {
 	return out.Flush()
 }
 
-// GRPC has h answer calls of gRPC, over HTTP/2 with TLS or without. The guard refuses those of other sites, as it
-// does all requests. Like [Server.JSON] it must not be called once the server serves.
+// GRPC sets the handler of gRPC calls, over HTTP/2 with TLS or without. The guard refuses calls of other
+// sites, as it does all requests. Like [Server.JSON] it must not be called once the server serves.
 func (s *Server) GRPC(h http.Handler) { s.grpc = h }
 
 // ServeHTTP implements http.Handler.
@@ -191,12 +191,12 @@ func (s *Server) handle(path, about string, h http.Handler) {
 	s.mux.Handle("GET "+path, h)
 }
 
-// Hidden adds what the list of pages leaves out, because other pages lead there. Like [Server.JSON] it must
-// not be called once the server serves.
+// Hidden adds a path that the list of pages leaves out, because other pages link to it. Like
+// [Server.JSON] it must not be called once the server serves.
 func (s *Server) Hidden(path string, h http.Handler) { s.mux.Handle("GET "+path, h) }
 
-// Front sets what a browser is shown at "/". Others get the list of pages. Like [Server.JSON] it must not be
-// called once the server serves.
+// Front sets the page that browsers get at "/". Other clients get the list of pages. Like [Server.JSON]
+// it must not be called once the server serves.
 func (s *Server) Front(h http.Handler) { s.front = h }
 
 func (s *Server) index(w http.ResponseWriter, r *http.Request) {
@@ -210,9 +210,8 @@ func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// HTTP returns an HTTP server for the listener, with timeouts against clients
-// that never end their requests. certificate returns the certificate that the listener shows
-// now; for plaintext it is nil.
+// HTTP returns an HTTP server for the listener, with timeouts against clients that never end their
+// requests. certificate returns the listener's current certificate; for plaintext it is nil.
 func (s *Server) HTTP(log *slog.Logger, certificate func() *x509.Certificate) *http.Server {
 	const patience = 10 * time.Second
 	log = slog.New(loglines.Bounded(log.With("listener", "admin").Handler()))

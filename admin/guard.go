@@ -21,7 +21,7 @@ import (
 // guard answers 403 to requests for another host, and to requests of another site.
 type guard struct {
 	next http.Handler
-	// certificate returns the certificate that the listener shows now. It is nil for plaintext.
+	// certificate returns the listener's current certificate. It is nil for plaintext.
 	certificate func() *x509.Certificate
 	log         *slog.Logger
 }
@@ -43,9 +43,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// checkHost refuses names that an attacker could point to this listener (DNS rebinding): to
-// the browser the attacker's page and this listener are then one site. An address is safe, and
-// so is a name of the certificate. No browser connects to a unix socket.
+// checkHost refuses names that an attacker could point to this listener (DNS rebinding): the browser
+// then takes the attacker's page and this listener for one site. An address is safe, and so is a name in
+// the certificate. No browser connects to a unix socket.
 func (g *guard) checkHost(r *http.Request) error {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local != nil && local.Network() == "unix" {

@@ -12,9 +12,9 @@ import (
 // clients and control planes.
 const MaxConns = 100
 
-// Limit returns a listener with at most [MaxConns] connections. Beyond that it closes the
-// oldest connection without a request, or, if all have one, the new one. The connections are
-// for [Server.HTTP].
+// Limit returns a listener with at most [MaxConns] connections. For each further connection it closes
+// the oldest one without a request or, if all have one, the new one. The connections are for
+// [Server.HTTP].
 func Limit(socket net.Listener) net.Listener {
 	return &limitedListener{Listener: socket, most: MaxConns}
 }
@@ -27,7 +27,7 @@ type limitedListener struct {
 	conns []*limitedConn // the oldest first
 }
 
-// limitedConn is a connection that is counted.
+// limitedConn is a connection that counts.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
@@ -52,7 +52,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// add counts a connection, and returns the one that is to be closed for it.
+// add counts a connection, and returns the one that the caller has to close, if any.
 func (l *limitedListener) add(c *limitedConn) (excess *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// noteState notes whether a connection has a request.
+// noteState records whether a connection has a request.
 func noteState(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -15,8 +15,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Metrics are OpenTelemetry instruments that a scrape reads. The packages count in plain
-// atomics, so counting costs nothing here.
+// Metrics are OpenTelemetry instruments that a scrape reads. The packages count with plain atomics, so
+// an instrument costs nothing between scrapes.
 type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdk.MeterProvider
@@ -32,8 +32,8 @@ type Sample struct {
 // heapLive is the live heap after the last garbage collection.
 var heapLive = regexp.MustCompile(`^/gc/heap/live:bytes$`)
 
-// NewMetrics returns a set of instruments that has those of Go's runtime and of the
-// process. Operators need them to size a container. The options are where instruments go besides.
+// NewMetrics returns instruments that include those of Go's runtime and of the process. Operators need
+// them to size a container. The options add further exporters.
 func NewMetrics(o ...sdk.Option) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(

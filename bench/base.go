@@ -109,7 +109,7 @@ func untar(from io.Reader, to string) error {
 		if err != nil {
 			return err
 		}
-		if h.Typeflag != tar.TypeReg { // folders are made for their files; links are no Go code
+		if h.Typeflag != tar.TypeReg { // folders are created with their files; links are not Go code
 			continue
 		}
 		if err := root.MkdirAll(path.Dir(h.Name), 0o750); err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The processes of a run. The one that measures communicates with the others over their
-// standard input and output, with a JSON value per line.
+// The processes of a run. The measuring process communicates with the others over their standard input
+// and output, with one JSON value on each line.
 
 // command is a command for a process.
 type command struct {
@@ -77,8 +77,7 @@ type counted struct {
 	ResponseBytes int64 `json:"response_bytes"`
 }
 
-// serveCommands runs in the other processes: it answers each command, until the end of its
-// input.
+// serveCommands runs in the other processes: it answers each command until its input ends.
 func serveCommands(first answer, do func(*command) (answer, error)) error {
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
 	if err := out.Encode(first); err != nil {

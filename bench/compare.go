@@ -61,7 +61,7 @@ func compare(o *options, todo []scenario) error {
 	return err
 }
 
-// starts returns whether a relay serves with the configuration that most scenarios use.
+// starts returns an error if a relay does not serve with the configuration that most scenarios use.
 func starts(binary string) error {
 	c, err := startRelay(binary, &Spec{}, "127.0.0.1:1")
 	if err != nil {
@@ -122,7 +122,7 @@ const legend = "Figures are medians over the rounds; each ratio is of this check
 // enoughRounds is the number of rounds that a verdict needs.
 const enoughRounds = 4
 
-// judge returns whether ratios differ more from 1 than from each other.
+// judge returns a verdict: whether ratios differ more from 1 than from each other.
 func judge(ratios []float64) string {
 	if len(ratios) == 0 {
 		return "no ratio"

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is what a process has used, in nanoseconds and not in the ticks of /proc. The
-// kernel's name of another process's clock is made of its id: CPUCLOCK_SCHED of
-// linux/posix-timers_types.h.
+// cpuOf returns the CPU time of a process, in nanoseconds and not in the ticks of /proc. The kernel
+// derives the id of another process's clock from its pid: CPUCLOCK_SCHED of linux/posix-timers_types.h.
 func cpuOf(pid int) (time.Duration, error) {
 	const sched = 2
 	var t unix.Timespec

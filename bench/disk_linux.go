@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// written returns how many bytes were written to the disk that a file is on, by all processes. What the system
-// counts of one process (write_bytes) is no measure: of a large block of its page cache of which a part
-// is written, it counts the whole.
+// written returns how many bytes were written to the disk that a file is on, by all processes. The
+// counter of one process (write_bytes) is too high: if the process writes a part of a large block of the
+// page cache, it counts the whole block.
 func written(path string) (int64, error) {
 	var is unix.Stat_t
 	if err := unix.Stat(path, &is); err != nil {
@@ -20,7 +20,7 @@ func written(path string) (int64, error) {
 	stat := fmt.Sprintf("/sys/dev/block/%d:%d/stat", unix.Major(is.Dev), unix.Minor(is.Dev))
 	b, err := os.ReadFile(stat)
 	if os.IsNotExist(err) {
-		return 0, nil // it is in memory
+		return 0, nil // the file system is in memory
 	}
 	if err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
-// Command bench measures what the relay costs, as ratios to a floor: a bare gRPC
-// server without any xDS in it, with the same options, that holds the same streams
-// and broadcasts the same ready-made bytes. Peers are the caches of go-control-plane
-// behind its own server. docs/performance.md has the method and the last results.
+// Command bench measures the cost of the relay, as ratios to a floor: a bare gRPC server without any
+// xDS, with the same options, that holds the same streams and broadcasts the same encoded bytes. Peers
+// are the caches of go-control-plane behind its own server. docs/performance.md has the method and the
+// last results.
 //
 //	go run ./bench            all scenarios, about 40 minutes on two cores
 //	go run ./bench -quick     five minutes, without the peers
@@ -9,7 +9,7 @@
 //	go run ./bench -base main -only b1
 //	                          the relay of commit main against this checkout's
 //
-// Each system is a process of its own (a role of this same program, or the relay's
-// binary), and so are the clients (the swarm) and the relay's control plane (the
-// origin). CPU and memory are what the operating system accounts to the process.
+// Each system is a process of its own (a role of this same program, or the relay's binary), and so are
+// the clients (the swarm) and the relay's control plane (the origin). CPU and memory are those that the
+// operating system accounts to the process.
 package main

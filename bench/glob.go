@@ -67,8 +67,8 @@ func (b *bench) live(spec *Spec) float64 {
 	return live(s.server)
 }
 
-// live reads the metrics until there were collections, to which reading leads. The last one
-// before may have run while the relay was busy.
+// live reads the metrics until the garbage collector has run several times, which reading causes.
+// Earlier collections may have run while the relay was busy.
 func live(relay *child) float64 {
 	const collections, enough = "go_gc_duration_seconds_count", 3
 	before := must(relay.metric(collections))

@@ -133,8 +133,8 @@ func chosen(only string) ([]scenario, error) {
 	return slices.DeleteFunc(all, func(sc scenario) bool { return !sc.among(strings.Split(only, ",")) }), nil
 }
 
-// ownFolder makes a folder for all temporary files of this process and its children. It
-// is removed when cleanUp is called, or when the process is interrupted.
+// ownFolder creates a folder for all temporary files of this process and its children. cleanUp removes
+// it, and so does an interrupt of the process.
 func ownFolder() (cleanUp func(), err error) {
 	dir, err := os.MkdirTemp("", "xds-relay-bench")
 	if err != nil {

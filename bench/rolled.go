@@ -36,7 +36,7 @@ func rollouts() []scenario {
 	}
 }
 
-// rolling has what clients of endpoints are sent be rolled out, as fast as that can be.
+// rolling is a rollout of endpoints, with the shortest steps.
 const rolling = "types: [endpoint], soak: 10ms"
 
 // beginRolling is beginWarm for a relay that may have a rollout.

@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// x: what it costs that the relay can be seen. Without an admin listener and a collector, nothing is measured. With
-// both of them on, the propagation of each change is measured, and each response has a trace.
+// x: the cost of observing the relay. Without an admin listener and a collector, the relay measures
+// nothing. With both, it measures the propagation of each change, and traces each response.
 
 const (
 	// systemUnseen is the relay without an admin listener, and without telemetry.
 	systemUnseen = "xds-relay that nobody sees"
-	// systemTraced is the relay whose metrics and traces go to a collector, too: of each response.
+	// systemTraced is the relay that also sends metrics, and a trace of each response, to a collector.
 	systemTraced = "xds-relay with metrics and traces"
 )
 
@@ -50,7 +50,7 @@ func seen() (all []scenario) {
 	return all
 }
 
-// collector is an OpenTelemetry collector that keeps nothing.
+// collector is an OpenTelemetry collector that discards all data.
 type collector struct {
 	collectortrace.UnimplementedTraceServiceServer
 }

@@ -135,7 +135,7 @@ func (s *Spec) collection() string {
 	return collection(mainAuthority)
 }
 
-// supply has the resources of the origin, by their names upstream.
+// supply has the resources of the origin, by the names that the origin uses.
 type supply struct {
 	spec *Spec
 	// index has the numbers of resources, followed by those of redirects to them.

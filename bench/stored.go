@@ -9,9 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/store"
 )
 
-// v: the store. What storing costs during a storm, compared with the same storm without a store;
-// and a relay that is killed with its control plane and then serves a herd from the store, compared
-// with the same herd when the relay was warm.
+// v: the store. The cost of storing during a storm, compared with the same storm without a store. And a
+// relay that is killed with its control plane and then serves a herd from the store, compared with the
+// same herd at the warm relay.
 
 // systemStoring is the relay with an encrypted store.
 const systemStoring = "xds-relay with a store"
@@ -36,12 +36,13 @@ func stores() (all []scenario) {
 		[]string{systemStoring}, func(b *bench, _ string) []metric { return b.killed() }).atMost(1))
 }
 
-// storeConfig is the configuration of a store, and of a cache that keeps what clients left.
+// storeConfig is the configuration of a store, and of a cache that keeps resources that clients no
+// longer use.
 const storeConfig = `store: {path: "%s", key_file: "%[1]s.key", wait: 0s}
 cache: {idle_entries: 1000000}
 `
 
-// storeIn returns the configuration of a store in a folder, and makes its key if there is none.
+// storeIn returns the configuration of a store in a folder, and creates its key if there is none.
 func storeIn(dir string) (string, error) {
 	path := filepath.Join(dir, "store")
 	config := fmt.Sprintf(storeConfig, path)
@@ -96,7 +97,7 @@ func (b *bench) storing(system string, clients, names int) []metric {
 	return out
 }
 
-// costOfStoring adds what storing costs, compared with the relay that does not store.
+// costOfStoring adds the cost of storing, compared with the relay that does not store.
 func costOfStoring(of *result, round int) {
 	with, there := of.value(systemStoring, cpuPerUpdate, round)
 	without, ok := of.value(systemRelay, cpuPerUpdate, round)
@@ -154,7 +155,7 @@ func (s *session) stored() {
 // storeSize returns the size of the relay's store.
 func (s *session) storeSize() float64 { return must(s.server.metric("xds_relay_store_bytes")) }
 
-// wrote returns how many bytes were written to the disk of the store, by whomever.
+// wrote returns how many bytes all processes have written to the disk of the store.
 func (s *session) wrote() int64 {
 	if s.spec.Store == "" {
 		return 0

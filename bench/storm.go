@@ -57,7 +57,7 @@ func (s *session) weather(rate int, of time.Duration, clients int) (got weather)
 	early := make(chan int64, 1)
 	go func() {
 		pause(of / 4)
-		now, _, _ := s.server.rss() // 0, as after the process's end, shows
+		now, _, _ := s.server.rss() // 0 after an error, which the result shows
 		early <- now
 	}()
 	cpu, messages := s.stormed(rate, of, s.spec.Resources)

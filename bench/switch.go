@@ -2,9 +2,9 @@ package main
 
 import "time"
 
-// m: the control plane fails, and the relay switches to another one of the authority. That has
-// the same resources except for one. When clients have that one, the switch is complete. Its
-// cost is compared with that of the first load.
+// m: the control plane fails, and the relay switches to another one of the authority, whose resources
+// are the same except for one. When clients have that resource, the switch is complete. Its cost is
+// compared with that of the first load.
 
 func switches() (all []scenario) {
 	for _, m := range []struct {

@@ -73,8 +73,9 @@ listeners: [{address: "%s"%s}]
 old_style_names: [{authority: bench}]
 %s`
 
-// admission has the relay admit all clients at once, also those that come back soon after they left:
-// what is measured is what it can do. A base of a comparison may not know the key.
+// admission returns configuration with which the relay admits all clients at once, also those that
+// reconnect soon, so that the scenarios measure its speed and not its limits. A base of a comparison may
+// not know the key.
 func admission(binary string, spec *Spec) string {
 	schema, err := exec.Command(binary, "schema").Output()
 	if spec.Polls || err != nil || !bytes.Contains(schema, []byte(`"admission"`)) {
@@ -122,7 +123,7 @@ func startRelay(binary string, spec *Spec, origin string, env ...string) (*child
 	ended := make(chan struct{})
 	c.ended = ended
 	go func() {
-		_ = c.cmd.Wait() // its log has the reason
+		_ = c.cmd.Wait() // the log has the reason
 		close(ended)
 	}()
 	if err := c.serves(log.Name(), !spec.Unseen, 10*time.Second); err != nil {
@@ -175,14 +176,14 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// freeAddresses returns so many different addresses without a listener.
+// freeAddresses returns n different addresses without a listener.
 func freeAddresses(n int) (all []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // when all are known: the system may give a free port again
+		defer l.Close() // only when all are known, because the system may assign a free port again
 		all = append(all, l.Addr().String())
 	}
 	return all, nil

@@ -1,10 +1,9 @@
-// Package client is an xDS client for people. It requests resources over the
-// aggregated discovery service, in delta or SotW form, and reports the responses.
-// `xds-relay get` and `xds-relay watch` use it. It works with any xDS server.
+// Package client is an xDS client for people. It requests resources over the aggregated discovery
+// service, in delta or SotW form, and reports what it receives. `xds-relay get` and `xds-relay watch`
+// use it. It works with any xDS server.
 //
-// The protocol is in two values, deltaSession and sotwSession, which take
-// responses and give requests and events, with no I/O inside. Get and Watch put
-// a stream around them.
+// Two values implement the protocol, deltaSession and sotwSession. They take responses and return
+// requests and events, without I/O. Get and Watch run them on streams.
 package client
 
 import (
@@ -22,7 +21,7 @@ type Server struct {
 	Credentials credentials.TransportCredentials // nil for plaintext
 }
 
-// Protocol is the form of the protocol to speak.
+// Protocol is a form of xDS.
 type Protocol int
 
 // The two forms of xDS.
@@ -31,7 +30,7 @@ const (
 	SotW                  // state of the world
 )
 
-// ParseProtocol returns the protocol with the name delta or sotw.
+// ParseProtocol returns the protocol that is named delta or sotw.
 func ParseProtocol(name string) (Protocol, error) {
 	for _, p := range []Protocol{Delta, SotW} {
 		if name == p.String() {
@@ -78,7 +77,7 @@ const (
 	Rejected                     // the client rejected (NACK) what the server sent for Name; Err says why
 	Unrequested                  // the server sent resources that were not requested; Name is one of them
 	Connected                    // a stream is open
-	Disconnected                 // the stream or the connection is lost (Err); the next attempt is after Retry
+	Disconnected                 // the stream or the connection was lost (Err); the client reconnects after Retry
 )
 
 // Event is a change of a resource or of the connection.

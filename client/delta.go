@@ -52,14 +52,14 @@ func (s deltaSession) receive(resp *discoveryv3.DeltaDiscoveryResponse) (*discov
 		}
 		switch {
 		case r.GetResource() != nil:
-			told, err := s.put(r, nameless)
-			events = append(events, told...)
+			changes, err := s.put(r, nameless)
+			events = append(events, changes...)
 			if err != nil {
 				bad = append(bad, err)
 			}
 		case r.GetTtl() == nil:
-			// Old servers send this for a resource that does not exist. With a TTL it is a
-			// heartbeat: the resource is unchanged.
+			// Old servers send a Resource without content if the resource does not exist. With a
+			// TTL that is a heartbeat: the resource is unchanged.
 			events = append(events, s.remove(r.GetName(), nil)...)
 		}
 	}

@@ -1,6 +1,6 @@
 package client
 
-// A query that ends when it is answered.
+// A query that ends when the server has answered it.
 
 import (
 	"context"
@@ -12,9 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// quietTime is how long a delta server must be quiet before its answer to a wildcard or a
-// glob counts as complete. It may come in several responses, and none is marked as the
-// last.
+// quietTime is how long a delta server must send nothing before its answer to a wildcard or a glob
+// counts as complete. The answer may come in several responses, and none is marked as the last.
 const quietTime = 250 * time.Millisecond
 
 // Answer is a server's answer to a query.
@@ -24,7 +23,7 @@ type Answer struct {
 	Failed      []NameError             // names with an error of the server, or with a bad resource
 	Unanswered  []string                // names without an answer in time
 	Answered    bool                    // there was a response
-	Unrequested string                  // a resource that was sent but not requested, if any
+	Unrequested string                  // a resource that the server sent and the query does not request, if any
 }
 
 // NameError is the error of one name.
@@ -39,8 +38,9 @@ var (
 	errTimeout = errors.New("timeout")
 )
 
-// Get sends a query and returns when the answer is complete, or after the timeout. The error
-// says why there is no connection or stream. The answer has everything that arrived before.
+// Get sends a query and returns when the answer is complete, or after the timeout. An error means that
+// there was no connection or stream, or that it failed. The answer has everything that arrived before
+// that.
 func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (Answer, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -61,8 +61,8 @@ func Get(ctx context.Context, server Server, q Query, timeout time.Duration) (An
 			case e.Kind == Unrequested:
 				answer.Unrequested = e.Name
 			case (e.Kind == Rejected || e.Kind == Failed) && len(a.state.names.spellings(e.Name)) == 0:
-				// The state has the errors of requested names. This may be a member of the
-				// wildcard.
+				// The state has the errors of requested names. This name was not requested itself: it
+				// may be a member of the wildcard.
 				answer.Failed = append(answer.Failed, NameError{e.Name, e.Err})
 			}
 		}

@@ -1,6 +1,6 @@
 package client
 
-// The requested names, and which of them a name in a response answers.
+// The requested names, and to which of them a name in a response belongs.
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ const wildcard = "*"
 // names are the requested names. They do not change.
 type names struct {
 	list  []string            // in the requested order, each once
-	spelt map[string][]string // the names of list by their canonical spelling, which several may share
+	spelt map[string][]string // the names of list by canonical spelling, which several may share
 	globs []glob
 	all   bool // the wildcard is requested
 }
@@ -50,7 +50,7 @@ func newNames(requested []string) names {
 	return n
 }
 
-// openEnded returns whether the number of resources in the answer is unknown.
+// openEnded reports whether the number of resources in the answer is unknown.
 func (n names) openEnded() bool {
 	return n.all || len(n.globs) > 0
 }

@@ -89,17 +89,17 @@ func received(t *testing.T, a *queryRun, d *datadriven.TestData) string {
 	var reply string
 	var events []Event
 	if a.state.query.Protocol == SotW {
-		req, told := a.sotw.receive(&discoveryv3.DiscoveryResponse{
+		req, changes := a.sotw.receive(&discoveryv3.DiscoveryResponse{
 			TypeUrl:        resp.TypeUrl,
 			VersionInfo:    resp.SystemVersionInfo,
 			Nonce:          resp.Nonce,
 			ResourceErrors: resp.ResourceErrors,
 			Resources:      sotwResources(resp.Resources),
 		})
-		reply, events = describeSotW(req), told
+		reply, events = describeSotW(req), changes
 	} else {
-		req, told := deltaSession{a.state}.receive(resp)
-		reply, events = describeDelta(req), told
+		req, changes := deltaSession{a.state}.receive(resp)
+		reply, events = describeDelta(req), changes
 	}
 	for _, e := range events {
 		reply += describeEvent(e)

@@ -1,7 +1,7 @@
 package client
 
-// The SotW form: every request has all names. Responses of some types have the full
-// state, those of other types may have only changes.
+// The SotW form: every request has all names. Responses of some types have the full state; those of
+// other types may have only changes.
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -63,8 +63,8 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 		if r.GetResource() == nil {
 			continue // a heartbeat
 		}
-		told, err := s.put(r, nameless)
-		events = append(events, told...)
+		changes, err := s.put(r, nameless)
+		events = append(events, changes...)
 		if err != nil {
 			bad = append(bad, err)
 		}
@@ -90,16 +90,16 @@ func (s *sotwSession) take(resp *discoveryv3.DiscoveryResponse) (events []Event,
 	return events, bad
 }
 
-// full returns whether a response has the full state, so that absent names do not exist.
+// full reports whether a response has the full state, so that absent names do not exist.
 //
 // xDS: "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist".
 func (s *sotwSession) full() bool {
 	return s.names.openEnded() || xdstype.Of(s.query.TypeURL).FullState
 }
 
-// unwrap returns a resource of a SotW response with its name: from the wrapper if there is
-// one, otherwise from field 1, where the types of xDS have the name. In unknown types field
-// 1 may be something else, so only xdstp names count.
+// unwrap returns a resource of a SotW response with its name. The name is in the wrapper if there is
+// one, and otherwise in field 1, as in all types of xDS. In unknown types field 1 may be something else,
+// so only xdstp names count.
 func unwrap(content *anypb.Any, version string) *discoveryv3.Resource {
 	inside := func(content *anypb.Any) string {
 		found, _ := wire.Last(content.GetValue(), wire.InnerNameField) // check reports the error, with the name

@@ -1,7 +1,6 @@
 package client
 
-// The state of a client. It outlives streams: after a reconnect, only differences are
-// events.
+// The state of a client. It outlives streams, so after a reconnect only differences are events.
 
 import (
 	"bytes"
@@ -21,7 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// state is not safe for concurrent use.
+// state is what the client knows of its query. It is not safe for concurrent use.
 type state struct {
 	query Query
 	names names
@@ -56,8 +55,8 @@ func (s *state) unanswered() []string {
 	return list
 }
 
-// answer marks the subscriptions that a name from the server answers. It returns the
-// requested spellings of the name, and whether any subscription covers it.
+// answer marks the requested names and globs to which a name from the server belongs as answered. It
+// returns the requested spellings of the name, and whether any subscription covers it.
 func (s *state) answer(name string, aliases ...string) (requested []string, wanted bool) {
 	for _, n := range append([]string{name}, aliases...) {
 		requested = append(requested, s.names.spellings(n)...)
@@ -72,8 +71,8 @@ func (s *state) answer(name string, aliases ...string) (requested []string, want
 	return requested, s.names.all || len(requested)+len(covering) > 0
 }
 
-// nameless returns whether a resource may have no name: its type has no names, or the type
-// is unknown here and the resource is the only one in the answer to a wildcard.
+// nameless reports whether a resource may have no name: its type has no names, or the type is unknown
+// here and the resource is the only one in the answer to a wildcard.
 func (s *state) nameless(count int) bool {
 	if xdstype.Of(s.query.TypeURL).Naming == xdstype.NoName {
 		return true
@@ -81,7 +80,7 @@ func (s *state) nameless(count int) bool {
 	return s.names.all && count == 1 && unknown(s.query.TypeURL)
 }
 
-// unknown returns whether this binary does not know a type.
+// unknown reports whether this binary does not know a type.
 func unknown(typeURL string) bool {
 	_, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
 	return err != nil && xdstype.Of(typeURL) == xdstype.Other
@@ -123,7 +122,7 @@ func (s *state) put(r *discoveryv3.Resource, nameless bool) ([]Event, error) {
 	return []Event{{Kind: Changed, Name: name, Resource: r}}, nil
 }
 
-// check returns the error in a resource's content. An unknown type is no error.
+// check returns the error in a resource's content. An unknown type is not an error.
 func (s *state) check(r *discoveryv3.Resource) error {
 	content := r.GetResource()
 	switch content.GetTypeUrl() {
@@ -143,8 +142,8 @@ func (s *state) remove(name string, why error) []Event {
 	requested, _ := s.answer(name)
 	known := true
 	for _, n := range requested {
-		before, told := s.missing[n]
-		known = known && told
+		before, reported := s.missing[n]
+		known = known && reported
 		s.missing[n] = cmp.Or(why, before)
 		delete(s.failed, n)
 	}
@@ -166,7 +165,7 @@ func (s *state) fail(errs []*discoveryv3.ResourceError) []Event {
 		err := statusError(detail)
 		if detail.GetCode() == int32(codes.NotFound) {
 			if detail.GetMessage() == "" {
-				err = nil // it says nothing more
+				err = nil // the server gives no reason
 			}
 			events = append(events, s.remove(name, err)...)
 			continue

@@ -25,7 +25,7 @@ const maxResponse = 256 << 20
 type queryRun struct {
 	server Server
 	state  *state
-	sotw   *sotwSession // it keeps state from stream to stream
+	sotw   *sotwSession // keeps its state from stream to stream
 }
 
 func newQueryRun(server Server, q Query) *queryRun {
@@ -33,9 +33,9 @@ func newQueryRun(server Server, q Query) *queryRun {
 	return &queryRun{server: server, state: st, sotw: &sotwSession{state: st}}
 }
 
-// stream opens one stream and serves it until it ends, and returns why it ended. It calls
-// report on this goroutine, once per response, also without events. It does not reconnect,
-// because gRPC's own backoff would hide the error.
+// stream opens one stream, processes its responses until it ends, and returns why it ended. It calls
+// report on this goroutine: once when the stream is open, and once for each response, also without
+// events. It does not reconnect, because gRPC's own backoff would hide the error.
 func (a *queryRun) stream(ctx context.Context, report func([]Event)) error {
 	creds := a.server.Credentials
 	if creds == nil {
@@ -72,7 +72,7 @@ type session[Req, Resp any] interface {
 
 func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Req, Resp], report func([]Event)) error {
 	report([]Event{{Kind: Connected}})
-	// When Send says io.EOF, Recv has the reason.
+	// If Send returns io.EOF, Recv returns the reason.
 	if err := s.Send(form.open()); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -92,7 +92,7 @@ func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Re
 	}
 }
 
-// UnimplementedError says that a server does not serve the requested form of xDS.
+// UnimplementedError means that a server does not serve the requested form of xDS.
 type UnimplementedError struct {
 	Server   string
 	Protocol Protocol
@@ -104,7 +104,7 @@ func (e *UnimplementedError) Error() string {
 		e.Server, e.Protocol, e.Protocol.other())
 }
 
-// EndedError says that the server ended the stream; the connection did not fail.
+// EndedError means that the server ended the stream; the connection did not fail.
 type EndedError struct {
 	Server string
 	Status *status.Status

@@ -1,6 +1,6 @@
 package client
 
-// A query that runs until its caller ends it.
+// A query that runs until the caller ends it.
 
 import (
 	"context"
@@ -18,9 +18,9 @@ const (
 	pauseGrowth  = 1.6
 )
 
-// Watch subscribes, and calls report for every event until ctx is done. Then it returns nil.
-// When the stream is lost it reconnects and resumes. It returns an error if the server can
-// never answer. Calls of report do not overlap, and Watch reads nothing while one runs.
+// Watch subscribes, and calls report for every event until ctx is done. Then it returns nil. If the
+// stream is lost, it reconnects and resumes. It returns an error if the server can never answer. Calls
+// of report do not overlap, and Watch reads nothing while one runs.
 func Watch(ctx context.Context, server Server, q Query, report func(Event)) error {
 	return watch(ctx, server, q, report, func(attempt int) time.Duration {
 		pause := float64(firstPause)
@@ -38,7 +38,7 @@ func watch(ctx context.Context, server Server, q Query, report func(Event), paus
 	for {
 		connected := false
 		err := a.stream(ctx, func(events []Event) {
-			if connected { // the first is the connection, all after it are responses
+			if connected { // the first call is for the connection, all later ones are for responses
 				failures = 0
 			}
 			connected = true

@@ -12,14 +12,15 @@ import (
 
 // Admin is the operator's listener.
 type Admin struct {
-	// Where the operator's listener is: host:port with a loopback host, or unix:/path for a unix
-	// socket. Another host needs `tls`, because the pages say what the relay serves to whom.
+	// Where the operator's listener is: host:port with a loopback host, or unix:/path for a unix socket.
+	// Any other host needs `tls`, because the pages show what the relay serves to whom.
 	Address string `yaml:"address" required:"true"`
 	// The permissions of the unix socket: who may connect.
 	Mode FileMode `yaml:"mode" default:"0600"`
-	// How long after its start the relay waits, before it is ready, for authorities that have no
-	// server that takes a connection, no directory that was read, and nothing stored (drain.md). This
-	// holds for `/readyz`, gRPC health and systemd. 0s does not wait.
+	// How long after its start the relay waits for all authorities before it reports that it is ready,
+	// on `/readyz`, in gRPC health and to systemd. It waits for an authority until a server of it
+	// accepts a connection or its directory has been read, unless the relay has stored resources of it
+	// (drain.md). 0s does not wait.
 	ReadyTimeout time.Duration `yaml:"ready_timeout" default:"30s" allow:"zero"`
 	// TLS for the operator's listener, with client certificates. Files are PEM, and the relay
 	// reads them again when they change.
@@ -33,8 +34,8 @@ type AdminTLS struct {
 	CertFile string `yaml:"cert_file" required:"true"`
 	// The key of `cert_file`.
 	KeyFile string `yaml:"key_file" required:"true"`
-	// The roots of the operators' certificates. Operators have to show a certificate that one of
-	// them has signed.
+	// The roots of the operators' certificates. Operators need a certificate that one of these roots has
+	// signed.
 	ClientCAFile string `yaml:"client_ca_file" required:"true"`
 }
 
@@ -44,17 +45,17 @@ const (
 	defaultListenerMode FileMode = 0o660
 )
 
-// socketMode refuses a mode for the listener at path, if it is no unix socket.
+// socketMode refuses a mode for the listener at path if its address is not a unix socket.
 func (k *checker) socketMode(path, address string, mode, byDefault FileMode) {
 	if _, unix := UnixPath(address); !unix && mode != byDefault && !k.isUnusable(path+".address") {
 		k.fail(path+".mode", "is for unix sockets (want no such key, or address: unix:/path)")
 	}
 }
 
-// UnixPath returns the path of an address that is unix:PATH.
+// UnixPath returns the path of an address of the form unix:PATH.
 func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
 
-// maxUnixPath is how long a path Linux takes for a unix socket, in bytes.
+// maxUnixPath is the longest path that Linux accepts for a unix socket, in bytes.
 const maxUnixPath = 107
 
 func checkUnixPath(address string) error {
@@ -81,8 +82,8 @@ func IsLoopback(address string) bool {
 
 var errExposed = errors.New("other hosts can reach it, and there is no admin.tls, so anyone there could read what the relay serves to whom (want a loopback address such as 127.0.0.1:19000, unix:/path, or admin.tls with cert_file, key_file and client_ca_file)")
 
-// Exposed returns an error if other hosts can reach the address, which is that of the admin
-// listener, without a certificate.
+// Exposed returns an error if other hosts can reach address, the admin listener's, without a
+// certificate.
 func (a *Admin) Exposed(address string) error {
 	if _, unix := UnixPath(address); unix || a.TLS != nil || IsLoopback(address) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// ofIdentities are decided before the relay has read a Node.
+// ofIdentities are the expressions of `admit`. The relay evaluates them before it has read a Node.
 var ofIdentities = expressions{sync.OnceValues(func() (*cel.Env, error) {
 	identities, err := identity.CELOptions()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // checker collects the errors of a configuration whose types are right.
 type checker struct {
 	source
-	unusable map[string]bool // see shape
+	unusable map[string]bool // see shape.unusable
 	errs     Errors
 }
 
@@ -37,7 +37,7 @@ func (c *Config) check(unusable map[string]bool) Errors {
 	return k.errs
 }
 
-// maxNodeID is how much other relays read of an id, in bytes.
+// maxNodeID is the longest id that other relays accept, in bytes.
 const maxNodeID = 256
 
 func (k *checker) fail(path, format string, args ...any) {
@@ -91,8 +91,8 @@ func (k *checker) listeners(c *Config) {
 	}
 }
 
-// protocolKeys refuses keys of the map at path that do not go with the protocol of its
-// listener or server. It allows a switch that is off.
+// protocolKeys refuses keys of the map at path that have no meaning with the protocol of its listener or
+// server. It does not check booleans.
 func (k *checker) protocolKeys(path string, t reflect.Type, protocol string) {
 	for _, key := range keysOf(t) {
 		field, _ := fieldOf(t, key)
@@ -125,7 +125,8 @@ func (k *checker) present(path, value, want string) bool {
 	return value != ""
 }
 
-// listenAddress checks the address of a listener, and reports whether it is right.
+// listenAddress checks the address of a listener, and reports whether it is valid. taken has the
+// addresses of earlier listeners, and this one after the call.
 func (k *checker) listenAddress(path, address string, taken map[string]string) bool {
 	if !k.present(path, address, "want host:port or unix:/path") {
 		return false
@@ -206,7 +207,7 @@ func (k *checker) windows(path string, w Windows) {
 	}
 }
 
-// buffer refuses sizes that are mistakes.
+// buffer refuses sizes that can only be mistakes.
 func (k *checker) buffer(path string, size Bytes) {
 	const least, most Bytes = 1 << 10, 4 << 20
 	switch {
@@ -295,7 +296,7 @@ func (k *checker) server(path string, s Server) {
 		k.serverTLS(path+".tls", s.TLS)
 	}
 	if s.TokenFile != "" && s.TLS == nil && !k.isUnusable(path+".tls") {
-		k.fail(path+".token_file", "needs tls: without it, everybody on the way could read the token (want tls, which may be {})")
+		k.fail(path+".token_file", "needs tls: without it, anyone on the path could read the token (want tls, which may be {})")
 	}
 }
 
@@ -310,10 +311,10 @@ func (k *checker) probe(path string, p Probe) {
 	}
 }
 
-// polling checks the keys that go with only one of REST and gRPC.
+// polling checks the keys that have a meaning with only one of REST and gRPC.
 func (k *checker) polling(path string, s Server) {
 	if k.isUnusable(path + ".protocol") {
-		return // the other protocol may be meant
+		return // the error in protocol comes first
 	}
 	k.protocolKeys(path, reflect.TypeFor[Server](), string(s.Protocol))
 	if s.Protocol != ProtocolREST {
@@ -377,7 +378,7 @@ func (k *checker) ruleAuthority(path, name string, as []Authority) {
 	var names []string
 	for i, a := range as {
 		if at := fmt.Sprintf("authorities[%d].name", i); !k.has(at) || k.isUnusable(at) {
-			return // this one may be meant
+			return // the rule may mean this authority, whose name has an error
 		}
 		suffix, isPattern := strings.CutPrefix(a.Name, "*")
 		if a.Name == name || isPattern && strings.HasSuffix(name, suffix) && name != suffix {

@@ -1,6 +1,6 @@
 package configs
 
-// This file checks the keys of failover.
+// This file checks the keys of `authorities[].failover`, and that servers differ.
 
 import "fmt"
 

@@ -8,7 +8,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// The cohort of a client is what the expression gives for its own Node, whoever came before it.
+// The cohort of a client is what the expression gives for its own Node, whatever clients came before it.
 func TestCohortIsThatOfTheClientsOwnNode(t *testing.T) {
 	version := func(v string) *corev3.Node {
 		return &corev3.Node{UserAgentName: "envoy", Cluster: "c" + v, UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: v}}

@@ -1,9 +1,9 @@
-// Package configs is the relay's configuration: the keys, with their defaults and what they
-// mean; the checks; and errors that say what is wrong, where, and what would be right.
+// Package configs is the relay's configuration: the keys with their defaults and meanings, the checks,
+// and errors that say what is wrong, where, and what would be right.
 //
-// A Config comes from Load or Parse, or from the same methods of Overrides, which adds the
-// environment and the command line. They check it, fill in the defaults and compile its
-// expressions. Nothing changes a Config afterwards, so any number of goroutines may read it.
+// Load and Parse return a Config; the methods of the same names of Overrides also apply the environment
+// and the command line. They check the configuration, fill in the defaults and compile the expressions.
+// Nothing changes a Config afterwards, so any number of goroutines may read it.
 package configs
 
 import (
@@ -14,16 +14,16 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// A key is declared once, by a field of these structs, and explained once, by the field's
-// comment. Everything else is made of that: the JSON Schema, the comments in
-// examples/reference.yaml and the tables in docs/configure.md (`make generate`). So the
-// comments are for those who write the YAML, and call keys by their YAML names. The tags:
+// A key is declared once, by a field of these structs, and explained once, by the field's comment. `make
+// generate` derives everything else from that: the JSON Schema, the comments in examples/reference.yaml
+// and the tables in docs/configure.md. So the comments are for people who write the YAML, and call keys
+// by their YAML names. The tags:
 //
 //	yaml      the key
 //	default   its value if it is left out, in YAML; of a map, those of its keys
-//	absent    what holds if it is left out, in words, where that is no value
+//	absent    what holds if it is left out, in words, if that is not a value
 //	required  it cannot be left out
-//	with      the protocols of the listener or server that the key goes with
+//	with      the protocols of the listener or server with which the key has a meaning
 //	allow     zero, empty or off: a value that other keys of its type refuse
 //
 // In a comment, {types} stands for the words of all types.
@@ -32,34 +32,33 @@ import (
 type Config struct {
 	// Where clients connect. At least one.
 	Listeners []Listener `yaml:"listeners" required:"true"`
-	// The operator's listener: health, metrics, and who is served what.
+	// The operator's listener: health, metrics, and what the relay serves to whom.
 	Admin Admin `yaml:"admin" absent:"there is none"`
-	// The Node that the relay sends to control planes when it requests xdstp names. For
-	// old-style names it sends fields of a client's Node instead (`node_fields`).
+	// The Node that the relay sends to control planes when it requests xdstp names. For old-style names
+	// it sends fields of a client's Node instead (`old_style_names[].node_fields`).
 	Node Node `yaml:"node"`
 	// Where resources come from. At least one.
 	Authorities []Authority `yaml:"authorities" required:"true"`
-	// Which authority and partition old-style names belong to: names that do not begin with
-	// xdstp://. The first rule that matches the client decides.
-	// Expressions are CEL over `node`, the client's envoy.config.core.v3.Node; `identity`, who the
-	// client has proven to be; and `type_url`.
+	// Which authority and partition old-style names belong to: names that do not begin with xdstp://.
+	// The first rule that matches the client decides. Expressions are CEL over `node`, the client's
+	// envoy.config.core.v3.Node; `identity`, the client's authenticated identity; and `type_url`.
 	OldStyleNames []Rule `yaml:"old_style_names" absent:"the relay serves xdstp names only"`
-	// Unions of collections, kept live, for clients that ask for a wildcard, a glob or a list
-	// collection (views.md). The first view that matches the client and what it asks for
-	// decides.
+	// Unions of collections, for clients that request a wildcard, a glob or a list collection. The relay
+	// keeps them up to date (views.md). The first view that matches the client and its request decides.
 	Views []View `yaml:"views" absent:"clients receive what the authorities have"`
-	// Which clients may have what (security.md). The first rule whose `when` is true for what a
-	// client requests decides; if there is none, the client may not have it. Expressions are CEL
-	// over `authority`; `type_url`, in version 3 of the API; `name`, in its canonical spelling, a
-	// glob, or `*`; and `identity`, who the client has proven to be. They do not see the
-	// client's Node, in which it can say anything.
+	// Which clients may have what (security.md). For each name that a client requests, the first rule
+	// whose `when` is true decides. If there is none, the client may not have the resource. Expressions
+	// are CEL over `authority`; `type_url`, in version 3 of the API; `name`, which is in canonical
+	// spelling, or a glob, or `*`; and `identity`, the client's authenticated identity. They do not see
+	// the client's Node, because a client can claim anything there.
 	Rights []Right `yaml:"rights" absent:"every client may have everything"`
-	// What the relay keeps when no client asks for it.
+	// What the relay keeps while no client uses it.
 	Cache Cache `yaml:"cache"`
-	// Where the relay stores what it has accepted from control planes, so that it can serve that
-	// after a restart while they are away (store.md).
+	// Where the relay stores the resources that it has accepted from control planes. After a restart it
+	// can serve them while the control planes are unreachable (store.md).
 	Store Store `yaml:"store" absent:"the relay stores nothing"`
-	// How the relay ends after SIGTERM, and how a listener does that a reload removes (drain.md).
+	// How the relay shuts down after SIGTERM, and how it closes a listener that a reload removes
+	// (drain.md).
 	Drain Drain `yaml:"drain"`
 
 	source source
@@ -69,7 +68,7 @@ type Config struct {
 
 // Node is the relay's own Node, which it sends to control planes.
 type Node struct {
-	// The relay's own id, of at most 256 bytes. Relays find loops of relays by it, so each needs
+	// The relay's own id, of at most 256 bytes. Relays detect loops of relays by it, so each relay needs
 	// its own.
 	ID string `yaml:"id" absent:"the host's name"`
 	// The relay's cluster, for control planes whose answers depend on it.
@@ -80,8 +79,7 @@ type Node struct {
 	Metadata *structpb.Struct `yaml:"metadata" absent:"none"` // nil if there is none
 }
 
-// Proto returns n as it goes on the wire, a new message at each call. The
-// caller adds what the relay says about its own build and features.
+// Proto returns n as a new message, without the relay's build and features: the caller adds these.
 func (n Node) Proto() *corev3.Node {
 	node := &corev3.Node{Id: n.ID, Cluster: n.Cluster, Metadata: n.Metadata}
 	if n.Locality != (Locality{}) {
@@ -112,15 +110,15 @@ type Rule struct {
 	When string `yaml:"when" absent:"all clients"`
 	// The authority of the names: one of `authorities`, or one that a pattern there covers.
 	Authority string `yaml:"authority" required:"true" allow:"empty"`
-	// An expression that gives a text of at most 1 KiB: clients with the same text share one copy
-	// of the resources, and one stream to the control plane. If the relay cannot evaluate it for
-	// a client, it refuses the client's request.
+	// An expression that gives a text of at most 1 KiB. Clients with the same text share one copy of the
+	// resources, and one stream to the control plane. If the relay cannot evaluate it for a client, it
+	// refuses the client's request.
 	Partition string `yaml:"partition" absent:"all clients of the rule see the same"`
-	// Fields of the client's Node that the relay sends to the control plane, besides the id, the
-	// cluster and what `partition` reads. They are those of the partition's first client. An
+	// Fields of the client's Node that the relay sends to the control plane, in addition to the id, the
+	// cluster and what `partition` reads. The relay takes them from the partition's first client. An
 	// entry is a path such as locality, locality.zone, metadata.ROLE, metadata["a.b"],
-	// dynamic_parameters or user_agent_name. `["*"]` is the whole Node, which the relay sends in
-	// any case if `partition` is node.id (partitions.md).
+	// dynamic_parameters or user_agent_name. `["*"]` is the whole Node, which the relay also sends if
+	// `partition` is node.id (partitions.md).
 	NodeFields []string `yaml:"node_fields" absent:"no others"`
 
 	when, partition program
@@ -128,28 +126,29 @@ type Rule struct {
 	joins           bool // see Joins
 }
 
-// Cache says what the relay keeps when no client asks for it.
+// Cache says what the relay keeps while no client uses it.
 type Cache struct {
 	// How long the relay keeps a subscription after its last client has left. 0s ends it at
 	// once.
 	Linger time.Duration `yaml:"linger" default:"5m" allow:"zero"`
-	// How many resources the relay keeps that no client asks for. Of names that have no
-	// resource it keeps 256.
+	// How many resources the relay keeps that no client uses. At most 256 of these are names that have
+	// no resource.
 	IdleEntries int `yaml:"idle_entries" default:"10000"`
-	// How many scopes the relay keeps that no client uses: a scope is an authority, a partition,
-	// or one of these with a set of dynamic parameters. Each costs a stream to the control plane.
-	// With more, the relay gives up the oldest at once.
+	// How many scopes the relay keeps that no client uses. A scope is an authority, a partition, or one
+	// of these with a set of dynamic parameters. Each costs a stream to the control plane. Beyond this
+	// number, the relay drops the scope that has been unused for the longest time.
 	IdleScopes int `yaml:"idle_scopes" default:"100"`
-	// The names of removed members that the relay remembers of each glob collection, as long as
-	// it keeps the collection. Delta clients do not send which members they have. So the relay
+	// Which names of removed members the relay remembers for each glob collection, as long as it keeps
+	// the collection. Delta clients that reconnect do not send which members they have. So the relay
 	// sends a client that subscribes to the glob all removals that it may have missed.
 	Tombstones Tombstones `yaml:"tombstones"`
 }
 
-// Tombstones bound what a glob collection remembers of members that it has lost.
+// Tombstones bound which names of removed members the relay remembers for a glob collection.
 type Tombstones struct {
-	// How long the relay remembers a name: longer than clients take to come back.
+	// How long the relay remembers a name. This has to be longer than clients take to reconnect.
 	TTL time.Duration `yaml:"ttl" default:"10m"`
-	// How many names the relay remembers of each collection: the newest, at some 200 bytes each.
+	// How many names the relay remembers for each collection. It keeps the newest, at some 200 bytes
+	// each.
 	Limit int `yaml:"limit" default:"10000"`
 }

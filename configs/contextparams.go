@@ -1,25 +1,26 @@
 package configs
 
-// This file is the policy for context parameters: which of those that clients put into
-// xdstp names the relay sends to an authority.
+// This file is the policy for the context parameters in clients' xdstp names: which of them the relay
+// sends to an authority.
 
 import (
 	"fmt"
 	"strings"
 )
 
-// ContextParameters is a policy for the context parameters of the xdstp names of
-// an authority. It has Drop or Keep, or neither, never both.
+// ContextParameters is a policy for the context parameters of an authority's xdstp names. It has Drop or
+// Keep or neither, never both.
 type ContextParameters struct {
-	// Those that the relay leaves out when it asks the authority. Not together with `keep`.
+	// The parameters that the relay leaves out of its requests to the authority. Not together with
+	// `keep`.
 	Drop []string `yaml:"drop" absent:"none"`
-	// Those that the relay keeps: it leaves out all others.
+	// The parameters that the relay keeps. It leaves out all others.
 	Keep []string `yaml:"keep" absent:"all"`
-	// Those that a name needs: the relay refuses a name without them.
+	// The parameters that a name needs. The relay refuses a name without them.
 	Require []string `yaml:"require" absent:"none"`
 }
 
-// Drops reports whether the relay leaves out the parameter of that key.
+// Drops reports whether the relay leaves out the parameter with that key.
 func (p *ContextParameters) Drops(key string) bool {
 	if p == nil {
 		return false

@@ -1,6 +1,6 @@
 package configs
 
-// This file gives keys that were left out the defaults of their tags.
+// This file sets keys that were left out to the defaults in their tags.
 
 import (
 	"encoding"
@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// setDefaults fills in what c leaves out. The paths in unusable count as left out: their values
-// could not be used.
+// setDefaults sets the keys that c leaves out. The paths in unusable, whose values are wrong, count as
+// left out.
 func (c *Config) setDefaults(unusable map[string]bool) error {
 	d := defaulter{source: c.source, unusable: unusable}
 	if err := d.fill(reflect.ValueOf(c).Elem(), "", "", nil); err != nil {
@@ -31,8 +31,8 @@ type defaulter struct {
 	unusable map[string]bool
 }
 
-// fill sets the keys of the map v, which is at path. Protocol is that of the listener or
-// server around it, values are the defaults that the map's own tag has.
+// fill sets the keys of the map v, which is at path. protocol is that of the listener or server around
+// it, and values are the defaults in the tag of the map itself.
 func (d defaulter) fill(v reflect.Value, path, protocol string, values map[string]string) error {
 	for _, key := range keysOf(v.Type()) {
 		field, _ := fieldOf(v.Type(), key)
@@ -101,8 +101,8 @@ func isMap(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// hostname tells replicas apart in a control plane's logs. A host without a
-// name is no reason not to start.
+// hostname returns the host's name, which distinguishes replicas in a control plane's logs. On a host
+// without a name the relay starts anyway.
 func hostname() string {
 	if name, err := os.Hostname(); err == nil && name != "" {
 		return name

@@ -4,14 +4,14 @@ package configs
 
 import "time"
 
-// Drain says how the relay ends.
+// Drain says how the relay shuts down.
 type Drain struct {
-	// How long the relay goes on accepting connections after SIGTERM, with `/readyz` and gRPC
-	// health saying that it is not ready: as long as load balancers take to notice.
+	// How long the relay still accepts connections after SIGTERM, while `/readyz` and gRPC health report
+	// that it is not ready. Load balancers need that time to notice.
 	Delay time.Duration `yaml:"delay" default:"0s" allow:"zero"`
-	// Over what time the relay then sends its clients away, each at a moment of its own, so that
-	// they do not come to another relay at once. With few connections it takes a second for each.
-	// 0s sends them away at once.
+	// The time over which the relay then closes its connections one by one, so that clients do not all
+	// connect to another relay at once. With few connections it takes a second for each. 0s closes them
+	// all at once.
 	Time time.Duration `yaml:"time" default:"30s" allow:"zero"`
 }
 

@@ -11,24 +11,23 @@ import (
 	"github.com/xds-relay/xds-relay/fileerrors"
 )
 
-// Error is one mistake in a configuration. Its File is the name that was given to Load or
-// Parse, or the environment variable or flag whose value is wrong.
+// Error is one mistake in a configuration. Its File is the name that the caller gave to Load or Parse,
+// or the environment variable or flag whose value is wrong.
 type Error = fileerrors.Error
 
 // Errors are all mistakes in a configuration, in the order of its lines.
 type Errors = fileerrors.List
 
-// inOrder sorts errs by their places, and returns them as an error that is nil if there is
-// none.
+// inOrder sorts errs by their places, and returns them as an error, which is nil if there are none.
 func inOrder(errs Errors) error {
 	slices.SortStableFunc(errs, func(a, b Error) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 	return errs.OrNil()
 }
 
-// InOrder sorts errors by their places, and returns them as an error that is nil if there is none.
+// InOrder sorts errs by their places, and returns them as an error, which is nil if there are none.
 func InOrder(errs Errors) error { return inOrder(errs) }
 
-// source is where the keys of a configuration were written.
+// source records where the keys of a configuration were written.
 type source struct {
 	at map[string]place // by path
 }
@@ -70,7 +69,7 @@ func parent(path string) string {
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
-// didYouMean returns a hint at the one of words that got probably stands for, or "".
+// didYouMean returns a hint at the word that got is probably a misspelling of, or "".
 func didYouMean(got string, words []string) string {
 	if word := closest(got, words); word != "" {
 		return fmt.Sprintf(" (did you mean %q?)", word)
@@ -78,8 +77,8 @@ func didYouMean(got string, words []string) string {
 	return ""
 }
 
-// closest returns the one of words that is at most two slips away from got,
-// or "". Case, and hyphens for underscores, are no slips.
+// closest returns the word that is at most two typing errors away from got, or "". It ignores case, and
+// hyphens in place of underscores.
 func closest(got string, words []string) string {
 	best, bestSlips := "", 3
 	for _, word := range words {
@@ -91,9 +90,9 @@ func closest(got string, words []string) string {
 	return best
 }
 
-// slips is the optimal string alignment distance: the letters to add, drop or
-// change, and neighbours to swap, to get from a to b. Words whose lengths are
-// too far apart for a hint are not compared: slips then returns that distance.
+// slips returns the optimal string alignment distance of a and b: the number of letters to add, drop or
+// change, and of neighbours to swap. If their lengths differ too much for a hint, it returns that
+// difference.
 func slips(a, b string) int {
 	if d := max(len(a)-len(b), len(b)-len(a)); d > 2 {
 		return d

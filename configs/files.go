@@ -12,16 +12,16 @@ import (
 	"github.com/xds-relay/xds-relay/identity/tokens"
 )
 
-// CheckFiles reads the files that c names. Load and Parse do not, so that one can check a
-// configuration on another machine. The error is an Errors with every file that the relay
-// cannot use. CheckFiles does not look at directories of resources: a directory may appear
-// later, and its source reports it until then.
+// CheckFiles reads the files that c names. Load and Parse do not, so that one can check a configuration
+// on another machine. The error is an Errors with every file that the relay cannot use. CheckFiles does
+// not check directories of resources: a directory may appear later, and the relay logs that it is
+// missing until then.
 func (c *Config) CheckFiles() error {
 	return inOrder(c.checkFiles().errs)
 }
 
-// FileWarnings reads the same files, and returns which of them have expired. The relay starts
-// in spite of it, because they may be replaced.
+// FileWarnings reads the same files, and returns a warning for each that has an expired certificate. The
+// relay starts anyway, because the files may be replaced.
 func (c *Config) FileWarnings() Errors {
 	expired := c.checkFiles().expired
 	_ = inOrder(expired)
@@ -60,7 +60,7 @@ func (c *Config) checkFiles() *fileChecker {
 	return f
 }
 
-// fileChecker collects the errors of files, and those that have expired.
+// fileChecker collects the errors in files, and the expired certificates.
 type fileChecker struct {
 	source
 	errs, expired Errors
@@ -72,8 +72,8 @@ func (f *fileChecker) add(path string, err error) {
 	}
 }
 
-// read reads the file of the key at path. It returns false if there is no such key, or if the
-// file cannot be read.
+// read reads the file of the key at path. It returns false if there is no such key, or if it cannot read
+// the file.
 func (f *fileChecker) read(path, file string) (data []byte, ok bool) {
 	if file == "" {
 		return nil, false
@@ -100,7 +100,7 @@ func (f *fileChecker) jwt(path string, j *JWT) {
 	}
 }
 
-// folder looks whether the folder of the key at path is there.
+// folder checks that the folder of the key at path exists.
 func (f *fileChecker) folder(path, folder string) {
 	info, err := os.Stat(folder)
 	if err == nil && !info.IsDir() {

@@ -14,15 +14,15 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Hash returns a short hash of what c says: of the file with the environment and the command line,
-// and without comments and formatting. Relays with the same configuration have the same hash.
+// Hash returns a short hash of the values of c: of the file with the environment and the command line,
+// without comments and formatting. Relays with the same configuration have the same hash.
 func (c *Config) Hash() string { return c.hash }
 
 // ReadFrom reports whether c was read from a text.
 func (c *Config) ReadFrom(text []byte) bool { return c.text == sha256.Sum256(text) }
 
-// hashOf returns the hash of a configuration that has no defaults yet: some of them differ among
-// hosts.
+// hashOf returns the hash of a configuration before its defaults are set, because some defaults differ
+// among hosts.
 func hashOf(c *Config) string {
 	sum := sha256.Sum256([]byte(Fingerprint(c)))
 	return hex.EncodeToString(sum[:6])
@@ -33,8 +33,8 @@ func (c *Config) Errorf(path, format string, args ...any) Error {
 	return c.source.errorf(path, format, args...)
 }
 
-// Fingerprint returns a text for a part of a configuration. Parts that mean the same have equal
-// texts. It has the values of keys, but not what was compiled of them.
+// Fingerprint returns a text for a part of a configuration. Parts that mean the same have equal texts.
+// The text has the values of keys, but nothing that was compiled from them.
 func Fingerprint(part any) string {
 	var b strings.Builder
 	printPart(&b, reflect.ValueOf(part))

@@ -1,6 +1,6 @@
 package configs
 
-// This file is `listeners[].jwt`: which tokens prove who a client is.
+// This file is the keys of `listeners[].jwt`: which tokens authenticate clients.
 
 import (
 	"errors"
@@ -13,26 +13,26 @@ import (
 
 // JWT says which bearer tokens of clients are valid.
 type JWT struct {
-	// Who issues the tokens: their `iss`, letter by letter.
+	// The issuer of the tokens, exactly as in their `iss`.
 	Issuer string `yaml:"issuer" required:"true"`
-	// For whom the tokens are: their `aud` needs one of these.
+	// The audiences of the tokens: their `aud` needs one of these.
 	Audiences []string `yaml:"audiences" required:"true"`
 	// The file of the issuer's public keys, as a JSON Web Key Set. The relay reads it again when
 	// it changes.
 	JWKSFile string `yaml:"jwks_file" absent:"none, with jwks_url"`
-	// Where the relay fetches these keys: an https URL, or http with a loopback host. It fetches them
-	// every 5 minutes, and when a token names a key that it does not know.
+	// Where the relay fetches the issuer's public keys: an https URL, or http with a loopback host. It
+	// fetches them every 5 minutes, and when a token names a key that it does not know.
 	JWKSURL string `yaml:"jwks_url" absent:"none, with jwks_file"`
 	// The roots to trust at `jwks_url`.
 	JWKSCAFile string `yaml:"jwks_ca_file" absent:"the system's roots"`
-	// A file with a bearer token that the relay sends to `jwks_url`. An API server of Kubernetes
-	// wants one.
+	// A file with a bearer token that the relay sends to `jwks_url`. The API server of Kubernetes
+	// requires one.
 	JWKSTokenFile string `yaml:"jwks_token_file" absent:"none"`
 	// Whether every client needs a token. A stream without one then ends with UNAUTHENTICATED; over
 	// REST the request gets status 401.
 	Required bool `yaml:"required" default:"false"`
-	// How long a stream goes on after its token has expired. gRPC sends a token only when a stream
-	// begins, so with 0s the client has to open a new stream for each token.
+	// How long a stream goes on after its token has expired. A gRPC client sends a token only when it
+	// opens a stream, so with 0s it has to open a new stream for each token.
 	Grace time.Duration `yaml:"grace" default:"1h" allow:"zero"`
 }
 
@@ -60,7 +60,7 @@ func (k *checker) jwt(path string, j *JWT) {
 	}
 }
 
-// checkKeysURL refuses URLs whose answers somebody else could make up.
+// checkKeysURL refuses URLs whose answers somebody else could forge.
 func checkKeysURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -73,7 +73,7 @@ func checkKeysURL(text string) error {
 	case u.Scheme == "http" && isLoopbackHost(u.Hostname()), u.Scheme == "https":
 		return nil
 	case u.Scheme == "http":
-		return fmt.Errorf("%q is not encrypted, so that others on the way could make up keys (want https, or a loopback host)", text)
+		return fmt.Errorf("%q is not encrypted, so others on the path could forge keys (want https, or a loopback host)", text)
 	}
 	return fmt.Errorf("%q is not of https (want https://host/path)", text)
 }

@@ -1,7 +1,7 @@
 package configs
 
-// This file is the way from YAML to a Config: parse for positions, add the overrides, check
-// the shape, decode, fill in defaults, check the meaning.
+// This file turns YAML into a Config: it parses the text, adds the overrides, checks the shape, decodes,
+// sets the defaults, and checks the meaning.
 
 import (
 	"bytes"
@@ -16,15 +16,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Load reads the YAML file at path and returns what Parse makes of it.
+// Load reads the YAML file at path and parses it as Parse does.
 func Load(path string) (*Config, error) { return (*Overrides)(nil).Load(path) }
 
-// Parse returns the configuration in data, which is YAML, with defaults filled in. Name is
-// what errors call the file. The error is an Errors with all that is wrong, found without
-// looking at any other file: see CheckFiles.
+// Parse returns the configuration in data, which is YAML, with defaults filled in. name is what errors
+// call the file. The error is an Errors with all mistakes in data. Parse reads no other file: see
+// CheckFiles.
 func Parse(name string, data []byte) (*Config, error) { return (*Overrides)(nil).Parse(name, data) }
 
-// Load is the function of that name, with overrides.
+// Load is like the function Load, and also applies o.
 func (o *Overrides) Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func (o *Overrides) Load(path string) (*Config, error) {
 	return o.Parse(path, data)
 }
 
-// Parse is the function of that name, with overrides.
+// Parse is like the function Parse, and also applies o.
 func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	root, err := parseYAML(name, data)
 	if err != nil {
@@ -41,8 +41,7 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 	}
 	s := newShape(name)
 	o.apply(root, s)
-	// The shape takes what is wrong out of the tree, so that the rest can be
-	// decoded and checked as well.
+	// walk takes wrong values out of the tree, so that the rest can still be decoded and checked.
 	if !s.walk(root, configType, "", "") {
 		return nil, inOrder(s.errs)
 	}
@@ -84,7 +83,7 @@ func parseYAML(name string, data []byte) (*yaml.Node, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// syntaxError moves the line out of the YAML library's text.
+// syntaxError moves the line number from the YAML library's text into the Error.
 func syntaxError(name string, err error) Error {
 	text := err.Error()
 	e := Error{File: name}

@@ -1,8 +1,8 @@
 package configs
 
-// This file decides which fields of a client's Node go upstream for its partition. The Node of
-// the first client stands for all clients of the partition. So the relay sends only what they
-// have in common: what the partition expression reads, and what the operator lists.
+// This file decides which fields of a client's Node the relay sends upstream for its partition. The Node
+// of the first client represents all clients of the partition. So the relay sends only what they have in
+// common: the fields that the partition expression reads, and those that the operator lists.
 
 import (
 	"errors"
@@ -17,17 +17,17 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// NodeFields are the fields of a Node that go upstream. The zero value has none.
+// NodeFields are the fields of a Node that the relay sends upstream. The zero value has none.
 type NodeFields struct {
 	whole bool
 	paths []nodePath // none is below another
 }
 
-// nodePath is a field of a Node, or a part of one: keys of messages, of maps and of
-// google.protobuf.Struct.
+// nodePath is the path of a field of a Node, or of a part of one: names of fields, and keys of maps and
+// of google.protobuf.Struct.
 type nodePath []string
 
-// everyNode are the fields that go upstream for every partition.
+// everyNode are the fields that the relay sends upstream for every partition.
 var everyNode = []nodePath{{"id"}, {"cluster"}}
 
 // newNodeFields returns the fields at some paths. The empty path is the whole Node.
@@ -37,7 +37,7 @@ func newNodeFields(paths ...nodePath) NodeFields {
 		return NodeFields{whole: true}
 	}
 	var f NodeFields
-	for _, p := range paths { // what is below another comes after it
+	for _, p := range paths { // a path sorts after those above it
 		if n := len(f.paths); n == 0 || !p.below(f.paths[n-1]) {
 			f.paths = append(f.paths, p)
 		}
@@ -63,11 +63,11 @@ func (p nodePath) String() string {
 	return b.String()
 }
 
-// Whole reports whether the whole Node goes upstream.
+// Whole reports whether the relay sends the whole Node upstream.
 func (f NodeFields) Whole() bool { return f.whole }
 
-// Paths returns the paths of the fields as they are written in node_fields, sorted. There
-// are none of the whole Node.
+// Paths returns the paths of the fields as they are written in node_fields, sorted. It returns none for
+// the whole Node.
 func (f NodeFields) Paths() []string {
 	paths := make([]string, len(f.paths))
 	for i, p := range f.paths {
@@ -76,8 +76,8 @@ func (f NodeFields) Paths() []string {
 	return paths
 }
 
-// Of returns a Node with these fields of node, which may be nil. The two share the values of
-// these fields, so the caller may change neither; it may set other fields.
+// Of returns a Node with these fields of node, which may be nil. The two Nodes share the values of these
+// fields, so the caller must not change these values; it may set other fields.
 func (f NodeFields) Of(node *corev3.Node) *corev3.Node {
 	if f.whole {
 		return proto.CloneOf(node)
@@ -143,10 +143,10 @@ func shareKey(to, from *structpb.Struct, path nodePath) {
 	shareKey(there, below, path[1:])
 }
 
-// wholeNode is how node_fields says that the whole Node goes upstream.
+// wholeNode is the entry of node_fields that stands for the whole Node.
 const wholeNode = "*"
 
-// parseNodePath returns the path that an entry of node_fields is.
+// parseNodePath parses an entry of node_fields.
 func parseNodePath(entry string) (nodePath, error) {
 	if entry == wholeNode {
 		return nodePath{}, nil
@@ -164,7 +164,7 @@ func parseNodePath(entry string) (nodePath, error) {
 	return path, nil
 }
 
-// splitNodePath takes a path apart: keys with dots between them, or in brackets and quotes.
+// splitNodePath splits a path into its keys, which are separated by dots, or are in brackets and quotes.
 func splitNodePath(text string) (path nodePath, ok bool) {
 	for first := true; text != ""; first = false {
 		if quoted, found := strings.CutPrefix(text, "["); found && !first {
@@ -235,7 +235,7 @@ func unknownField(parent nodePath, name string, in protoreflect.MessageDescripto
 	return fmt.Errorf("%q is not a field of a Node (want %s)", slices.Concat(parent, nodePath{name}), oneOf(names))
 }
 
-// compileNodeFields prepares what goes upstream for the partitions of r.
+// compileNodeFields prepares Upstream. reads is what the partition expression reads.
 func (r *Rule) compileNodeFields(reads nodeReads) (errs Errors) {
 	paths := slices.Concat(everyNode, reads.paths)
 	if reads.perNode {

@@ -9,19 +9,18 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// nodeReads are the parts of a Node that an expression looks at.
+// nodeReads says which parts of a Node an expression reads, and how.
 type nodeReads struct {
 	paths []nodePath
-	// perNode says that the expression gives the node's id: it gives different texts for
-	// different nodes.
+	// perNode: the expression is node.id, so it gives different texts for different nodes.
 	perNode bool
-	// joins says that the expression joins texts of which several depend on the client: then
-	// different texts can give the same.
+	// joins: the expression concatenates several texts that depend on the client, so that different
+	// Nodes can give the same text.
 	joins bool
 }
 
-// readsOf returns what a checked expression reads. What it reads under a key that depends
-// on the client it reads as a whole.
+// readsOf returns what a checked expression reads. If the expression reads a key that depends on the
+// client, readsOf returns the map or the list around it as a whole.
 func readsOf(e ast.Expr) nodeReads {
 	var r nodeReads
 	r.visit(e)
@@ -66,7 +65,7 @@ func (r *nodeReads) visit(e ast.Expr) {
 		r.visit(c.IterRange())
 		r.visit(c.AccuInit())
 		if c.IterVar() == nodeVariable || c.IterVar2() == nodeVariable {
-			return // in the rest, the name means that variable
+			return // there, "node" is the variable of the comprehension
 		}
 		r.visit(c.LoopCondition())
 		r.visit(c.LoopStep())
@@ -74,12 +73,12 @@ func (r *nodeReads) visit(e ast.Expr) {
 	}
 }
 
-// chain is a way from the Node into it, as node.metadata["x"].y.
+// chain is a path of accesses that begins at the Node, such as node.metadata["x"].y.
 type chain struct {
 	path nodePath
-	// ends says that what follows depends on the client, or is in a list.
+	// ends: path ends here, because the next key depends on the client or is an index of a list.
 	ends bool
-	// keys are the expressions of such keys.
+	// keys are the expressions of those keys.
 	keys []ast.Expr
 }
 
@@ -118,14 +117,14 @@ func literalText(e ast.Expr) (text string, ok bool) {
 	return text, ok
 }
 
-// givesID says that an expression is node.id and nothing else. A text that has the id in it
-// besides others may be the same for different nodes.
+// givesID reports whether an expression is exactly node.id. A text that combines the id with other texts
+// may be the same for different nodes.
 func givesID(e ast.Expr) bool {
 	c, ok := chainOf(e)
 	return ok && !c.ends && slices.Equal(c.path, nodePath{"id"})
 }
 
-// varying counts what is joined by + and is no constant.
+// varying counts the operands of a concatenation that are not constants.
 func varying(e ast.Expr) int {
 	if e.Kind() == ast.LiteralKind {
 		return 0

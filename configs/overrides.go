@@ -1,7 +1,7 @@
 package configs
 
-// This file is the values that go before those of the file: environment variables and flags.
-// viper keeps them, and decides which of them counts.
+// This file is the values that override those of the file: environment variables and flags. viper holds
+// them, and decides which of them wins.
 
 import (
 	"fmt"
@@ -20,19 +20,19 @@ import (
 // EnvPrefix begins the names of the relay's environment variables.
 const EnvPrefix = "XDS_RELAY_"
 
-// Overrides are values of single keys, which go before those of the file: flags before
-// environment variables. A nil Overrides has none.
+// Overrides are values of single keys that override those of the file. Flags override environment
+// variables. A nil Overrides has none.
 type Overrides struct {
 	layers  *viper.Viper
-	origins map[string]string // by key: the variable or flag that its value is from
+	origins map[string]string // by key: the variable or flag that gave it its value
 	errs    Errors
 }
 
-// FromEnvironment returns overrides with the environment variables whose names begin with
-// EnvPrefix. The rest of the name is the path of a key, or one of options, which the caller
-// reads by Option. An empty variable counts as not set.
+// FromEnvironment returns overrides with the environment variables whose names begin with EnvPrefix. The
+// rest of a name is the path of a key, or one of options, which the caller reads with Option. An empty
+// variable counts as unset.
 func FromEnvironment(options ...string) *Overrides {
-	// The delimiter of viper's nested keys is one that no path has.
+	// No path contains this delimiter of viper's nested keys.
 	o := &Overrides{layers: viper.NewWithOptions(viper.KeyDelimiter("\x00")), origins: map[string]string{}}
 	for _, variable := range os.Environ() {
 		name, value, _ := strings.Cut(variable, "=")
@@ -54,8 +54,8 @@ func FromEnvironment(options ...string) *Overrides {
 	return o
 }
 
-// BindFlag gives a key the value of a flag, unless that is empty. It goes before the
-// environment. Key is a path, such as listeners[0].address, or the name of an option.
+// BindFlag gives a key the value of a flag, unless that is empty. The flag overrides the environment.
+// key is a path, such as listeners[0].address, or the name of an option.
 func (o *Overrides) BindFlag(key string, flag *pflag.Flag) {
 	if flag.Value.String() == "" {
 		return
@@ -66,7 +66,7 @@ func (o *Overrides) BindFlag(key string, flag *pflag.Flag) {
 	_ = o.layers.BindPFlag(key, flag) // fails without a flag only
 }
 
-// Set gives a key the value of an assignment, KEY=VALUE. It goes before all others.
+// Set gives a key the value of an assignment, KEY=VALUE. It overrides all other values.
 func (o *Overrides) Set(assignment string) error {
 	path, value, ok := strings.Cut(assignment, "=")
 	if !ok {
@@ -87,11 +87,11 @@ func (o *Overrides) Set(assignment string) error {
 // Option returns the value of an option.
 func (o *Overrides) Option(name string) string { return o.layers.GetString(name) }
 
-// Origin returns the variable or flag that the value of a key or an option is from.
+// Origin returns the variable or flag that gave a key or an option its value.
 func (o *Overrides) Origin(key string) string { return o.origins[key] }
 
-// Keys returns the paths of the keys that have a value. They are in the order of indices, so
-// that entries can be added to a list one after the other.
+// Keys returns the paths of the keys that have a value. They are sorted by index, so that apply can
+// append entries to a list in order.
 func (o *Overrides) Keys() []string {
 	var paths []string
 	for path := range o.origins {
@@ -105,7 +105,7 @@ func (o *Overrides) Keys() []string {
 	return paths
 }
 
-// apply puts the values into the tree, and notes in s where they are from.
+// apply puts the values into the tree, and records in s where they come from.
 func (o *Overrides) apply(root *yaml.Node, s *shape) {
 	if o == nil {
 		return
@@ -124,14 +124,14 @@ var index = regexp.MustCompile(`\d+`)
 
 func padded(digits string) string { return fmt.Sprintf("%09s", digits) }
 
-// graft is one value on its way into the tree.
+// graft is one value that is put into the tree.
 type graft struct {
 	*shape
 	origin, value string
 }
 
-// into puts the value at the path rest below n, which is at path. It leaves a value alone that
-// should be a map or a list and is not: walk reports it.
+// into puts the value at the path rest below n, which is at path. If n should be a map or a list and is
+// not, into does nothing: walk reports it.
 func (g graft) into(n *yaml.Node, t reflect.Type, path, rest string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -176,7 +176,7 @@ func (g graft) below(n **yaml.Node, t reflect.Type, path, rest string) {
 	g.into(*n, t, path, rest)
 }
 
-// node returns the value, or an empty map or list around it, as what t wants.
+// node returns a node for the type t: the value, or an empty map or list in which it will be put.
 func (g graft) node(t reflect.Type) *yaml.Node {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -194,8 +194,8 @@ func (g graft) node(t reflect.Type) *yaml.Node {
 	return n
 }
 
-// pathOfVariable returns the path, below path, of the key with one value whose variable has
-// this rest of a name. A _ in the name ends a key, or is in it.
+// pathOfVariable returns the path, which begins with path, of the key with a single value that a
+// variable sets whose name ends in rest. A _ in rest ends a key or is part of one.
 func pathOfVariable(rest string, t reflect.Type, path string) (found string, ok bool) {
 	switch {
 	case t == metadataType:
@@ -229,7 +229,7 @@ func variableOf(path string) string {
 	return strings.ToUpper(strings.NewReplacer("].", "_", "[", "_", "]", "", ".", "_").Replace(path))
 }
 
-// scalarPaths returns the paths of all keys that have one value, with 0 for every index.
+// scalarPaths returns the paths of all keys that have a single value, with 0 for every index.
 func scalarPaths(t reflect.Type, path string) (paths []string) {
 	switch {
 	case t == metadataType:
@@ -271,8 +271,8 @@ func unknownVariable(rest string) error {
 
 var kubernetes = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$`)
 
-// setByKubernetes reports whether a variable is one that Kubernetes sets for a Service whose
-// name is xds-relay or begins so.
+// setByKubernetes reports whether a variable is one that Kubernetes sets for a Service whose name begins
+// with xds-relay.
 func setByKubernetes(name, value string) bool {
 	return kubernetes.MatchString("_"+name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/xds-relay/xds-relay/rights"
 )
 
-// Right is a rule that says who may have what.
+// Right is a rule that says which clients may have which resources.
 type Right struct {
-	// What the rule is about: an expression that gives a bool. If the relay cannot evaluate it for
-	// what a client requests, the client may not have that.
+	// Which requests the rule is for: an expression that gives a bool. If the relay cannot evaluate it
+	// for a name that a client requests, the client may not have the resource.
 	When Expression `yaml:"when" absent:"everything"`
-	// Whether the client may have it: an expression that gives a bool, often just `true` or `false`.
-	// If the relay cannot evaluate it, the client may not have it.
+	// Whether the client may have the resource: an expression that gives a bool, often just `true` or
+	// `false`. If the relay cannot evaluate it, the client may not have the resource.
 	Allow Expression `yaml:"allow" required:"true"`
 
 	compiled *rights.Rule
@@ -27,7 +27,7 @@ type Right struct {
 // Expression is a CEL expression that gives a bool. In YAML, true and false need no quotes.
 type Expression string
 
-// UnmarshalText sets e from its notation.
+// UnmarshalText sets e from its text.
 func (e *Expression) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return fmt.Errorf(`is "" (want an expression, or no such key)`)
@@ -36,12 +36,12 @@ func (e *Expression) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Secrets is who may have resources of type Secret.
+// Secrets says which clients may have resources of type Secret.
 type Secrets string
 
-// Who may have them.
+// The values of [Listener.Secrets].
 const (
-	SecretsAuthenticated Secrets = "authenticated" // who has proven who it is, or is on this machine
+	SecretsAuthenticated Secrets = "authenticated" // authenticated clients, and those on this machine
 	SecretsAnyone        Secrets = "anyone"
 )
 
@@ -52,10 +52,10 @@ func (s *Secrets) UnmarshalText(text []byte) error {
 	return choose(s, text, "is not a value of secrets")
 }
 
-// Always reports whether r is about everything. No rule after it is reached.
+// Always reports whether r is for every request. The relay never reaches a rule after it.
 func (r *Right) Always() bool { return always(string(r.When)) }
 
-// Place returns where r is, for clients and logs, as rights[2] (relay.yaml:14).
+// Place returns where r was written, for clients and logs, such as "rights[2] (relay.yaml:14)".
 func (r *Right) Place() string { return r.place }
 
 var ofRights = expressions{rights.Environment, "authority, type_url, name and identity"}
@@ -86,8 +86,8 @@ func (r *Right) compile() (errs Errors) {
 	return nil
 }
 
-// CompiledRights returns the rules of rights; nil if there are none, and every client may have
-// everything.
+// CompiledRights returns the rules of rights. It returns nil if there are none, so that every client may
+// have everything.
 func (c *Config) CompiledRights() *rights.Rules {
 	if len(c.Rights) == 0 {
 		return nil
@@ -99,11 +99,11 @@ func (c *Config) CompiledRights() *rights.Rules {
 	return rights.New(rules)
 }
 
-// RightsPlace returns where the list of rights is, for clients and logs.
+// RightsPlace returns where the list of rights was written, for clients and logs.
 func (c *Config) RightsPlace() string { return c.source.placeText("rights") }
 
-// placeText returns a path with its place, as rights[2] (relay.yaml:14). Clients see it, and so not
-// the folder of the file.
+// placeText returns a path with its place, such as "rights[2] (relay.yaml:14)". Clients see it, so it
+// leaves out the file's folder.
 func (s source) placeText(path string) string {
 	at := s.at[path]
 	switch {

@@ -18,35 +18,37 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Rollout says who gets a change of an authority's resources before others do. See docs/rollout.md.
+// Rollout says which clients receive a change of an authority's resources first. See docs/rollout.md.
 type Rollout struct {
-	// The resource types whose changes are rolled out, by their words or type URLs. Changes of
-	// endpoints and secrets should not be: a delay there is an outage itself.
+	// The resource types whose changes are rolled out, by their short names or type URLs. Leave out
+	// endpoints and secrets: a delay of their changes is an outage itself.
 	Types []string `yaml:"types" absent:"all but endpoint, locality-endpoint and secret"`
-	// Which clients are alike: an expression that gives a text. A change is tried on some clients
-	// of each cohort. It is CEL over `node`, `identity` and `user_agent`, the name and version of
-	// the client's program, such as envoy/1.30.1. Clients for which the relay cannot evaluate it
-	// are one cohort, and so are the clients of all cohorts but the first 64.
+	// An expression that gives the name of a client's cohort. Clients of one cohort behave alike. The
+	// relay tries a change on some clients of each cohort. The expression is CEL over `node`, `identity`
+	// and `user_agent`, the name and version of the client's program, such as envoy/1.30.1. Clients for
+	// which the relay cannot evaluate it form one cohort. So do the clients of all cohorts after the
+	// first 64.
 	Cohort string `yaml:"cohort" default:"user_agent"`
-	// How many clients of each cohort get a change before all others.
+	// How many clients of each cohort receive a change first.
 	First int `yaml:"first" default:"1"`
-	// Which parts of each cohort get it after that, one after another, before everybody does.
+	// The parts of each cohort that receive the change after that, step by step, before all clients do.
 	Steps []string `yaml:"steps" default:"[1%, 10%, 50%]"`
 	// How long each step takes.
 	Soak time.Duration `yaml:"soak" default:"30s"`
-	// How many clients have to reject a change (NACK) until the relay takes it back.
+	// After how many clients' rejections (NACK) the relay takes a change back.
 	Rejections int `yaml:"rejections" default:"1"`
-	// How many clients have to die of it: their streams end within `soak` after they were sent the
-	// change, and they stay away for `soak`, or die again.
+	// After how many clients' deaths the relay takes a change back. A client counts if its stream ends
+	// within `soak` after it was sent the change, and it then stays away for `soak` or dies again.
 	Deaths int `yaml:"deaths" default:"2"`
-	// A resource that is so many times larger than the accepted one waits until a person approves
-	// it. More than 1.
+	// If a resource grows to this many times the size of the accepted one, the change waits until a
+	// person approves it. More than 1.
 	Grow Factor `yaml:"grow" default:"3.0"`
-	// Whether everything stays where it is, so that no change is let through.
+	// Whether all rollouts are frozen: no further client receives a change. Rejections still take
+	// changes back.
 	Frozen bool `yaml:"frozen" default:"false"`
 
 	cohort program
-	// agents are the cohorts of user agents, if the expression reads nothing else.
+	// agents are the cohorts by user agent, if the expression reads nothing else.
 	agents *agentCohorts
 	types  map[string]bool
 	steps  []float64
@@ -70,7 +72,7 @@ func (f Factor) String() string { return strconv.FormatFloat(float64(f), 'g', -1
 
 const userAgentVariable = "user_agent"
 
-// ofCohorts are decided when a client has sent its Node.
+// ofCohorts are the expressions of `cohort`. The relay evaluates them when a client has sent its Node.
 var ofCohorts = expressions{sync.OnceValues(func() (*cel.Env, error) {
 	identities, err := identity.CELOptions(&corev3.Node{})
 	if err != nil {
@@ -121,7 +123,7 @@ type userAgent struct {
 	major, minor, patch uint32
 }
 
-// agentOf returns the program of a client, whichever field of its Node says the version.
+// agentOf returns the program of a client, whichever field of its Node has the version.
 func agentOf(n *corev3.Node) userAgent {
 	a := userAgent{name: n.GetUserAgentName(), version: n.GetUserAgentVersion()}
 	if build := n.GetUserAgentBuildVersion().GetVersion(); a.version == "" && build != nil {
@@ -141,14 +143,14 @@ func (a userAgent) String() string {
 	return a.name + "/" + a.version
 }
 
-// agentCohorts are the cohorts of some user agents. Most clients have one of a few, so an expression need not be
-// evaluated for each client that comes. nil has none.
+// agentCohorts caches the cohorts of user agents. Most clients have one of a few user agents, so the
+// relay need not evaluate the expression for each new client. A nil agentCohorts has none.
 type agentCohorts struct {
 	mu    sync.RWMutex
 	known map[userAgent]string
 }
 
-// maxAgents bounds them: clients can make up any number.
+// maxAgents bounds the known user agents, because clients can make up any number of them.
 const maxAgents = 256
 
 func (c *agentCohorts) get(a userAgent) (cohort string, known bool) {
@@ -185,10 +187,10 @@ func (r *Rollout) RollsOut(typeURL string) bool {
 	return true
 }
 
-// Parts returns the steps as parts of one.
+// Parts returns the steps as fractions of 1.
 func (r *Rollout) Parts() []float64 { return r.steps }
 
-// rollout checks a rollout, and prepares it.
+// rollout checks a rollout and compiles it.
 func (k *checker) rollout(path string, r *Rollout) {
 	if r == nil {
 		return
@@ -263,7 +265,7 @@ func (r *Rollout) compileTypes() (errs Errors) {
 	return errs
 }
 
-// parsePart returns a percentage as a part of one.
+// parsePart returns a percentage as a fraction of 1.
 func parsePart(text string) (float64, error) {
 	const all = 100
 	digits, ok := strings.CutSuffix(text, "%")

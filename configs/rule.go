@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	// evalCost bounds an evaluation, in CEL's units: about one per operation,
-	// and one per ten letters looked at. It lets through expressions over any
-	// Node that a real client sends. Over one as large as a request can be, the
-	// most expensive evaluation ends within a second.
+	// evalCost bounds an evaluation, in CEL's units: about one for each operation, and one for each ten
+	// letters read. Expressions over the Nodes of real clients stay below it. With the largest Node that
+	// fits into a request, the most expensive evaluation ends within a second.
 	evalCost = 100_000
 	// maxPartition bounds the name of a partition, in bytes. It becomes part
 	// of keys.
@@ -30,10 +29,10 @@ const (
 	nodeVariable = "node"
 )
 
-// Client is what expressions know of a client.
+// Client is what expressions can read about a client.
 type Client struct {
-	Node     *corev3.Node       // what the client says of itself; nil is an empty one
-	Identity *identity.Identity // who it has proven to be; nil is one that has proven nothing
+	Node     *corev3.Node       // as the client sends it, unverified; nil is an empty one
+	Identity *identity.Identity // authenticated; nil is an anonymous client
 }
 
 // program is a compiled expression, or nil for an empty one. Safe for
@@ -73,14 +72,13 @@ func compileBool(expression string) (program, error) {
 	return p, err
 }
 
-// compile takes an expression over clients of type result, or of a type that only shows
-// when it is evaluated, as that of node.metadata["x"] does. It also returns what
-// the expression reads.
+// compile compiles an expression over clients. Its type is result, or is known only at evaluation, like
+// that of node.metadata["x"]. compile also returns what the expression reads.
 func compile(expression string, result *cel.Type) (program, nodeReads, error) {
 	return ofClients.compile(expression, result)
 }
 
-// expressions are those over the same variables.
+// expressions compiles expressions over the same variables.
 type expressions struct {
 	env  func() (*cel.Env, error)
 	over string // the variables, in words
@@ -107,7 +105,7 @@ func (of expressions) compile(expression string, result *cel.Type) (program, nod
 	return p, readsOf(checked.NativeRep().Expr()), nil
 }
 
-// check checks an expression of type result, or of one that only shows when it is evaluated.
+// check checks an expression whose type is result, or is known only at evaluation.
 func (of expressions) check(env *cel.Env, expression string, result *cel.Type) (*cel.Ast, error) {
 	checked, issues := env.Compile(expression)
 	if issues.Err() != nil {
@@ -116,8 +114,8 @@ func (of expressions) check(env *cel.Env, expression string, result *cel.Type) (
 	if t := checked.OutputType(); !t.IsExactType(result) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("gives %s (want %s)", t, result)
 	}
-	// A regular expression is compiled, or refused, now: CEL's costs leave out
-	// what it takes to compile one that comes from a client.
+	// Regular expressions have to be constants, which are compiled now: the cost limit does not count
+	// the compilation of one that comes from a client.
 	for _, call := range ast.MatchDescendants(ast.NavigateAST(checked.NativeRep()), ast.FunctionMatcher("matches")) {
 		args := call.AsCall().Args()
 		if args[len(args)-1].Kind() != ast.LiteralKind {
@@ -141,7 +139,7 @@ func summary(issues *cel.Issues) string {
 	return strings.Join(parts, "; ")
 }
 
-// Always reports whether r matches every client. No rule after it is reached.
+// Always reports whether r matches every client. The relay never reaches a rule after it.
 func (r *Rule) Always() bool { return always(r.When) }
 
 func always(when string) bool {
@@ -149,8 +147,8 @@ func always(when string) bool {
 	return when == "" || when == "true"
 }
 
-// Matches reports whether r is for a client that asks for typeURL. An error means that the relay cannot evaluate the expression, as when
-// it uses metadata that the Node does not have.
+// Matches reports whether r is for a client that requests typeURL. An error means that the relay cannot evaluate the
+// expression, for example because it reads metadata that the Node does not have.
 func (r *Rule) Matches(c Client, typeURL string) (bool, error) {
 	if r.when == nil {
 		return true, nil
@@ -158,8 +156,8 @@ func (r *Rule) Matches(c Client, typeURL string) (bool, error) {
 	return eval[bool](r.when, c, typeURL)
 }
 
-// PartitionOf returns the partition of a client that asks for typeURL, at most 1 KiB of text. An error means that the relay cannot
-// evaluate the expression.
+// PartitionOf returns the partition of a client that requests typeURL: a text of at most 1 KiB. An error means that the
+// relay cannot evaluate the expression.
 func (r *Rule) PartitionOf(c Client, typeURL string) (string, error) {
 	if r.partition == nil {
 		return "", nil
@@ -174,14 +172,14 @@ func (r *Rule) PartitionOf(c Client, typeURL string) (string, error) {
 	return partition, nil
 }
 
-// Upstream returns the fields of a client's Node that go upstream for its partition: its id
-// and cluster, what the partition expression reads, and NodeFields; or the whole Node, if the
-// partition is node.id. It leaves out what only When reads: there, clients of one partition may
-// differ.
+// Upstream returns the fields of a client's Node that the relay sends upstream for its partition: its id
+// and cluster, what the partition expression reads, and NodeFields; or the whole Node, if the partition
+// is node.id. It leaves out fields that only When reads, because clients of one partition may differ in
+// them.
 func (r *Rule) Upstream() NodeFields { return r.upstream }
 
-// Joins reports whether Partition joins several texts of a client's Node. Then different Nodes
-// can have the same partition: "a/b" + "/" + "c" is "a" + "/" + "b/c".
+// Joins reports whether Partition concatenates several texts of a client's Node. Then different Nodes
+// can have the same partition: "a/b" + "/" + "c" equals "a" + "/" + "b/c".
 func (r *Rule) Joins() bool { return r.joins }
 
 func eval[T any](p program, c Client, typeURL string) (value T, err error) {

@@ -1,11 +1,11 @@
 package configs
 
-// This file checks what needs the YAML tree and the schema only: keys that are unknown or
-// given twice, and values of the wrong type. check.go checks the meaning of the values.
+// This file checks the YAML tree against the schema: it finds unknown keys, repeated keys, and values of
+// the wrong type. check.go checks the meaning of the values.
 //
-// A validator of JSON Schema cannot do this. It sees decoded values, without lines, aliases,
-// tags or repeated keys. Its errors have no hints. And it takes nothing out of the tree, so one
-// mistake would hide all errors of check.go. A test compares the two.
+// A JSON Schema validator cannot do this. It sees decoded values, without lines, aliases, tags or
+// repeated keys, and its errors have no hints. It also does not take wrong values out of the tree, so
+// one mistake would hide all errors of check.go. A test compares the two.
 
 import (
 	"encoding"
@@ -20,18 +20,18 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// shape compares a YAML tree with the schema. It notes where every key is, and takes wrong
-// values out of the tree.
+// shape compares a YAML tree with the schema. It records where every key is, and takes wrong values out
+// of the tree.
 type shape struct {
 	source
 	errs Errors
-	// unusable are the paths of wrong values, and those that misspelled keys probably stand
-	// for. They have an error, so no check may call them missing.
+	// unusable are the paths of wrong values, and of the keys that misspelled keys probably stand for.
+	// There already is an error for them, so that no later check may report them as missing.
 	unusable map[string]bool
-	// metadata is what node.metadata has. YAML cannot be decoded into a Struct.
+	// metadata is the value of node.metadata: the YAML library cannot decode into a Struct.
 	metadata *structpb.Struct
-	// file is what errors call the file. origins are the variables and flags that the other
-	// nodes are from.
+	// file is what errors call the file. origins are the variables and flags from which the other nodes
+	// come.
 	file    string
 	origins map[*yaml.Node]string
 }
@@ -142,7 +142,7 @@ func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
 	for i, element := range n.Content {
 		elementPath := fmt.Sprintf("%s[%d]", path, i)
 		if !s.walk(element, t.Elem(), elementPath, "") {
-			// The other entries keep their indices.
+			// A placeholder, so that the other entries keep their indices.
 			s.unusable[elementPath] = true
 			n.Content[i] = nothing(t.Elem(), element.Line)
 		}
@@ -150,7 +150,7 @@ func (s *shape) walkList(n *yaml.Node, t reflect.Type, path string) bool {
 	return true
 }
 
-// nothing returns what takes the place of a wrong entry.
+// nothing returns a placeholder for a wrong entry.
 func nothing(t reflect.Type, line int) *yaml.Node {
 	if t.Kind() == reflect.String {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Line: line}
@@ -304,7 +304,7 @@ func (s *shape) fail(n *yaml.Node, path, format string, args ...any) bool {
 	return false
 }
 
-// want names a type of the schema to people.
+// want describes a type of the schema, for errors.
 func want(t reflect.Type) string {
 	switch {
 	case t == metadataType:
@@ -337,7 +337,7 @@ func want(t reflect.Type) string {
 	return "text"
 }
 
-// kind names what n is to people.
+// kind describes the type of n, for errors.
 func kind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -372,8 +372,7 @@ func oneOf(words []string) string {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// printable returns a key as it is, or in quotes where that would make its
-// path unclear.
+// printable returns a key, in quotes if its path would otherwise be unclear.
 func printable(key string) string {
 	if plain.MatchString(key) {
 		return key

@@ -4,24 +4,24 @@ package configs
 
 import "time"
 
-// Store is what the relay keeps on disk.
+// Store says where and how the relay stores resources on disk.
 type Store struct {
-	// The file. The relay makes it, in a folder that exists. Two relays cannot share one.
+	// The file. The relay creates it; its folder has to exist. Two relays cannot share a file.
 	Path string `yaml:"path" required:"true"`
-	// How long the relay, after its start, waits for a control plane's own word before it serves
-	// what it has stored. Clients' streams stay open meanwhile. 0s serves it at once.
+	// How long the relay, after its start, waits for a control plane to answer before it serves the
+	// stored resources. Clients' streams stay open during the wait. 0s serves them at once.
 	Wait time.Duration `yaml:"wait" default:"5s" allow:"zero"`
-	// How old a stored resource may be that the relay serves, since it came from the control
-	// plane. 0s is no limit.
+	// The largest age of a stored resource that the relay serves, counted from when the control plane
+	// sent it. 0s is no limit.
 	MaxAge time.Duration `yaml:"max_age" default:"0s" allow:"zero"`
-	// How large the file may become. What has no room is not stored.
+	// How large the file may become. The relay does not store resources that no longer fit.
 	MaxBytes DiskBytes `yaml:"max_bytes" default:"4GiB"`
-	// The key with which the relay encrypts all that it stores: a file that
-	// `xds-relay store keygen` makes.
-	KeyFile string `yaml:"key_file" absent:"nothing is encrypted, and resources with secrets in them are not stored"`
+	// The key with which the relay encrypts everything that it stores: a file that `xds-relay store
+	// keygen` creates.
+	KeyFile string `yaml:"key_file" absent:"the relay encrypts nothing, and does not store resources that contain secrets"`
 }
 
-// leastStore is the smallest file that has room for what the relay writes at once.
+// leastStore is the smallest file that has room for one write of the relay.
 const leastStore DiskBytes = 1 << 20
 
 func (k *checker) store(s Store) {

@@ -21,16 +21,17 @@ type ListenerTLS struct {
 	CertFile string `yaml:"cert_file" absent:"none, with spiffe"`
 	// The key of `cert_file`.
 	KeyFile string `yaml:"key_file" absent:"none, with spiffe"`
-	// The roots of client certificates. A certificate that none of them has signed fails the
-	// handshake.
-	ClientCAFile string `yaml:"client_ca_file" absent:"clients are not asked for a certificate"`
+	// The roots of client certificates. With a certificate that none of them has signed, the handshake
+	// fails.
+	ClientCAFile string `yaml:"client_ca_file" absent:"the relay requests no certificate from clients"`
 	// Whether clients need a certificate, if there is `client_ca_file` or `spiffe`.
 	//
-	//	require    clients without one fail the handshake
-	//	optional   clients without one are accepted
+	//	require    the handshake fails without one
+	//	optional   the relay also accepts clients without one
 	ClientCertificates ClientCertificates `yaml:"client_certificates" default:"require"`
-	// Whether a stream ends when its client's certificate expires: up to a tenth of the
-	// certificate's lifetime and 1m before. The client then has to connect with a new one.
+	// Whether a stream ends when its client's certificate expires. It ends a little earlier, by up to a
+	// tenth of the certificate's lifetime and at most 1m. The client then has to connect with a new
+	// certificate.
 	EndStreamsAtExpiry bool `yaml:"end_streams_at_expiry" default:"true"`
 	// The certificate, and the roots of client certificates, from a SPIFFE agent, in place of
 	// the three files. Clients need an SVID of a trust domain whose bundle the agent has.
@@ -47,10 +48,10 @@ type ServerTLS struct {
 	CertFile string `yaml:"cert_file" absent:"none"`
 	// The key of `cert_file`.
 	KeyFile string `yaml:"key_file" absent:"none"`
-	// The name that the relay asks for, and that the server's certificate must have.
+	// The name that the relay sends (SNI), and that the server's certificate must have.
 	ServerName string `yaml:"server_name" absent:"the host of the address"`
-	// A SPIFFE ID or a DNS name that the server's certificate must have. With a SPIFFE ID it need
-	// not have `server_name` or the host; a DNS name it must have besides.
+	// A SPIFFE ID or a DNS name that the server's certificate must have. A SPIFFE ID replaces the check
+	// of `server_name` or the host. A DNS name is checked in addition.
 	ServerID string `yaml:"server_id" absent:"none"`
 	// The relay's certificate, and the roots to trust, from a SPIFFE agent, in place of the three
 	// files.
@@ -59,14 +60,14 @@ type ServerTLS struct {
 	MinVersion TLSVersion `yaml:"min_version" default:"\"1.2\""`
 }
 
-// SPIFFE is a SPIFFE agent, such as SPIRE's. It need not be there when the relay starts:
-// handshakes fail until it is.
+// SPIFFE is a SPIFFE agent, such as SPIRE's. It need not run when the relay starts: handshakes fail
+// until it does.
 type SPIFFE struct {
 	// The address of the agent's Workload API: unix:/path, or tcp://IP:port.
 	WorkloadAPI string `yaml:"workload_api" absent:"files"`
 }
 
-// Number returns the version as crypto/tls has it.
+// Number returns the version's constant of crypto/tls.
 func (v TLSVersion) Number() uint16 {
 	if v == TLS13 {
 		return tls.VersionTLS13
@@ -74,8 +75,7 @@ func (v TLSVersion) Number() uint16 {
 	return tls.VersionTLS12
 }
 
-// Host returns the name that the certificate of s must have, unless TLS has the server's SPIFFE
-// ID.
+// Host returns the name that the certificate of s must have, unless its TLS names a SPIFFE ID.
 func (s *Server) Host() string {
 	if s.TLS != nil && s.TLS.ServerName != "" {
 		return s.TLS.ServerName
@@ -113,8 +113,7 @@ func (k *checker) serverTLS(path string, t *ServerTLS) {
 	}
 }
 
-// spiffe checks whether the TLS at path has an agent. Then it has none of the files that the
-// agent replaces.
+// spiffe reports whether the TLS at path has an agent, and refuses the files that the agent replaces.
 func (k *checker) spiffe(path string, s SPIFFE, replaced ...string) bool {
 	at := path + ".spiffe"
 	if !k.has(at) || k.isUnusable(at) {
@@ -133,7 +132,7 @@ func (k *checker) spiffe(path string, s SPIFFE, replaced ...string) bool {
 	return true
 }
 
-// CheckWorkloadAPI refuses what is no address of a SPIFFE agent.
+// CheckWorkloadAPI returns an error if address is not that of a SPIFFE agent.
 func CheckWorkloadAPI(address string) error {
 	u, err := url.Parse(address)
 	if err == nil && u.Opaque == "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" {

@@ -1,7 +1,7 @@
 package configs
 
-// This file is the values that have a notation of their own: sizes, and words of which
-// there are few. They are encoding.TextUnmarshalers, and their errors say what would be right.
+// This file is the types of values that have a notation of their own: sizes, numbers, file modes and
+// enumerations. They are encoding.TextUnmarshalers, and their errors say what would be right.
 
 import (
 	"fmt"
@@ -32,8 +32,8 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 // String returns b in the largest unit that divides it.
 func (b Bytes) String() string { return formatSize(int64(b)) }
 
-// DiskBytes is a size on disk in bytes, from 1 to 1024 TiB. It is written as Bytes are, also
-// with TiB.
+// DiskBytes is a size on disk in bytes, from 1 to 1024 TiB. Its notation is that of Bytes, and also has
+// TiB.
 type DiskBytes int64
 
 // UnmarshalText sets b from its notation.
@@ -139,11 +139,10 @@ func (p *ListenerProtocol) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a protocol of listeners")
 }
 
-// Redirects is what a listener does with resources that are redirects. TP1: "Server
-// redirects".
+// Redirects says what a listener sends for a redirect. TP1: "Server redirects".
 type Redirects string
 
-// What a listener can do with redirects.
+// The values of [Listener.Redirects].
 const (
 	RedirectsFollow Redirects = "follow" // the client receives the target
 	RedirectsPass   Redirects = "pass"   // the client receives the redirect
@@ -156,14 +155,14 @@ func (r *Redirects) UnmarshalText(text []byte) error {
 	return choose(r, text, "is not a value of redirects")
 }
 
-// WhenUnreachable says which streams of a listener end while the relay can serve nothing on
-// them. gRFC A71: "xDS Fallback".
+// WhenUnreachable says which streams of a listener the relay ends while it can serve nothing on them.
+// gRFC A71: "xDS Fallback".
 type WhenUnreachable string
 
-// Which streams can end.
+// The values of [Listener.WhenUnreachable].
 const (
-	UnreachableAuto WhenUnreachable = "auto" // those that ask by name only
-	UnreachableEnd  WhenUnreachable = "end"  // those with a wildcard or a glob too
+	UnreachableAuto WhenUnreachable = "auto" // those that subscribe by name only
+	UnreachableEnd  WhenUnreachable = "end"  // also those with a wildcard, a glob or a view
 	UnreachableWait WhenUnreachable = "wait" // none
 )
 
@@ -179,7 +178,7 @@ func (w *WhenUnreachable) UnmarshalText(text []byte) error {
 // ClientCertificates says whether clients need a certificate.
 type ClientCertificates string
 
-// What clients need.
+// The values of [ListenerTLS.ClientCertificates].
 const (
 	ClientCertificatesRequire  ClientCertificates = "require"
 	ClientCertificatesOptional ClientCertificates = "optional"
@@ -215,7 +214,7 @@ type Protocol string
 
 // The protocols of servers.
 const (
-	ProtocolAuto  Protocol = "auto"  // delta, and SotW with servers that do not know delta
+	ProtocolAuto  Protocol = "auto"  // delta, or SotW with servers that do not support delta
 	ProtocolDelta Protocol = "delta" // incremental
 	ProtocolSotW  Protocol = "sotw"  // state of the world
 	ProtocolREST  Protocol = "rest"  // state of the world in JSON, by polling
@@ -230,10 +229,10 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a protocol")
 }
 
-// delta reports whether the relay may ask the server in delta.
+// delta reports whether the relay may speak delta with the server.
 func (p Protocol) delta() bool { return p != ProtocolSotW && p != ProtocolREST }
 
-// FailoverPolicy says when the relay replaces what an authority does not give.
+// FailoverPolicy says when the relay uses the next server, or an alternative.
 type FailoverPolicy string
 
 // The policies of failover.
@@ -251,7 +250,7 @@ func (p *FailoverPolicy) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a policy of failover")
 }
 
-// LoadReports says whether load reports go to an authority.
+// LoadReports says whether the relay sends load reports to an authority.
 type LoadReports string
 
 // The values of [Authority.LoadReports].
@@ -267,14 +266,14 @@ func (l *LoadReports) UnmarshalText(text []byte) error {
 	return choose(l, text, "does not say whether there are load reports")
 }
 
-// Check says what becomes of a resource that clients would reject.
+// Check says what the relay does with a resource that clients would reject.
 type Check string
 
 // The ways to check resources.
 const (
-	CheckWarn   Check = "warn"   // refuse what no client can read, report the rest
-	CheckRefuse Check = "refuse" // refuse all
-	CheckOff    Check = "off"    // look at nothing
+	CheckWarn   Check = "warn"   // refuse resources that no client can decode, report the others
+	CheckRefuse Check = "refuse" // refuse all of them
+	CheckOff    Check = "off"    // check nothing
 )
 
 func (Check) choices() []Check { return []Check{CheckWarn, CheckRefuse, CheckOff} }
@@ -284,13 +283,13 @@ func (c *Check) UnmarshalText(text []byte) error {
 	return choose(c, text, "is not a way to check resources")
 }
 
-// choice is a value of which there are few.
+// choice is an enumeration.
 type choice[T any] interface {
 	~string
 	choices() []T
 }
 
-// choose sets to from text, or returns an error that says what text is not.
+// choose sets to from text. If text is not one of the choices, the error says isNot and lists them.
 func choose[T choice[T]](to *T, text []byte, isNot string) error {
 	var words []string
 	for _, c := range (*to).choices() {

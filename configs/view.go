@@ -13,13 +13,12 @@ import (
 // View gives clients a wildcard, a glob or a list collection that is the union of
 // collections. Its names are in canonical spelling.
 type View struct {
-	// What clients ask for: `wildcard: true` and a type, or `glob`, or `list`.
+	// What clients request: `wildcard: true` and a type, or `glob`, or `list`.
 	Match ViewMatch `yaml:"match" required:"true"`
 	// Which clients the view is for: an expression as in `old_style_names`.
 	When string `yaml:"when" absent:"all clients"`
-	// URLs of list collections and globs of the view's type, of any of `authorities`, with or
-	// without alternatives (#alt). If two members have one name, that of the first collection
-	// counts.
+	// URLs of list collections and globs of the view's type, of any of `authorities`, with or without
+	// alternatives (#alt). If two members have the same name, the view has that of the first collection.
 	Collections []string `yaml:"collections" required:"true"`
 	// Whether the relay renames members into the directory of `glob`, as Envoy needs: it keeps
 	// the last segment of their names, and changes the name inside the resource too.
@@ -28,11 +27,11 @@ type View struct {
 	when program
 }
 
-// ViewMatch is what clients ask for: one of a Type's Wildcard, a Glob and a List.
+// ViewMatch is what clients request: one of a Type's Wildcard, a Glob and a List.
 type ViewMatch struct {
 	// The type of the wildcard: {types}, or a type URL.
 	Type Type `yaml:"type" absent:"the type in the name of the glob or list"`
-	// Whether the view is for clients that ask for all resources of `type`.
+	// Whether the view is for clients that request all resources of `type`.
 	Wildcard bool `yaml:"wildcard" default:"false"`
 	// The name of a glob collection. Its authority need not be one of `authorities`.
 	Glob string `yaml:"glob" absent:"none"`
@@ -76,7 +75,7 @@ func (v *View) Matches(c Client) (bool, error) {
 	return eval[bool](v.when, c, v.ResourceType())
 }
 
-// views checks the views, and brings their names into canonical spelling.
+// views checks the views, and replaces their names by the canonical spelling.
 func (k *checker) views(c *Config) {
 	type match struct{ what, when string }
 	first := map[match]int{} // the first view for each match

@@ -17,7 +17,7 @@ authorities: [{name: a, directory: files}]
 	}{
 		{"a view by the Node", `
 views: [{match: {type: cluster, wildcard: true}, when: node.cluster == "x", collections: ["xdstp://a/envoy.config.cluster.v3.Cluster/*"]}]
-rights: [{allow: true}]`, "views[0].when: reads the Node only"},
+rights: [{allow: true}]`, "views[0].when: reads only the Node"},
 		{"without rights everybody may have everything", `
 views: [{match: {type: cluster, wildcard: true}, when: node.cluster == "x", collections: ["xdstp://a/envoy.config.cluster.v3.Cluster/*"]}]`, ""},
 		{"a view by the identity too", `

@@ -1,6 +1,6 @@
 package configs
 
-// This file is the warnings: what a configuration may say, and is dangerous.
+// This file is the warnings: about settings that are allowed but dangerous.
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// Warnings returns what is dangerous in a configuration, in the order of its lines. The relay
-// starts in spite of it.
+// Warnings returns one warning for each dangerous setting, in the order of the file's lines. The relay
+// starts anyway.
 func (c *Config) Warnings() Errors {
 	w := warner{source: c.source}
 	for i := range c.Listeners {
@@ -39,7 +39,7 @@ func (w *warner) warn(path, format string, args ...any) {
 
 func (w *warner) listener(path string, l *Listener) {
 	if _, unix := UnixPath(l.Address); l.TLS == nil && !unix && !IsLoopback(l.Address) {
-		w.warn(path+".address", "%s is in plaintext, and others than this machine reach it: whoever is on the way reads and changes everything, and clients prove nothing (want tls, 127.0.0.1 or a unix socket)", l.Address)
+		w.warn(path+".address", "%s is in plaintext, and other machines can reach it: anyone on the path can read and change everything, and no client is authenticated (want tls, 127.0.0.1 or a unix socket)", l.Address)
 	}
 	if l.Secrets == SecretsAnyone {
 		w.warn(path+".secrets", "is anyone: every client that connects gets private keys (want authenticated)")
@@ -48,7 +48,7 @@ func (w *warner) listener(path string, l *Listener) {
 
 // rights warns of rules that never match.
 func (w *warner) rights(rules []Right) {
-	always := -1                    // the first rule that is about everything
+	always := -1                    // the first rule that is for every request
 	matched := map[Expression]int{} // the first rule with this condition
 	for i := range rules {
 		r, path := &rules[i], fmt.Sprintf("rights[%d]", i)
@@ -80,26 +80,27 @@ func (w *warner) rights(rules []Right) {
 	}
 }
 
-// views warns of views that a client leaves by saying another Node.
+// views warns of views that a client can avoid by sending another Node.
 func (w *warner) views(views []View) {
 	for i := range views {
 		if v := &views[i]; strings.Contains(v.When, nodeVariable) && !strings.Contains(v.When, identity.Variable) {
-			w.warn(fmt.Sprintf("views[%d].when", i), "reads the Node only, in which a client can say anything: with another Node it gets what the view replaces, as far as rights allow the name (want identity in when)")
+			w.warn(fmt.Sprintf("views[%d].when", i), "reads only the Node, in which a client can claim anything: with another Node it gets what the view replaces, as far as rights allow the name (want identity in when)")
 		}
 	}
 }
 
-// barePath is a comparison by which a path is the beginning of its neighbours too.
+// barePath matches a prefix comparison that does not end at a slash, so that it also matches neighbours
+// of a path.
 var barePath = regexp.MustCompile(`startsWith\(\s*identity\.spiffe_path\s*\)`)
 
 var typeURLs = regexp.MustCompile(regexp.QuoteMeta(xdstype.Prefix) + `[A-Za-z0-9_.]+`)
 
-// partitions warns of partitions that a client chooses by its Node alone, though there are rights.
+// partitions warns of partitions that depend on the client's Node alone, although there are rights.
 func (w *warner) partitions(rules []Rule) {
 	for i := range rules {
 		r := &rules[i]
 		if !slices.ContainsFunc([]string{r.When, r.Partition}, func(e string) bool { return strings.Contains(e, "identity") }) && r.Partition != "" {
-			w.warn(fmt.Sprintf("old_style_names[%d].partition", i), "reads the Node only, in which a client can say anything: it gets what any other Node's partition has, as far as rights allow the names (want identity in partition or when)")
+			w.warn(fmt.Sprintf("old_style_names[%d].partition", i), "reads only the Node, in which a client can claim anything: it can get what the partition of any other Node has, as far as rights allow the names (want identity in partition or when)")
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestAStoreCrossesAnAirGap holds that a relay that never reaches a control plane serves what another
-// relay has stored, exported and it has imported.
+// TestAStoreCrossesAnAirGap checks that a relay that never reaches a control plane serves resources that
+// another relay has stored and exported, and it has imported.
 func TestAStoreCrossesAnAirGap(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	all := []proto.Message{plainCluster("a", "1"), plainCluster("b", "1"), plainEndpoints("at-a", 1)}

@@ -48,9 +48,9 @@ func (c *client) awaitPort(t testing.TB, name string, port uint32) {
 	c.mustLive(t)
 }
 
-// TestAlternativeOfAnAuthorityThatIsDown holds that clients get the alternative under
-// the name that they requested, however they spell it, while the primary's authority
-// cannot be reached; and the primary when it answers.
+// TestAlternativeOfAnAuthorityThatIsDown checks that clients get the alternative under the name that
+// they requested, however they spell it, while the primary's authority cannot be reached; and the
+// primary when it answers.
 func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -100,11 +100,11 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 	}
 }
 
-// TestRPCsFlowThroughAnAlternative holds that gRPC's client, which knows nothing of
-// alternatives, sends RPCs by a cluster whose endpoints have one, while the
-// authority of the primary is killed and comes back, twice. gRPC-Go passes on what is
-// folded into the id; directives it leaves out, so that it requests the primary alone,
-// and keeps that. What redirects to a URL with an alternative is a name as any other.
+// TestRPCsFlowThroughAnAlternative checks that gRPC's client, which knows nothing of alternatives, sends
+// RPCs by a cluster whose endpoints have one, while the authority of the primary is killed and comes
+// back, twice. gRPC-Go sends a directive if it is folded into the id. It leaves out other directives, so
+// that it requests the primary alone, and keeps that. A name that redirects to a URL with an alternative
+// is a name like any other.
 func TestRPCsFlowThroughAnAlternative(t *testing.T) {
 	const redirected = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/either"
 	for _, spelling := range []struct {

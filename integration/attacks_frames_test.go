@@ -1,6 +1,6 @@
 package integration
 
-// Attacks by what is below requests: connections, and frames of HTTP/2.
+// Attacks below the level of requests: by connections, and by frames of HTTP/2.
 
 import (
 	"context"

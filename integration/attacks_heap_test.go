@@ -1,6 +1,6 @@
 package integration
 
-// What an attack leaves behind.
+// The memory that an attack leaves behind.
 
 import (
 	"context"
@@ -78,8 +78,8 @@ const (
 	liveWithin = time.Minute
 )
 
-// settledLive returns the live heap when nothing of those who have left is in it any more: it
-// is the least of several collections.
+// settledLive returns the live heap after clients have left: the least value of several garbage
+// collections.
 func (at *target) settledLive(t *testing.T) int {
 	t.Helper()
 	least := at.metric(t, liveHeap)
@@ -89,8 +89,8 @@ func (at *target) settledLive(t *testing.T) int {
 	return least
 }
 
-// awaitLive waits until the live heap, as the relay's metrics say it, is within 20 % of before.
-// To look at the metrics makes garbage, so that Go collects it while this waits.
+// awaitLive waits until the live heap, as the relay's metrics say it, is within 20 % of before. Reading
+// the metrics makes garbage, so Go runs collections during the wait.
 func (at *target) awaitLive(t *testing.T, before int) {
 	t.Helper()
 	most := before + before/5

@@ -26,8 +26,7 @@ import (
 	"github.com/xds-relay/xds-relay/integration/rawh2"
 )
 
-// attack is what a client does that means harm. act goes on until ctx ends, and leaves
-// nothing behind.
+// attack is the behaviour of a malicious client. act runs until ctx ends, and cleans up.
 type attack struct {
 	name string
 	act  func(ctx context.Context, t *testing.T, at *target)
@@ -69,8 +68,8 @@ var attacks = []attack{
 	{"a name and then the wildcard of made-up types", nameThenWildcard, ""},
 }
 
-// attackedFor is how long each attack goes on. With the race detector, which slows down
-// parsers tenfold, it is short, and no times are measured: it is for races then.
+// attackedFor is how long each attack runs. With the race detector, which slows down parsers tenfold, it
+// is short, and the tests look for races without measuring times.
 func attackedFor() time.Duration {
 	if raceDetector() {
 		return 500 * time.Millisecond
@@ -78,20 +77,18 @@ func attackedFor() time.Duration {
 	return time.Second
 }
 
-// mostSlower is how much later the canary may be served. Twice what it takes on a relay that
-// is left alone is on top of that, which is a few milliseconds, and more on a machine that has
-// something else to do.
+// mostSlower is how much later the canary may be served, in addition to twice the time on a relay that
+// is not attacked. That time is a few milliseconds, and more on a busy machine.
 const mostSlower = 50 * time.Millisecond
 
-// mostTries is how often an attack is tried that has made the canary late: of some twenty
-// updates one is late now and then because the machine was away, but not each time.
+// mostTries is how often a test repeats an attack that made the canary late: a busy machine sometimes
+// delays one of some twenty updates, but not each time.
 const mostTries = 3
 
-// TestNoClientHarmsAnother holds that a well-behaved client, the canary, sees all updates in
-// time whatever another client does, and that within a minute after that one has left, the live
-// heap is within 20 % of what it was before the first attack. As machines that run tests are
-// busy, the canary's times are measured against those of the same updates at a relay that is not
-// attacked.
+// TestNoClientHarmsAnother checks that a well-behaved client, the canary, sees all updates in time
+// during attacks of another client, and that within a minute after the attacker has left, the live heap
+// is within 20 % of its size before the first attack. Because the machine may be busy, the test compares
+// the canary's times with those of the same updates at a relay that is not attacked.
 func TestNoClientHarmsAnother(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -169,7 +166,7 @@ func attackedRelay(t *testing.T, config string) *target {
 	}
 }
 
-// heap is the relay's heap with all that is garbage, in bytes.
+// heap is the relay's heap including garbage, in bytes.
 func (at *target) heap(t *testing.T) int { return at.metric(t, "go_memstats_heap_alloc_bytes") }
 
 func (at *target) exceeded(t *testing.T, limit string) int {
@@ -296,7 +293,7 @@ func largeBodies(ctx context.Context, t *testing.T, at *target) {
 	})
 }
 
-// raw makes a connection of a client that keeps to no rules, which ends with ctx.
+// raw makes a connection of a client that follows no rules. It ends with ctx.
 func (at *target) raw(ctx context.Context, t *testing.T, o rawh2.Options) *rawh2.Conn {
 	return dialRaw(ctx, t, at.grpc, o)
 }
@@ -433,7 +430,7 @@ func neverRead(ctx context.Context, t *testing.T, at *target) {
 	<-ctx.Done()
 }
 
-// encodedAsk is a request for what the canary has.
+// encodedAsk is a request for the canary's resource.
 func encodedAsk(t *testing.T) []byte {
 	req, err := proto.Marshal(ask(endpointType, canaryName, wildcard))
 	if err != nil {

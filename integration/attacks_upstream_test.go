@@ -1,6 +1,6 @@
 package integration
 
-// Attacks by what the relay asks control planes for on their account.
+// Attacks by requests that they make the relay send to control planes.
 
 import (
 	"context"
@@ -86,9 +86,9 @@ func ended(err error) error {
 	return err
 }
 
-// attackedConfig is that of a relay that is attacked. The quiet control plane is there under
-// one name, under a pattern, in SotW, with a partition for each node, and in a view. The REST
-// listener has TLS.
+// attackedConfig is the configuration of the attacked relay. The quiet control plane is there under one
+// name, under a pattern, in SotW, with a partition for each node, and in a view. The REST listener has
+// TLS.
 func attackedConfig(plane, quiet, cert, key string) string {
 	server := func(name, protocol string) string {
 		return fmt.Sprintf("  - name: %q\n    servers: [{address: %q, protocol: %s}]\n", name, quiet, protocol)

@@ -1,6 +1,6 @@
 package integration
 
-// Backends: what RPCs reach in the end.
+// Backends, which RPCs reach in the end.
 
 import (
 	"net"
@@ -45,5 +45,5 @@ func serve(s *grpc.Server, l net.Listener) {
 	go func() { _ = s.Serve(l) }()
 }
 
-// stop breaks all connections, and lets nobody make one.
+// stop breaks all connections, and refuses new ones.
 func (b *backend) stop() { b.grpc.Stop() }

@@ -1,7 +1,7 @@
 package integration
 
-// What `xds-relay bootstrap` prints, used by gRPC's own client and by a client that connects as
-// Envoy does.
+// Tests of the output of `xds-relay bootstrap`, with gRPC's own client and with a client that connects
+// as Envoy does.
 
 import (
 	"context"
@@ -38,9 +38,9 @@ import (
 	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is
-// a gRPC client that prints which backend answered it: gRPC reads in its environment when it
-// starts whether it may send tokens.
+// visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is a gRPC
+// client that prints which backend answered it. A process of its own is necessary, because gRPC reads
+// from its environment only at its start whether it may send tokens.
 const visitorBootstrap = "XDS_TEST_VISITOR_BOOTSTRAP"
 
 func runVisitor(file string) error {

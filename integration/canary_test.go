@@ -31,13 +31,13 @@ func startCanary(t *testing.T, cp *controlPlane, of, control *relay) *canary {
 	return c
 }
 
-// delays are how long it took from a change at the control plane to the client of each relay.
+// delays are the times from a change at the control plane until the client of each relay had it.
 type delays []struct{ client, control time.Duration }
 
-// percentiles are the 99th of each.
+// percentiles returns the 99th percentiles of each.
 func (d delays) percentiles() (client, control time.Duration) { return d.at(99) }
 
-// medians are what it mostly takes, also on a machine that is away now and then.
+// medians returns the medians, which hardly depend on pauses of the machine.
 func (d delays) medians() (client, control time.Duration) { return d.at(50) }
 
 func (d delays) at(percentile int) (client, control time.Duration) {
@@ -52,7 +52,7 @@ func (d delays) at(percentile int) (client, control time.Duration) {
 	return at(func(i int) time.Duration { return d[i].client }), at(func(i int) time.Duration { return d[i].control })
 }
 
-// updates changes the resource so many times, and holds that each is seen.
+// updates changes the resource n times, and checks that the client sees each change.
 func (c *canary) updates(t *testing.T, n int) (all delays) {
 	t.Helper()
 	pace := time.NewTicker(canaryPace)

@@ -1,6 +1,6 @@
 package integration
 
-// A client whose behaviour is random and legal, that checks all that it receives.
+// A client whose behaviour is random and legal, and that checks everything that it receives.
 
 import (
 	"context"
@@ -34,11 +34,11 @@ type chaosClient struct {
 	view []*chaosPlane
 	// comesBack: when all is quiet, its stream ends, and it resumes after the last changes. Others stay.
 	comesBack bool
-	// past is what the client has sent and received last, for a failed test.
+	// past has the newest requests and responses, for a failed test.
 	past chaosPast
 }
 
-// chaosPast is the last of what happened, in order.
+// chaosPast is the newest events, in order.
 type chaosPast struct {
 	mu   sync.Mutex
 	last []string
@@ -70,8 +70,9 @@ func newChaosClient(plane *chaosPlane, f form, n int, relays *relays, rejects fu
 	return c
 }
 
-// live connects again and again until ctx ends: each time it stays for a while, and
-// changes what it wants. quiet, when it is closed, lets it stay as it is, or come back when published is closed, too.
+// live connects again and again until ctx ends: each time it stays for a while, and changes its
+// subscriptions. When quiet is closed, it stays as it is; when published is closed, too, it may
+// reconnect.
 func (c *chaosClient) live(ctx context.Context, quiet, published <-chan struct{}) {
 	const breath = 50 * time.Millisecond
 	for ctx.Err() == nil {
@@ -124,7 +125,7 @@ func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
 	c.wander(ctx, s, ended, quiet)
 }
 
-// wander changes what is wanted, until it is time to go.
+// wander changes subscriptions until it is time to disconnect.
 func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-chan struct{}) {
 	const breath, steps = 60 * time.Millisecond, 20
 	for range 1 + c.rand.IntN(steps) {
@@ -151,7 +152,7 @@ func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-
 	}
 }
 
-// forget drops all, as a client that was restarted.
+// forget drops all resources, as a restarted client does.
 func (c *chaosClient) forget() {
 	c.update(func(h *chaosHeld) {
 		clear(h.held)
@@ -196,7 +197,7 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	return ok
 }
 
-// wish changes one thing that is wanted.
+// wish adds or ends one subscription.
 func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	all := c.plane.all()
 	sets := []topic{{clusterType, wildcard}}
@@ -239,7 +240,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	return ok
 }
 
-// names are those of a type that are wanted.
+// names are the requested names of a type.
 func (h *chaosHeld) names(typeURL string) (names []string) {
 	for t := range h.wanted {
 		if t.typeURL == typeURL {
@@ -250,10 +251,10 @@ func (h *chaosHeld) names(typeURL string) (names []string) {
 	return names
 }
 
-// wants says whether a resource is wanted, by name or in a set.
+// wants reports whether the client requests a resource, by name or in a set.
 func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
 
-// among says whether a resource is among what is wanted, by name or in a set.
+// among reports whether a resource is among what is wanted, by name or in a set.
 func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
 	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}] || wanted[topic{t.typeURL, wildcard}]
@@ -268,7 +269,7 @@ func (h *chaosHeld) knows(f form, set topic) bool {
 	return h.always(set)
 }
 
-// always says whether a resource was wanted in every SotW request of this stream.
+// always reports whether a resource was wanted in every SotW request of this stream.
 func (h *chaosHeld) always(t topic) bool {
 	return !slices.ContainsFunc(h.requested[t.typeURL], func(wanted map[topic]bool) bool { return !among(wanted, t) })
 }
@@ -301,12 +302,12 @@ func (c *chaosClient) read(ctx context.Context, s chaosStream, r *rand.Rand, qui
 	}
 }
 
-// take checks a response, and takes or rejects it.
+// take checks a response, and accepts or rejects it.
 func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	c.past.add("receives %s", summary(r))
 	c.check(h, r)
 	h.nonces[r.typeURL] = r.nonce
-	// What is gone is not rejected: it is not said again.
+	// Clients do not reject removals, because the relay does not send them again.
 	loses := len(h.losses(r)) > 0
 	if !loses && c.rejects() {
 		c.past.add("rejects that")
@@ -340,7 +341,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	return s.answer(h, r, nil)
 }
 
-// summary says what a response has.
+// summary describes a response.
 func summary(r *response) string {
 	var all []string
 	for name, res := range r.resources {
@@ -428,7 +429,7 @@ func (c *chaosClient) planeOf(t topic) *chaosPlane {
 	return c.plane
 }
 
-// expected is what the client has to hold when everything is quiet.
+// expected returns the resources that the client has to hold when everything is quiet.
 func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 	want := map[topic]int{}
 	for _, p := range c.view {
@@ -451,7 +452,7 @@ func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 	return want
 }
 
-// differences says in what a client that is quiet differs from the truth.
+// differences lists how a quiet client differs from the truth.
 func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 	want := c.expected(h)
 	for _, set := range chaosSets() {

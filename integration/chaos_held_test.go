@@ -1,6 +1,6 @@
 package integration
 
-// What a chaos client holds, and what it knows of what it requested.
+// The resources that a chaos client holds, and what it knows about its requests.
 
 import (
 	"fmt"
@@ -49,9 +49,10 @@ func chaosSets() []topic {
 }
 
 // chaosBarriers know which sets the relay knows that the client has requested. Without them, a response
-// may have been sent before the relay has read the request. After it has requested a set, a
-// client requests a name of an authority that does not exist, of another type. The relay has read both once it answers
-// that, so that all that comes later is sent by somebody who knows of the set. Delta.
+// may have been sent before the relay has read the request. After a client has requested a set, it
+// requests a name of an authority that does not exist, of another type. Once the relay answers that, it
+// has read both requests, so it has sent all later responses with knowledge of the set. This is for
+// delta.
 type chaosBarriers struct {
 	sent, passed int
 	after        map[topic]int // the barrier that followed the request of a set
@@ -61,7 +62,7 @@ func chaosBarrier(n int) string {
 	return fmt.Sprintf("xdstp://nobody/envoy.config.route.v3.RouteConfiguration/%d", n)
 }
 
-// passes takes a response to barriers.
+// passes records a response to barriers.
 func (b *chaosBarriers) passes(r *response) {
 	for n := b.passed + 1; n <= b.sent; n++ {
 		if slices.ContainsFunc(r.errors, func(e *discoveryv3.ResourceError) bool { return e.GetResourceName().GetName() == chaosBarrier(n) }) {
@@ -92,7 +93,7 @@ type sighting struct {
 // stored is how long a relay that is killed may have had something that it had not yet stored, on a busy machine.
 const stored = 2 * time.Second
 
-// saw notes what a client receives of a resource.
+// saw records what a client receives for a resource.
 func (h *chaosHeld) saw(t topic, revision, rejections int) {
 	h.newest[t] = revision
 	all := append(h.seen[t], sighting{revision, time.Now(), h.relay, h.stream, rejections})
@@ -102,8 +103,7 @@ func (h *chaosHeld) saw(t topic, revision, rejections int) {
 	h.seen[t] = all
 }
 
-// forgive forgets what a relay may have taken along when it was killed, so that the one after it may have
-// something older.
+// forgive drops what a killed relay may have lost, so that the next relay may have something older.
 func (h *chaosHeld) forgive(r *relays) {
 	for t, all := range h.seen {
 		for len(all) > 0 && r.diedWithin(all[len(all)-1].relay, all[len(all)-1].at, stored) {
@@ -131,8 +131,8 @@ func (h *chaosHeld) gaveUp(t topic) bool {
 	return was.gaveUp || was.name && !is.name || was.set && !is.set
 }
 
-// came notes in which ways a resource may have come: also in one that was given up before it came, and may be
-// requested again when the next response comes.
+// came records in which ways a resource may have come: also in one that was given up before it came, and
+// may be requested again when the next response comes.
 func (h *chaosHeld) came(t topic) {
 	h.by[t] = waysTo(t, h.begun)
 	by, left := h.by[t], waysTo(t, h.left)
@@ -140,7 +140,7 @@ func (h *chaosHeld) came(t topic) {
 	h.by[t] = by
 }
 
-// giveUp notes what is not requested any more in a way in which it may have come.
+// giveUp records what is not requested any more in a way in which it may have come.
 func (h *chaosHeld) giveUp() {
 	for t, by := range h.by {
 		by.gaveUp = h.gaveUp(t)

@@ -1,7 +1,7 @@
 package integration
 
-// A hostile control plane and hostile clients: what they say is random, and some of it
-// is chosen to hurt.
+// A hostile control plane and hostile clients: they send random messages, of which some are chosen to do
+// harm.
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// hostilePlane is the control plane of an authority, which says whatever it likes, also
-// of the others.
+// hostilePlane is the control plane of an authority. It sends arbitrary responses, also about names of
+// other authorities.
 type hostilePlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*port
@@ -41,7 +41,7 @@ func startHostilePlane(t testing.TB, r *rand.Rand) *hostilePlane {
 	return p
 }
 
-// DeltaAggregatedResources answers every request with something.
+// DeltaAggregatedResources answers every request with a random response.
 func (p *hostilePlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	for {
 		req, err := stream.Recv()
@@ -116,7 +116,7 @@ func hostileResource(r *rand.Rand, typeURL, name string) *discoveryv3.Resource {
 	return res
 }
 
-// hostileText is a short or long text of letters that mean something, and others.
+// hostileText is a short or long text with special characters and others.
 func hostileText(r *rand.Rand) string {
 	parts := []string{"xdstp:", "//", "evil", "delta", "/", "*", "?", "#alt=", "%", "a=b", "&", "\x7f", "\x00", "é", " ", clusterType, "cluster-1"}
 	var b strings.Builder
@@ -129,7 +129,7 @@ func hostileText(r *rand.Rand) string {
 	return b.String()
 }
 
-// beHostile has streams with requests that no client would send, until ctx ends.
+// beHostile opens streams and sends requests that no real client would send, until ctx ends.
 func beHostile(ctx context.Context, address func() string, r *rand.Rand) {
 	const breath = 50 * time.Millisecond
 	for pause(ctx, r, breath) {

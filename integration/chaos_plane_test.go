@@ -1,6 +1,6 @@
 package integration
 
-// Control planes that have accidents.
+// Control planes that fail in many ways.
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// chaosPlane is an honest control plane in one form, with one or two servers. They are killed, go
-// mute, become slow and lose streams; what they say of a resource is always its truth.
+// chaosPlane is an honest control plane in one form, with one or two servers. The servers are killed,
+// fall silent, become slow and lose streams; what they send for a resource is always true.
 type chaosPlane struct {
 	name    string // of its authority, and of the clusters of nodes that it serves
 	plane   *collectionPlane
@@ -29,14 +29,14 @@ type chaosPlane struct {
 	servers []*chaosServer
 	// poison is what clients reject, nil if changes are not rolled out.
 	poison *chaosPoison
-	// past is what was said on its streams last, for a failed test.
+	// past has the newest messages on its streams, for a failed test.
 	past chaosPast
 }
 
-// chaosMore is how many clusters a control plane has, but for the anchor.
+// chaosMore is how many clusters a control plane has, without the anchor.
 const chaosMore = 24
 
-// anchor exists always.
+// anchor is a resource that always exists.
 const anchor = "anchor"
 
 // pairName is the authority with two servers.
@@ -79,15 +79,15 @@ func chaosGlob(authority form) string {
 
 func (p *chaosPlane) glob() string { return chaosGlob(form(p.name)) }
 
-// all is all that it ever has.
+// all returns all resources that the control plane ever has.
 func (p *chaosPlane) all() []topic { return append(append([]topic(nil), p.names...), p.calm...) }
 
-// inOrder says whether the relay gets the states of a resource in their order. It does not from
+// inOrder reports whether the relay gets the states of a resource in their order. It does not from
 // two servers, of which either may be behind.
 func (p *chaosPlane) inOrder() bool { return len(p.servers) < 2 }
 
-// removable says whether the control plane removes a resource at times, and its form has a way to say
-// that it is gone. What is not said in order is never removed.
+// removable reports whether the control plane sometimes removes a resource, and its form has a way to
+// send removals. It never removes resources whose states do not come in order.
 func (p *chaosPlane) removable(t topic) bool {
 	for _, calm := range p.calm {
 		if t == calm {
@@ -110,7 +110,7 @@ func (p *chaosPlane) publish(t topic, exists bool) {
 	})
 }
 
-// change changes what a control plane has.
+// change changes the resources of a control plane.
 func (p *collectionPlane) change(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// suffer has accidents until ctx ends, and is well afterwards.
+// suffer causes failures until ctx ends, and repairs them then.
 func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	const between, lasting = 800 * time.Millisecond, 600 * time.Millisecond
 	kinds := 6
@@ -176,8 +176,8 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// forget restarts the servers before they have restored what they had: their wildcards and globs are
-// empty or almost so, then half full, and then as they were.
+// forget restarts the servers before they have restored their resources: their wildcards and globs are
+// almost empty, then half full, and then as they were.
 func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Duration) {
 	for _, s := range p.servers {
 		s.kill()
@@ -275,7 +275,7 @@ func (s *chaosServer) intercept(srv any, stream grpc.ServerStream, _ *grpc.Strea
 	return handle(srv, &sufferingStream{stream, s})
 }
 
-// sufferingStream is a stream of a control plane that has accidents.
+// sufferingStream is a stream of a control plane that fails in many ways.
 type sufferingStream struct {
 	grpc.ServerStream
 	of *chaosServer

@@ -1,7 +1,6 @@
 package integration
 
-// A control plane whose changes are rolled out, some of which all clients reject: poison. What clients
-// have to say of that.
+// A control plane whose changes are rolled out. All clients reject some of the changes, the poison.
 
 import (
 	"context"
@@ -23,14 +22,14 @@ const rolledName = "rolled"
 // chaosRollout stops for poison alone: clients come and go.
 const chaosRollout = "{soak: 1s, steps: [50%], deaths: 1000}"
 
-// chaosPoison is what of a control plane's revisions is poison.
+// chaosPoison records which of a control plane's revisions are poison.
 type chaosPoison struct {
 	mu sync.Mutex
 	// refused has each poison, and the relays that have passed on that a client rejected it.
 	refused  map[int]map[int]bool
 	rejected int // how often clients rejected poison
-	told     int // how many rejections the control plane was sent
-	// taken is when a client first had a resource: a first answer is accepted, whatever it is.
+	nacked   int // how many rejections the control plane was sent
+	// taken is when a client first had a resource: a first answer is accepted, whatever its content.
 	taken map[topic]time.Time
 	// triedAgain is the newest revision of poison that a relay may try again: see mayTryAgain.
 	triedAgain int
@@ -40,7 +39,7 @@ func newChaosPoison() *chaosPoison {
 	return &chaosPoison{refused: map[int]map[int]bool{}, taken: map[topic]time.Time{}}
 }
 
-// took notes that a client has a resource.
+// took records that a client has a resource.
 func (p *chaosPoison) took(t topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,21 +55,21 @@ func (p *chaosPoison) isAccepted(t topic) bool {
 	return !p.taken[t].IsZero() && time.Since(p.taken[t]) > stored
 }
 
-// add notes that a revision is poison.
+// add records that a revision is poison.
 func (p *chaosPoison) add(revision int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refused[revision] = map[int]bool{}
 }
 
-// is says whether a revision is poison.
+// is reports whether a revision is poison.
 func (p *chaosPoison) is(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused[revision] != nil
 }
 
-// isRejected says whether the control plane has learned that clients of a relay have rejected a poison.
+// isRejected reports whether the control plane has learned that clients of a relay have rejected a poison.
 func (p *chaosPoison) isRejected(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,9 +89,9 @@ func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 	return all
 }
 
-// mayTryAgain notes that a relay may try again the poison up to a revision. The control plane restores only by and by
-// what it had. A change may be back before the poison's cure, while the guard holds the poison: if the rejected
-// response had what changes, the relay tries all of that again.
+// mayTryAgain records that a relay may try again the poison up to a revision. The control plane restores
+// its resources only step by step. A change may be back before the poison's cure, while the guard holds
+// the poison: if the rejected response had what changes, the relay tries all of that again.
 func (p *chaosPoison) mayTryAgain(revision int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +129,7 @@ func (p *chaosPoison) rejects(relay int, r *response) *rpcstatus.Status {
 
 var poisonWords = regexp.MustCompile(`poison (\d+) of relay (\d+)`)
 
-// hears takes a request of a relay, in which a client's words may be.
+// hears processes a request of a relay, which may contain a client's words.
 func (p *chaosPoison) hears(m any) {
 	req, ok := m.(interface{ GetErrorDetail() *rpcstatus.Status })
 	if !ok {
@@ -143,7 +142,7 @@ func (p *chaosPoison) hears(m any) {
 		relay, _ := strconv.Atoi(words[2])
 		if p.refused[revision] != nil {
 			p.refused[revision][relay] = true
-			p.told++
+			p.nacked++
 		}
 	}
 }
@@ -201,8 +200,8 @@ func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 	}
 }
 
-// mayGoBack says that a client may be given an older state than it had: since then it, or another one, has
-// rejected something, or its stream has ended.
+// mayGoBack records that a client may receive an older state than it had: since then it, or another one,
+// has rejected something, or its stream has ended.
 func (h *chaosHeld) mayGoBack(t topic, rejections int) bool {
 	all := h.seen[t]
 	return len(all) > 0 && (all[len(all)-1].stream != h.stream || all[len(all)-1].rejections != rejections)

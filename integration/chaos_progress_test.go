@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// showProgress writes how far chaos is, until ctx ends: in one line that changes on a terminal, or else in a line each
-// minute.
+// showProgress prints the progress of chaos until ctx ends: on a terminal in one line that changes,
+// elsewhere in one line each minute.
 func showProgress(ctx context.Context, to io.Writer, terminal bool, begun time.Time, whole time.Duration, state func() string) {
 	every := time.Minute
 	if terminal {
@@ -37,7 +37,7 @@ func showProgress(ctx context.Context, to io.Writer, terminal bool, begun time.T
 	}
 }
 
-// Who waits for an hour of chaos sees how far it is.
+// During an hour of chaos, its progress is shown.
 func TestChaosShowsHowFarItIs(t *testing.T) {
 	for _, of := range []struct {
 		terminal bool
@@ -58,7 +58,7 @@ func TestChaosShowsHowFarItIs(t *testing.T) {
 	}
 }
 
-// isTerminal says whether somebody may see what is drawn over.
+// isTerminal reports whether output goes to a terminal, on which a line can be redrawn.
 func isTerminal(file *os.File) bool {
 	i, err := file.Stat()
 	return err == nil && i.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"

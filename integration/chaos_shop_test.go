@@ -23,8 +23,8 @@ const shopName = "shop"
 // annexName is the authority of the channel's endpoints.
 const annexName = "annex"
 
-// chaosShop is a control plane that has all that leads to endpoints. These it redirects to another one, which
-// has those of the backends.
+// chaosShop is a control plane that has all resources that lead to endpoints. It redirects the endpoints
+// to another control plane, which has those of the backends.
 type chaosShop struct {
 	plane, annex *chaosPlane
 	backends     []*backend // two that it moves between, and the one that it has at last
@@ -42,10 +42,10 @@ func startChaosShop(t testing.TB, r *rand.Rand) *chaosShop {
 	for _, m := range []proto.Message{
 		apiListener(t, "shop", "shop-routes"), routeConfiguration("shop-routes", routeTo("shop-cluster", prefix(""))), edsCluster("shop-cluster", "shop-endpoints"),
 	} {
-		s.plane.tell(has(t, m))
+		s.plane.setAnswer(has(t, m))
 	}
 	for i := range s.backends {
-		s.annex.tell(has(t, s.endpoints(i)))
+		s.annex.setAnswer(has(t, s.endpoints(i)))
 	}
 	s.redirect()
 	for _, p := range s.planes() {
@@ -67,8 +67,8 @@ func emptyChaosPlane(t testing.TB, name string, r *rand.Rand) *chaosPlane {
 
 func (s *chaosShop) planes() []*chaosPlane { return []*chaosPlane{s.plane, s.annex} }
 
-// tell changes what a control plane says of a name.
-func (p *chaosPlane) tell(is said) {
+// setAnswer changes what a control plane sends for a name.
+func (p *chaosPlane) setAnswer(is said) {
 	p.plane.change(func() {
 		p.plane.versions++
 		p.plane.says[is.topic] = &discoveryv3.Resource{Name: is.name, Version: time.Now().String(), Resource: is.value}
@@ -82,23 +82,22 @@ func (s *chaosShop) endpoints(i int) proto.Message {
 	return endpointsAt(s.t, door(i), s.backends[i].address)
 }
 
-// redirect has the endpoints be those of the shop's backend.
+// redirect changes the endpoints to those of a backend.
 func (s *chaosShop) redirect() {
 	s.mu.Lock()
 	at := s.at
 	s.mu.Unlock()
-	s.plane.tell(redirect(s.t, endpointType, "shop-endpoints", door(at)))
+	s.plane.setAnswer(redirect(s.t, endpointType, "shop-endpoints", door(at)))
 }
 
-// tour has the channel use both doors that it has during chaos, so that the relay has both.
+// tour makes the channel use both doors that it has during chaos, so that the relay has both.
 func (s *chaosShop) tour(c *channel) {
 	for at := range s.last() {
 		c.awaitReaches(someMethod, s.moveTo(at))
 	}
 }
 
-// last is the backend that the shop does not have before the end: RPCs that reach it do not go by what there was
-// before.
+// last is a backend that the shop has only at the end: RPCs that reach it do not use older resources.
 func (s *chaosShop) last() int { return len(s.backends) - 1 }
 
 // moveTo moves the shop to a backend.
@@ -114,7 +113,7 @@ func (s *chaosShop) moveTo(at int) *backend {
 func (s *chaosShop) move(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 300*time.Millisecond) {
 		if r.IntN(3) == 0 {
-			s.annex.tell(has(s.t, s.endpoints(r.IntN(s.last())))) // in another version
+			s.annex.setAnswer(has(s.t, s.endpoints(r.IntN(s.last())))) // in another version
 			continue
 		}
 		s.mu.Lock()
@@ -132,7 +131,7 @@ func (s *chaosShop) open(t testing.TB, relays *relays) *channel {
 	return dialXDS(t, b, "xds:///shop")
 }
 
-// visit sends RPCs until ctx ends. They must reach a backend once the first did.
+// visit sends RPCs until ctx ends. Once the first has reached a backend, all must.
 func (s *chaosShop) visit(ctx context.Context, c *channel) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(context.Background(), patience)

@@ -1,7 +1,7 @@
 package integration
 
-// Chaos: control planes that have accidents, a hostile one, clients that come and go
-// and request anything, hostile ones, gRPC channels, and relays that are killed and go on with their
+// Chaos: control planes that fail in many ways, a hostile control plane, clients that connect, leave and
+// request anything, hostile clients, gRPC channels, and relays that are killed and restart with their
 // store.
 
 import (
@@ -25,12 +25,12 @@ var (
 	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, two servers of an authority, and rollouts")
 )
 
-// TestChaos holds that whatever happens, no client is sent what is not so: no content
-// that was never there, none that is older than what it had, no absence of what was
-// always there, and no emptiness before an answer. RPCs reach a backend from the first that does, through a
-// redirect to another authority. What a client has rejected goes to nobody who comes later, and nobody begins
-// with what is not accepted. When all is quiet again, every client holds what the control planes have, also by a
-// view.
+// TestChaos checks that during all failures no client receives anything false: no content that never
+// existed, none that is older than what it had, no absence of a resource that always existed, and no
+// empty state before an answer. Once one RPC has reached a backend, all do, through a redirect to
+// another authority. The relay sends nothing that a client has rejected to later clients, and new
+// clients begin with the accepted state. When all is quiet again, every client holds what the control
+// planes have, also by a view.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -48,7 +48,7 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaosAll {
 		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
-		// A relay without a store accepts what comes first when it was restarted, also poison.
+		// A relay without a store accepts the first responses after its restart, also poison.
 		rolled := startChaosPlane(t, rolledName, []form{delta, sotw}[actor().IntN(2)], 1, actor())
 		rolled.poison = newChaosPoison()
 		planes = append(planes, rolled)
@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	})
 	running.Wait()
 
-	// All is well now. What was rejected comes again when it changes.
+	// There are no more failures. Rejected resources come again when they change.
 	all := append(slices.Clone(planes), shop.planes()...)
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
@@ -181,7 +181,7 @@ func TestChaos(t *testing.T) {
 		t.Logf("%s: %d changes", p.name, p.truth.newest)
 		p.truth.mu.Unlock()
 		if p.poison != nil {
-			t.Logf("%s: %d poisons, which clients rejected %d times, and the control plane was sent %d NACKs", p.name, len(p.poison.refused), p.poison.rejected, p.poison.told)
+			t.Logf("%s: %d poisons, which clients rejected %d times, and the control plane was sent %d NACKs", p.name, len(p.poison.refused), p.poison.rejected, p.poison.nacked)
 		}
 	}
 	t.Logf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
@@ -195,7 +195,7 @@ const grpcsBackoff = 2 * 144 * time.Second
 // holds goes: docs/safety.md, "The guard".
 const guardsSilence = time.Minute
 
-// wrong fails a test for what clients have seen that cannot be, and says whether there was something.
+// wrong fails a test for impossible observations of clients, and reports whether there were any.
 func wrong(t *testing.T, planes []*chaosPlane) (is bool) {
 	for _, p := range planes {
 		for _, wrong := range p.truth.violations() {
@@ -286,7 +286,7 @@ func (r *relays) count() int {
 	return len(r.kills) + 1
 }
 
-// diedWithin says whether a relay was killed within a while after a time.
+// diedWithin reports whether a relay was killed within a while after a time.
 func (r *relays) diedWithin(which int, at time.Time, while time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

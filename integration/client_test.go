@@ -68,7 +68,7 @@ func contents(resources ...proto.Message) map[topic]string {
 	return values
 }
 
-// has says whether the client holds these contents, and maybe others.
+// has reports whether the client holds these contents, and maybe others.
 func (v *view) has(want map[topic]string) bool {
 	for t, value := range want {
 		if v.held[t].value != value {

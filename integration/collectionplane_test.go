@@ -37,7 +37,7 @@ type requestedNames struct {
 	unnamed bool
 }
 
-// covers says whether a name is requested: by itself, with all, or by its directory.
+// covers reports whether a name is requested: by itself, with all, or by its directory.
 func (a *requestedNames) covers(name string) bool {
 	directory := name[:strings.LastIndexByte(name, '/')+1]
 	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestAuthoritiesAtOneAddressShareAConnection holds that what goes to the same place goes
+// TestAuthoritiesAtOneAddressShareAConnection checks that what goes to the same place goes
 // over the same connection: authorities, partitions and servers.
 func TestAuthoritiesAtOneAddressShareAConnection(t *testing.T) {
 	cp := startControlPlane(t, delta)

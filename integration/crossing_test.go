@@ -22,7 +22,7 @@ func crossings(t *testing.T, test func(t *testing.T, upstream, downstream form))
 	}
 }
 
-// TestWildcardsCrossFromEachFormToEachForm holds that a client of either form
+// TestWildcardsCrossFromEachFormToEachForm checks that a client of either form
 // has all there is, and follows what is added, changed and removed, whichever
 // form the control plane speaks.
 func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
@@ -57,7 +57,7 @@ func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
 	})
 }
 
-// TestNamesCrossFromEachFormToEachForm holds the same for names: of a type whose
+// TestNamesCrossFromEachFormToEachForm checks the same for names: of a type whose
 // responses are full states, and of one whose responses are not.
 func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 	crossings(t, func(t *testing.T, upstream, downstream form) {
@@ -102,7 +102,7 @@ func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 	})
 }
 
-// TestChangedClusterBringsItsEndpointsAgain holds the one exception from sending
+// TestChangedClusterBringsItsEndpointsAgain checks the one exception from sending
 // only what has changed: Envoy warms a changed cluster until it gets endpoints,
 // for which it does not ask. xDS: "Resource warming".
 func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {

@@ -133,7 +133,7 @@ func TestCSDSShowsWhatAClientHas(t *testing.T) {
 		t.Errorf("it has no form in JSON: %v", err)
 	}
 
-	// On the listener for clients there is none, unless `csds` says so.
+	// The listener for clients has no CSDS, unless `csds` is true.
 	if _, err := clientStatus(t, r.address, ""); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a client gets %v, want that it is unimplemented", err)
 	}

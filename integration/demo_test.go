@@ -24,7 +24,7 @@ func run(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestDemoServesWithoutConfiguration holds what README's reader does first:
+// TestDemoServesWithoutConfiguration checks what a reader of the README does first:
 // serve without a configuration, get against it, Ctrl-C.
 func TestDemoServesWithoutConfiguration(t *testing.T) {
 	t.Parallel()

@@ -46,9 +46,9 @@ func replaceFile(t testing.TB, path, text string) {
 	}
 }
 
-// TestDirectoryFeedsGRPCByXdstpNames holds TP1 and gRFC A47 from end to end: a
-// target with an authority leads through xdstp names, which are fed from files,
-// to a backend, and a change of a file moves the RPCs.
+// TestDirectoryFeedsGRPCByXdstpNames checks TP1 and gRFC A47 from end to end: a target with an authority
+// leads through xdstp names, whose resources come from files, to a backend, and a change of a file moves
+// the RPCs.
 func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -85,9 +85,8 @@ func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	channel.awaitReaches(someMethod, first)
 }
 
-// TestUnknownAuthorityDoesNotExist holds that a name of an authority that is not
-// configured is answered at once, and never tried: no client can make the relay
-// connect anywhere.
+// TestUnknownAuthorityDoesNotExist checks that the relay answers a name of an authority that is not
+// configured at once, and makes no connection for it: no client can make the relay connect anywhere.
 func TestUnknownAuthorityDoesNotExist(t *testing.T) {
 	t.Parallel()
 	away := openPort(t) // nobody is behind it
@@ -103,7 +102,7 @@ func TestUnknownAuthorityDoesNotExist(t *testing.T) {
 		// The protocol's own way to find that out takes 15 s.
 		const most = 10 * time.Second
 		if took := time.Since(requested); took > most {
-			t.Errorf("it took %v to tell the %s client, want %v at most", took, f, most)
+			t.Errorf("it took %v until the %s client had the change, want %v at most", took, f, most)
 		}
 		c.read(func(v *view) {
 			if text := v.errors[topic{endpointType, name}]; !strings.Contains(text, away.address) {

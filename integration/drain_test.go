@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// drainedRelay is a relay with so many clients, each on a connection of its own, that drains as the
-// configuration says.
+// drainedRelay returns a relay with that many clients, each on a connection of its own, that drains as
+// the configuration says.
 func drainedRelay(t *testing.T, clients int, drain string) (*relay, []*client) {
 	t.Helper()
 	cp := startControlPlane(t, delta)
@@ -48,9 +48,8 @@ func readyStatus(r *relay) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// SIGTERM: the relay is not ready any more, its clients are sent away one after the other, and
-// then it ends, with status 0. Clients of a listener that goes on accepting, during the delay, are
-// served as before.
+// After SIGTERM the relay is not ready, closes its clients' connections one after another, and then ends
+// with status 0. During the delay it still accepts clients and serves them as before.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	const clients, delay, within = 20, 5 * time.Second, 10 * time.Second

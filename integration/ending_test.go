@@ -19,10 +19,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// endsWithin is how long the relay takes at most to end, whatever is going on.
+// endsWithin is the longest time that the relay may take to end.
 const endsWithin = 15 * time.Second
 
-// swallow takes connections, reads what comes, and never answers.
+// swallow accepts connections, reads all data, and never answers.
 func swallow(t testing.TB) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,9 +43,8 @@ func swallow(t testing.TB) (address string) {
 	return socket.Addr().String()
 }
 
-// What is going on when the relay has to end: a client does not read, one polls, the
-// operator's request is never complete, a control plane swallows what it is sent, and
-// another has just sent a long list.
+// The relay ends in time although a client does not read, another one polls, an operator's request is
+// never complete, a control plane never answers, and another one has just sent a long list.
 func TestTheRelayEndsWhateverIsGoingOn(t *testing.T) {
 	t.Parallel()
 	const view = "xdstp://views/envoy.config.cluster.v3.Cluster/all/*"
@@ -60,7 +59,7 @@ views:
 	config = strings.Replace(config, "authorities:\n", fmt.Sprintf("authorities:\n  - name: mute\n    servers: [{address: %q, protocol: delta}]\n", swallow(t)), 1)
 	r := startRelay(t, config)
 
-	// Who does not read is sent more than there is room for on the way.
+	// The client that does not read is sent more than the connection's buffers hold.
 	sleeper := openClient(t, connect(t, r.address), delta, node("sleeps", ""))
 	sleeper.subscribe(clusterType, wildcard)
 	s := h.stream(t)
@@ -119,7 +118,7 @@ views:
 	<-polled
 }
 
-// unreadable is a configuration that is being read for ever, by a relay that has begun to.
+// unreadable is a configuration that a relay has begun to read and can never read to the end.
 func unreadable(t *testing.T) *relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "relay.yaml")
@@ -144,7 +143,7 @@ func unreadable(t *testing.T) *relay {
 	return r
 }
 
-// A disk that hangs, here one with the configuration on it, is not waited for.
+// The relay does not wait for a disk that hangs, here one with its configuration.
 func TestTheRelayEndsWhileItWaitsForADisk(t *testing.T) {
 	t.Parallel()
 	r := unreadable(t)

@@ -23,9 +23,9 @@ func failoverTo(upstream form, failover string, planes ...*killable) string {
 	return b.String()
 }
 
-// TestSecondServerTakesOverAndGivesBack holds that the next server takes the place of
-// one that is killed, that the first one has its place again as soon as it answers,
-// and that clients see nothing of that but changes of content.
+// TestSecondServerTakesOverAndGivesBack checks that the relay uses the next server when one is killed,
+// that it returns to the first one as soon as that answers, and that clients see only changes of
+// content.
 func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, shared := range []bool{false, true} {
@@ -94,7 +94,7 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// TestClientsSeeNoErrorBeforeAllServersHaveFailed holds that an error that names all
+// TestClientsSeeNoErrorBeforeAllServersHaveFailed checks that an error that names all
 // servers comes when the last one has failed, and that any of them ends it.
 func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
@@ -116,7 +116,7 @@ func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	})
 }
 
-// TestRPCsFlowWhileServersAreKilled holds that gRPC's client sends RPCs while one
+// TestRPCsFlowWhileServersAreKilled checks that gRPC's client sends RPCs while one
 // server takes the place of another, and follows.
 func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
@@ -159,8 +159,8 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	channel.awaitReaches(someMethod, one)
 }
 
-// TestServersOfOneListMaySpeakDifferentForms holds that a server that is polled takes
-// the place of one that is not.
+// TestServersOfOneListMaySpeakDifferentForms checks that a polled server can replace one that is not
+// polled.
 func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
 	polled := newKillable(t)
 	polled.start(plainCluster("both", "2"), plainEndpoints("at-both", 2))

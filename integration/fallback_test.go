@@ -14,15 +14,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// gRFC A71: "xDS Fallback": clients with a server of their own to fall back to.
+// gRFC A71, "xDS Fallback": clients that have a fallback server of their own.
 
 // mostUntilEnd is how long a stream may be open on which nothing can be served, on a machine that is slow and busy: less
 // than the 15 s after which gRPC takes a resource for absent. On others it is little more than the 4 s for which the relay
 // waits for a server that does not answer.
 const mostUntilEnd = 12 * time.Second
 
-// startHole opens a port on which connections are made and nothing is ever said: to
-// gRPC that is a host that does not answer.
+// startHole opens a port that accepts connections and never sends anything: to gRPC that is a host that
+// does not answer.
 func startHole(t *testing.T) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,9 +46,9 @@ func startHole(t *testing.T) (address string) {
 	return socket.Addr().String()
 }
 
-// shopAt are the resources by which gRPC's client finds a backend. The names differ from
-// backend to backend: what gRPC-Go has found by its second server it does not ask the
-// first one for, when it goes back.
+// shopAt are the resources by which gRPC's client finds a backend. The names differ from backend to
+// backend: when gRPC-Go returns to its first server, it does not request resources that it has from its
+// second one.
 func shopAt(t *testing.T, b *backend) []proto.Message {
 	t.Helper()
 	return []proto.Message{
@@ -59,9 +59,9 @@ func shopAt(t *testing.T, b *backend) []proto.Message {
 	}
 }
 
-// TestGRPCFallsBackToItsSecondServer holds that gRPC's client, whose first server is the
-// relay, finds its way by its second one while the relay has nothing and can reach
-// nobody, and is the relay's again once that can serve it.
+// TestGRPCFallsBackToItsSecondServer checks that gRPC's client, whose first server is the relay, uses
+// its second server while the relay has nothing and cannot reach the control plane, and returns to the
+// relay once that can serve it.
 func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 	for _, linger := range []string{"5m", "0s"} {
 		t.Run("linger "+linger, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 	}
 }
 
-// TestStreamsEndSoonWhileNothingCanBeServed holds, for each way in which a control plane
+// TestStreamsEndSoonWhileNothingCanBeServed checks, for each way in which a control plane
 // can be gone, which streams end and which are kept, and that new ones just work when it
 // is back.
 func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
@@ -128,7 +128,7 @@ func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 	}
 }
 
-// startHanging starts a control plane that accepts streams and says nothing on them.
+// startHanging starts a control plane that accepts streams and sends nothing on them.
 func startHanging(t *testing.T) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -144,8 +144,8 @@ func startHanging(t *testing.T) (address string) {
 	return socket.Addr().String()
 }
 
-// TestStreamsEndSoonOfSeveralServersThatHang holds that a server which takes streams and does
-// not answer them keeps clients no longer than others that are broken.
+// TestStreamsEndSoonOfSeveralServersThatHang checks that a server that accepts streams and does not
+// answer delays clients no longer than one that is broken in another way.
 func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 	hang, refuse, swallow := startHanging(t), newKillable(t).address, startHole(t)
 	for how, servers := range map[string][]string{
@@ -178,7 +178,7 @@ func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 	}
 }
 
-// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse holds that a stream ends also where one control
+// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse checks that a stream ends also where one control
 // plane is known to be gone before the other, and that nothing is sent on it meanwhile: gRPC falls
 // back only then.
 func TestAStreamOfTwoAuthoritiesEndsWithoutAResponse(t *testing.T) {
@@ -229,8 +229,8 @@ cache: {linger: 0s}
 	}
 }
 
-// TestStreamsWorkWhenTheControlPlaneIsBack holds that a stream is given what it requests
-// as soon as the control plane answers, and that one that has it stays when it goes.
+// TestStreamsWorkWhenTheControlPlaneIsBack checks that a stream receives what it requests as soon as the
+// control plane answers, and stays open when the control plane goes away again.
 func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	cp := newKillable(t)
 	r := startRelay(t, relayTo(cp.address, "auto"))
@@ -270,7 +270,7 @@ func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	late.mustLive(t)
 }
 
-// TestWhichStreamsEndCanBeConfigured holds when_unreachable: end and wait.
+// TestWhichStreamsEndCanBeConfigured checks when_unreachable: end and wait.
 func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
 	cp := newKillable(t)
 	with := func(when string) *relay {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestThousandClientsCostOneStreamAndOneSubscriptionPerName holds the relay's
-// reason to be: what the control plane sees does not grow with the clients.
+// TestThousandClientsCostOneStreamAndOneSubscriptionPerName checks the purpose of the relay: the load of
+// the control plane does not grow with the clients.
 func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

@@ -1,6 +1,6 @@
 package integration
 
-// configs/examples/hybrid.yaml does what docs/federation.md says that it does.
+// configs/examples/hybrid.yaml works as docs/federation.md describes.
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// hybrid is the example, with these servers in the place of the cloud's, that folder,
-// and ports that nobody else has. Nothing else is another, but that it is quicker.
+// hybrid is the example with these servers in place of the cloud's, with that folder, free ports and
+// shorter times. Everything else is unchanged.
 func hybrid(t testing.TB, one, two *port, folder string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "configs", "examples", "hybrid.yaml"))

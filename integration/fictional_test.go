@@ -1,6 +1,6 @@
 package integration
 
-// What clients make up, and how they say it.
+// Names, types and parameters that clients invent, and how they send them.
 
 import (
 	"context"
@@ -168,7 +168,7 @@ func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *
 	}
 }
 
-// countingPlane is a control plane that answers nothing, and counts what it is asked.
+// countingPlane is a control plane that answers nothing, and counts requests.
 type countingPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	address string
@@ -222,7 +222,7 @@ func (p *countingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDi
 	}
 }
 
-// reset begins to count anew, when the streams of scopes have ended that nobody uses any more.
+// reset starts the counts again, once the streams of unused scopes have ended.
 func (p *countingPlane) reset(t *testing.T) {
 	t.Helper()
 	pace := time.NewTicker(10 * time.Millisecond)

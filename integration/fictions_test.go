@@ -1,7 +1,8 @@
 package integration
 
-// What clients make up, by the hundred thousand and over many connections: what the control plane
-// is asked, what the relay keeps and writes, what those who did it are told, and what others notice.
+// Clients invent names, types and parameters by the hundred thousand, over many connections. The tests
+// check what the relay requests from the control plane, what it keeps and logs, what it answers, and
+// whether other clients notice.
 
 import (
 	"context"
@@ -39,7 +40,7 @@ const (
 // fiction is something that clients make up.
 type fiction struct {
 	name string
-	// act makes up n of it, counts what its clients are told, and lets them stay until ctx ends.
+	// act invents n of it, counts the answers to its clients, and keeps them connected until ctx ends.
 	act func(ctx context.Context, t *testing.T, at *target, n int, o *answers)
 	// refused is the limit that holds it; empty if it costs nothing that needs one.
 	refused string
@@ -59,16 +60,16 @@ var fictions = []fiction{
 	{"REST requests", fictionalRequests, "requests_per_second_per_identity", 0, 0},
 }
 
-// More than so many of these is not bounded.
+// Above these numbers, something is not bounded.
 const (
 	mostLines  = 600 // of the log, for each fiction
 	mostSeries = 10  // of metrics, more than before
 	mostHeld   = 256 << 20
 )
 
-// TestWhatClientsMakeUpIsBounded holds that it costs what the limits say, over however many
-// connections: streams and types at the control plane, memory, log lines and metrics. Who did it
-// is told, and the canary notices nothing.
+// TestWhatClientsMakeUpIsBounded checks that inventions cost no more than the limits allow, whatever the
+// number of connections: streams and types at the control plane, memory, log lines and metrics. The
+// clients receive a refusal, and the canary notices nothing.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -114,7 +115,7 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 				t.Errorf("the control plane is asked for %d types, want %d at most", len(seen.types), most)
 			}
 			if f.refused != "" && !raceDetector() && (at.exceeded(t, f.refused) == refused || !is.answers.named(f.refused)) {
-				t.Errorf("those who did it are told %v, want a refusal that names limits.%s", &is.answers, f.refused)
+				t.Errorf("the clients received %v, want a refusal that names limits.%s", &is.answers, f.refused)
 			}
 			if n := at.lines() - lines; n > mostLines {
 				t.Errorf("the relay has logged %d lines", n)
@@ -220,7 +221,7 @@ type answers struct {
 	limits         sync.Map // that refusals have named, each with the words of one
 }
 
-// limitNamed finds the limit that a refusal names: of two that are exceeded, clients are told either.
+// limitNamed finds the limit that a refusal names: if two are exceeded, the refusal names one of them.
 var limitNamed = regexp.MustCompile(`limits\.(\w+)`)
 
 func (o *answers) note(err error) {
@@ -290,7 +291,7 @@ func (at *target) say(ctx context.Context, t *testing.T, o *answers, conns, stre
 	at.settle(ctx, o)
 }
 
-// settle waits until nothing more has been told for a while.
+// settle waits until no more answers have come for a while.
 func (at *target) settle(ctx context.Context, o *answers) {
 	pace := time.NewTicker(300 * time.Millisecond)
 	defer pace.Stop()

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// fleet are clients, and what they hold.
+// fleet is a group of clients, and the resources that they hold.
 type fleet struct {
 	watched[fleetState]
 	t    testing.TB
@@ -73,7 +73,7 @@ func (s *fleetState) who(content string) (ids []string) {
 	return ids
 }
 
-// temper is what makes a client reject a response, or die of it.
+// temper says which resources make a client reject a response, or die of it.
 type temper struct {
 	rejects string // the beginning of contents
 	diesOf  string // a content

@@ -7,7 +7,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestGarbageIsRejectedAndWhatIsGoodIsServed holds that the relay NACKs what it
+// TestGarbageIsRejectedAndWhatIsGoodIsServed checks that the relay NACKs what it
 // cannot store, with the reason, and takes the good resources of the same
 // response. xDS: "ACK and NACK".
 func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {

@@ -60,14 +60,14 @@ func (c *client) mustKeep(t testing.TB) {
 
 const heldMembers = "xds_relay_guard_held_members"
 
-// awaitHeld waits until so many members are held.
+// awaitHeld waits until the guard holds that many members.
 func (r *relay) awaitHeld(t testing.TB, want int) {
 	t.Helper()
 	r.awaitMetric(t, heldMembers, func(n float64) bool { return n == float64(want) })
 }
 
-// TestAControlPlaneThatComesBackWithATenth holds that clients keep what a control plane has lost
-// while it was away, are sent what has changed, and are sent nothing when it has all again.
+// TestAControlPlaneThatComesBackWithATenth checks that clients keep the resources that a control plane
+// has lost while it was away, receive changes, and receive nothing when it has all resources again.
 func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 				t.Errorf("%v members count as restored, want %d", n, all-tenth)
 			}
 
-			// What goes later goes at once, however much it is.
+			// Later removals take effect at once, however many they are.
 			cp.remove(clusterType, namesOfAll(clustersOf(0, all, ""))...)
 			for _, c := range clients {
 				c.await(t, "all but one cluster is gone", func(v *view) bool { return slices.Equal(v.names(clusterType), []string{"new"}) })
@@ -125,7 +125,7 @@ func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 	}
 }
 
-// TestAControlPlaneThatComesBackEmpty holds that the last members of a set stay as long as the guard
+// TestAControlPlaneThatComesBackEmpty checks that the last members of a set stay as long as the guard
 // holds them, however few they are and however often the control plane comes back; and that they go then.
 func TestAControlPlaneThatComesBackEmpty(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -167,7 +167,7 @@ func TestAControlPlaneThatComesBackEmpty(t *testing.T) {
 	}
 }
 
-// TestAServerThatTakesOverWithATenth holds that clients keep what the next server does not have, and
+// TestAServerThatTakesOverWithATenth checks that clients keep what the next server does not have, and
 // what the first one does not have when it is back.
 func TestAServerThatTakesOverWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -205,7 +205,7 @@ func TestAServerThatTakesOverWithATenth(t *testing.T) {
 	}
 }
 
-// TestAFolderThatIsEmptied holds that clients keep what was in a directory, also if it was emptied
+// TestAFolderThatIsEmptied checks that clients keep what was in a directory, also if it was emptied
 // file by file, until it is there again.
 func TestAFolderThatIsEmptied(t *testing.T) {
 	t.Parallel()
@@ -243,7 +243,7 @@ func TestAFolderThatIsEmptied(t *testing.T) {
 	}
 }
 
-// TestARelayThatRestartsBeforeAControlPlaneWithATenth holds that a relay with a store knows what there
+// TestARelayThatRestartsBeforeAControlPlaneWithATenth checks that a relay with a store knows what there
 // was before, and that clients are not sent the tenth alone.
 func TestARelayThatRestartsBeforeAControlPlaneWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {

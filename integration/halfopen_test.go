@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHalfOpenConnectionIsFoundByTheNextRequest holds that a balancer that swallows what
-// is sent costs clients a probe's time, and not the minutes of a keepalive.
+// TestHalfOpenConnectionIsFoundByTheNextRequest checks that a balancer that drops packets costs clients
+// the time of a probe, and not the minutes of a keepalive.
 func TestHalfOpenConnectionIsFoundByTheNextRequest(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {

@@ -1,6 +1,6 @@
 package integration
 
-// A control plane by hand, for what go-control-plane would never send.
+// A handmade control plane, for responses that go-control-plane would never send.
 
 import (
 	"context"

@@ -34,7 +34,7 @@ func manyEndpoints(n int) (names []string, resources []proto.Message) {
 	return names, resources
 }
 
-// peakMemory is the most memory that a process has had, as the kernel says it.
+// peakMemory is the kernel's peak of a process's resident memory.
 func peakMemory(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if m := regexp.MustCompile(`VmHWM:\s*(\S+ kB)`).FindSubmatch(text); m != nil {
@@ -43,8 +43,8 @@ func peakMemory(pid int) string {
 	return "unknown"
 }
 
-// Clients that come at once to a relay that holds nothing wait in line and are served, and the
-// control plane sees one stream and each name once.
+// Clients that connect at once to a relay with an empty cache wait in the queue and are served. The
+// control plane sees one stream, and each name once.
 func TestAHerdIsServedInOrder(t *testing.T) {
 	names, resources := manyEndpoints(20)
 	cp := startControlPlane(t, delta)
@@ -83,10 +83,10 @@ func TestAHerdIsServedInOrder(t *testing.T) {
 	all.stop()
 }
 
-// Three relays behind one address are restarted one after the other. Each client that is sent away
-// has a working stream again at its first attempt: it is without one for its own backoff only. While a
-// relay drains, the control plane sees no request at all, though the others take over its clients;
-// a relay that starts requests each name once.
+// Three relays behind one address restart one after another. Each client whose stream a draining relay
+// ends has a working stream again at its first attempt: it is without one for its own backoff only.
+// While a relay drains, the control plane sees no request at all, although the other relays take over
+// its clients. A relay that starts requests each name once.
 func TestARollingRestart(t *testing.T) {
 	names, resources := manyEndpoints(20)
 	cp := startControlPlane(t, delta)

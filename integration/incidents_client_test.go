@@ -1,7 +1,8 @@
 package integration
 
-// A client as Envoy is under a supervisor: it subscribes to all clusters, keeps what it has when its
-// stream ends, connects again and lists what it has. When it dies it is started again, with nothing.
+// A client like an Envoy under a supervisor: it subscribes to all clusters, keeps its resources when its
+// stream ends, reconnects and lists them. When it dies, the supervisor starts it again, without
+// resources.
 
 import (
 	"context"
@@ -27,7 +28,7 @@ type proxy struct {
 	is          proxyTemper
 }
 
-// proxyTemper is what a proxy rejects, and what it dies of.
+// proxyTemper says which resources a proxy rejects, and which ones crash it.
 type proxyTemper struct {
 	rejects, diesOf string // contents
 	most            int    // dies of longer contents, if not 0
@@ -76,7 +77,7 @@ func startProxy(t testing.TB, f form, address func() string, id, program string,
 	return p
 }
 
-// startProxies runs so many.
+// startProxies runs n proxies.
 func startProxies(t testing.TB, n int, f form, address func() string, program string, is proxyTemper) (all []*proxy) {
 	t.Helper()
 	for i := range n {
@@ -85,7 +86,7 @@ func startProxies(t testing.TB, n int, f form, address func() string, program st
 	return all
 }
 
-// forget is what a process does that begins anew.
+// forget drops the state of a proxy, as a restart of its process does.
 func (s *proxyState) forget() {
 	s.holds, s.versions, s.version = map[string]string{}, map[string]string{}, ""
 }
@@ -183,7 +184,7 @@ func (s *proxyState) take(is proxyTemper, r *response) (words string, dies bool)
 	return words, dies
 }
 
-// awaitEach waits until each proxy is in a state.
+// awaitEach waits until each proxy is in that state.
 func awaitEach(t testing.TB, all []*proxy, what string, is func(*proxyState) bool) {
 	t.Helper()
 	for _, p := range all {

@@ -108,7 +108,7 @@ func startLoopingPlane(t testing.TB) *loopingPlane {
 	return &loopingPlane{controlPlane: serveControlPlane(t, snapshots, sotw), snapshots: snapshots}
 }
 
-// publish replaces what the control plane has of these types.
+// publish replaces the control plane's resources of these types.
 func (p *loopingPlane) publish(t testing.TB, resources ...proto.Message) {
 	t.Helper()
 	byType := map[string][]types.Resource{}
@@ -133,8 +133,9 @@ func (p *loopingPlane) requests() int {
 // loop is as many NACKs as make a loop.
 const loop = 1000
 
-// TestIncidentANACKLoop: a control plane sends what was rejected once more, at once. Connected directly, a gRPC
-// client rejects it as often. Behind the relay its client rejects it once, and the control plane does not notice.
+// TestIncidentANACKLoop: after a NACK, a control plane sends the same response again at once. Connected
+// directly, a gRPC client rejects it each time. Behind the relay the client rejects it once, and the
+// control plane receives no NACK.
 func TestIncidentANACKLoop(t *testing.T) {
 	t.Parallel()
 	shop := startBackend(t, "shop")

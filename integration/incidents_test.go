@@ -1,6 +1,6 @@
 package integration
 
-// What has happened to others (docs/incidents.md), once more: with clients that are connected to the
+// Incidents of other systems (docs/incidents.md), repeated with clients that are connected to the
 // control plane directly, and with the same clients behind a relay.
 
 import (
@@ -207,7 +207,7 @@ func TestIncidentAFileOfADirectoryTriplesInSize(t *testing.T) {
 	}
 }
 
-// rolloutShows says whether the status of the rollouts has some words in it.
+// rolloutShows reports whether the status of the rollouts has some words in it.
 func rolloutShows(r *relay, words string) error {
 	out, err := command("rollout", "status", "--admin", r.admin).CombinedOutput()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestOnlyTheClientOverALimitIsRefused holds that a listener has the limits of its
+// TestOnlyTheClientOverALimitIsRefused checks that a listener has the limits of its
 // configuration, that the metrics count refusals, and that other clients are served.
 func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until the stream has been refused, and holds why.
+// awaitEnd waits until the stream has been refused, and checks the reason.
 func (c *client) awaitEnd(t testing.TB, why string) {
 	t.Helper()
 	c.await(t, "the stream is refused", func(v *view) bool { return v.ended != nil })

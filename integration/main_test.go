@@ -48,9 +48,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestSources looks at every file of the module that may go into the binary: go test
-// takes a result from its cache if what the tests have looked at is the same, and
-// does not know what the binary is built from.
+// TestSources reads every file of the module that may go into the binary. go test caches a result as
+// long as the files that the tests have read are the same, and does not know the sources of the binary.
 func TestSources(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -38,8 +38,7 @@ func newMortal(t testing.TB, speaks form) *mortal {
 	return &mortal{killable: newKillable(t), speaks: speaks}
 }
 
-// said is what a control plane says of a name: a resource, of whatever type, or that it
-// is not there any more.
+// said is what a control plane sends for a name: a resource, of any type, or its removal.
 type said struct {
 	topic
 	value *anypb.Any // nil if it is gone

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// systemd is told when the relay is ready, and when it stops, and for how long that may take.
+// The relay notifies systemd when it is ready and when it stops, with the time that stopping may take.
 func TestSystemdIsNotified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

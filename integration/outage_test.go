@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestControlPlaneMayGoAndComeBack holds that nothing is lost when the control
+// TestControlPlaneMayGoAndComeBack checks that nothing is lost when the control
 // plane goes away, and that when it is back clients get what has changed
 // and of nothing else.
 func TestControlPlaneMayGoAndComeBack(t *testing.T) {
@@ -43,8 +43,8 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				c.awaitHas(t, "all resources while the control plane is away", before...)
 				c.mustLive(t)
 			}
-			// A name that no client has requested before gives an error, which is not
-			// the same as that it does not exist. The stream is kept for what it is served.
+			// A name that no client has requested before gives an error, which is not the same as that
+			// it does not exist. The stream stays open because the relay serves other resources on it.
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "at-late", "at-stays")
 			late.await(t, "the client learns that what it requests cannot be had", func(v *view) bool {
@@ -89,7 +89,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 					got, wantClusters := v.received(clusterType, marks[i]), []string{"-goes", "changes", "comes"}
 					if c.form == sotw {
 						// Each response is the full set, and there may be one each for
-						// what has changed, what is gone, and what comes.
+						// changes, removals and new resources.
 						most := []string{"-goes", "changes", "changes", "changes", "comes", "goes", "stays", "stays", "stays"}
 						least := []string{"-goes", "changes", "changes", "comes", "stays", "stays"}
 						if wantClusters = most; len(got) == len(least) {
@@ -131,7 +131,7 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 	}
 }
 
-// TestAnOutageIsOneLineEachWay holds that the operator reads once that a control plane is
+// TestAnOutageIsOneLineEachWay checks that the operator reads once that a control plane is
 // lost and once that it answers again, however many partitions go to it and attempts fail.
 func TestAnOutageIsOneLineEachWay(t *testing.T) {
 	cp := newKillable(t)

@@ -6,7 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// TestPartitionsHaveTheirOwnResourcesUnderTheSameNames holds that what an
+// TestPartitionsHaveTheirOwnResourcesUnderTheSameNames checks that what an
 // old-style name means depends on the client's Node, as the configuration says.
 func TestPartitionsHaveTheirOwnResourcesUnderTheSameNames(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {

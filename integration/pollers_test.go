@@ -116,7 +116,7 @@ func (a *polled) check(t testing.TB, what string, want ...proto.Message) {
 	}
 }
 
-// TestRESTClientsPoll holds that a client that polls has what others have, waits
+// TestRESTClientsPoll checks that a client that polls has what others have, waits
 // for a change if there is none, and costs the control plane nothing more.
 func TestRESTClientsPoll(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -166,8 +166,8 @@ func TestRESTClientsPoll(t *testing.T) {
 	}
 }
 
-// TestRESTClientsAreAnsweredWhenTheRelayEnds holds that a request that waits is
-// no broken connection when the relay has to end.
+// TestRESTClientsAreAnsweredWhenTheRelayEnds checks that a relay that ends answers a waiting request,
+// instead of breaking its connection.
 func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -195,7 +195,7 @@ func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	}
 }
 
-// TestFetchMethodsPoll holds the same of gRPC clients that poll.
+// TestFetchMethodsPoll checks the same of gRPC clients that poll.
 func TestFetchMethodsPoll(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)

@@ -76,7 +76,7 @@ func (p *polledPlane) serve(handler http.Handler) {
 	}
 }
 
-// set is what the control plane has from now on.
+// set replaces the resources of the control plane.
 func (p *polledPlane) set(t testing.TB, version string, resources ...proto.Message) {
 	t.Helper()
 	byType := map[resource.Type][]types.Resource{}
@@ -107,7 +107,7 @@ old_style_names:
 `, address)
 }
 
-// TestControlPlaneThatIsPolled holds that clients over gRPC are served from a
+// TestControlPlaneThatIsPolled checks that clients over gRPC are served from a
 // control plane that only speaks REST-JSON, also when it goes away and comes back.
 func TestControlPlaneThatIsPolled(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 	})
 }
 
-// TestBadResourceOfAPollIsRejectedAlone holds that an Any of a type that the relay
+// TestBadResourceOfAPollIsRejectedAlone checks that an Any of a type that the relay
 // does not know, which is all that JSON needs to be unreadable, is a NACK of the
 // resource that has it.
 func TestBadResourceOfAPollIsRejectedAlone(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// oneWay is how long what is sent to a server far away takes to reach it, and the answer to come back. Together
-// it is 100 ms.
+// oneWay is the delay in each direction of a connection to a server that is far away: a round trip takes
+// 100 ms.
 const oneWay = 50 * time.Millisecond
 
 // startFarAway is a TCP proxy in front of a server that is far away.

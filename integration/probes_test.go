@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAListenerForProbesAnswersHealthAndServesNobody holds what the chart's listener for kubelet does: it
+// TestAListenerForProbesAnswersHealthAndServesNobody checks what the chart's listener for kubelet does: it
 // is in plaintext, also if that for clients is not.
 func TestAListenerForProbesAnswersHealthAndServesNobody(t *testing.T) {
 	cp := startControlPlane(t, delta)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// balancer is a TCP proxy in front of a server, which can lose its connections without
-// a word: both sides keep them, and nothing comes through any more.
+// balancer is a TCP proxy in front of a server. It can lose its connections silently: both sides keep
+// them, and no more data passes.
 type balancer struct {
 	address string
 	to      func() string   // the address of the server now
@@ -111,7 +111,7 @@ func (w *way) swallows() bool {
 	return w.swallowed
 }
 
-// swallow loses the connections that there are. New ones are carried as before.
+// swallow loses all present connections. New ones work as before.
 func (b *balancer) swallow() {
 	b.ways.read(func(all *[]*way) {
 		for _, w := range *all {

@@ -1,6 +1,6 @@
 package integration
 
-// What a control plane sees of the relay.
+// A record of the streams, requests and responses that a control plane sees from the relay.
 
 import (
 	"context"

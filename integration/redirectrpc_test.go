@@ -73,7 +73,7 @@ func (c *channel) follow(what string, want *backend) {
 	})
 }
 
-// TestRPCsFlowThroughARedirectedListener holds that the listener of a target may be a
+// TestRPCsFlowThroughARedirectedListener checks that the listener of a target may be a
 // redirect to one of another authority: RPCs follow when it is directed elsewhere, and
 // when what it leads to changes, and they flow while either authority is dead.
 func TestRPCsFlowThroughARedirectedListener(t *testing.T) {
@@ -122,7 +122,7 @@ func shopUnder(t testing.TB, name, authority string, b *backend) []said {
 	return all
 }
 
-// TestRPCsFlowToTwoAuthoritiesBehindOneRelay holds gRFC A47: channels of targets of two
+// TestRPCsFlowToTwoAuthoritiesBehindOneRelay checks gRFC A47: channels of targets of two
 // authorities, for which gRPC asks the same relay, and routes that lead from one to the
 // other. The death of one authority concerns nobody who requests the other.
 func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
@@ -147,7 +147,7 @@ func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
 			other.follow("the other authority is dead", next)
 			across.follow("the listener's authority is dead", next)
 			one.awaitReaches(someMethod, inCloud)
-			// One that comes new meanwhile is sent what the relay holds.
+			// A new client receives what the relay holds.
 			dialXDS(t, b, "xds://cloud.example.com/shop").awaitReaches(someMethod, inCloud)
 			dialXDS(t, b, "xds://cloud.example.com/across").awaitReaches(someMethod, next)
 

@@ -134,7 +134,7 @@ func (r *relay) kill(t testing.TB) {
 	r.end(t, os.Kill)
 }
 
-// check ends the relay, and says what was wrong with it.
+// check ends the relay, and fails the test if the relay had errors.
 func (r *relay) check(t testing.TB) {
 	t.Helper()
 	r.end(t, syscall.SIGTERM)

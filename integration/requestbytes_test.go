@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestNamesBeyondARequestCostTheirClientAlone holds that one client cannot make a request
-// that the control plane does not read, which would fail the stream of all, nor take all
-// room there is.
+// TestNamesBeyondARequestCostTheirClientAlone checks that one client cannot make the relay's request too
+// large for the control plane, which would end the stream of all clients, nor use up all of its room.
 func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

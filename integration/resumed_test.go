@@ -11,7 +11,7 @@ import (
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 )
 
-// TestWhatWasDeletedWhileTheRelayWasDownIsSaid holds that a client which resumes by name gets
+// TestWhatWasDeletedWhileTheRelayWasDownIsSaid checks that a client which resumes by name gets
 // to know what is gone, through a relay that was just started and holds nothing, from a
 // control plane that says so in delta only of what the client names as held.
 func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {

@@ -1,6 +1,6 @@
 package integration
 
-// What an operator does with rollouts, by the command line.
+// An operator's commands for rollouts.
 
 import (
 	"bytes"
@@ -79,8 +79,8 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	}
 	have("l1", clients)
 	o.awaits("cp.example.com: idle\n")
-	o.does(1, "nothing was to be approved", "approve")
-	o.does(1, "nothing was to be rejected", "reject")
+	o.does(1, "there was nothing to approve", "approve")
+	o.does(1, "there was nothing to reject", "reject")
 	o.does(1, "no client is passed over", "trust")
 
 	// One client has the change until a person approves it.
@@ -100,7 +100,7 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	})
 	have("l2", clients)
 	o.awaits("cp.example.com: stopped: too risky on a Friday\n")
-	o.does(1, "nothing was to be rejected", "reject")
+	o.does(1, "there was nothing to reject", "reject")
 
 	// Frozen, no client has the change.
 	o.does(0, "freeze: 1 rollouts\n", "freeze")

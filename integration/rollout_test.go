@@ -1,6 +1,6 @@
 package integration
 
-// Rollouts: who has what when.
+// Rollouts: which clients receive a change, and when.
 
 import (
 	"flag"
@@ -417,7 +417,7 @@ func TestTheControlPlaneIsSentTheAcceptedVersion(t *testing.T) {
 			return last.nack != nil && last.nonce == "2" && strings.Contains(last.nack.GetMessage(), "no such filter: bad") &&
 				(f == delta || last.version == "version 1")
 		})
-		// What is sent once more is acknowledged, and not tried again.
+		// The relay acknowledges a resource that is sent once more, and does not try it again.
 		if nack := s.respond(t, listenerType, "3", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
 			t.Fatalf("the same was rejected twice: %s", nack)
 		}

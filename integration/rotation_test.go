@@ -1,6 +1,6 @@
 package integration
 
-// Certificates, keys and CAs are replaced while clients are connected and others connect.
+// Replacement of certificates, keys and CAs while clients are connected and others connect.
 
 import (
 	"context"

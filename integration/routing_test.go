@@ -26,7 +26,7 @@ func clusterAt(t testing.TB, name string) (*backend, []proto.Message) {
 	return b, []proto.Message{edsCluster(name, ""), endpointsAt(t, name, b.address)}
 }
 
-// TestRoutesMatchPathsAndHeaders holds gRFC A28 through the relay: the routes
+// TestRoutesMatchPathsAndHeaders checks gRFC A28 through the relay: the routes
 // that gRPC's client gets still match what they are to match.
 func TestRoutesMatchPathsAndHeaders(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestRoutesMatchPathsAndHeaders(t *testing.T) {
 	}
 }
 
-// TestWeightedClustersShareRPCsByTheirWeights holds gRFC A28 through the relay:
+// TestWeightedClustersShareRPCsByTheirWeights checks gRFC A28 through the relay:
 // traffic is split by weight, and follows a change of the weights.
 func TestWeightedClustersShareRPCsByTheirWeights(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func (c *channel) checkShare(t testing.TB, backend string, want float64) {
 	t.Logf("share of %s: %.1f%% of %d", backend, 100*float64(reached[backend])/rpcs, rpcs)
 }
 
-// TestAggregateClusterFailsOverAndBack holds gRFC A37 and A75 through the relay:
+// TestAggregateClusterFailsOverAndBack checks gRFC A37 and A75 through the relay:
 // an aggregate cluster uses its first cluster while that can be used, else its
 // second, whether the backends say that or the control plane.
 func TestAggregateClusterFailsOverAndBack(t *testing.T) {

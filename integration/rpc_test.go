@@ -10,7 +10,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS holds that gRPC's client finds its
+// TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS checks that gRPC's client finds its
 // way to a backend by the resources that it gets from the relay, and follows a
 // change of endpoints, in whichever form the relay speaks to the control plane.
 func TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS(t *testing.T) {

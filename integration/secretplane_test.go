@@ -29,7 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// secretMarker is in every secret of these tests. So whoever finds it has found a secret.
+// secretMarker is in every secret of these tests. Text that contains it contains a secret.
 const secretMarker = "d0n0tsh0wTh1sKeyMaterial7f3a91c2"
 
 const secretsType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"

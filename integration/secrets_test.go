@@ -1,7 +1,7 @@
 package integration
 
-// Secrets never show: not in logs, pages, error texts and outputs, whatever clients, control
-// planes and files say.
+// Secrets never appear in logs, pages, error texts and outputs, whatever clients, control planes and
+// files contain.
 
 import (
 	"bytes"
@@ -372,7 +372,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	for a, p := range all {
 		p.errors.read(func(nacks *[]string) { add("NACKs to the control plane "+a, *nacks...) })
 	}
-	// What a crash prints.
+	// The output of a crash.
 	r.killed = true
 	r.end(t, syscall.SIGQUIT)
 	add("the log", r.stderr.String())

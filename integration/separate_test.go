@@ -102,7 +102,7 @@ old_style_names:
 `, address, protocol)
 }
 
-// TestControlPlaneWithoutAggregatedService holds that a control plane that has only
+// TestControlPlaneWithoutAggregatedService checks that a control plane that has only
 // the services of single types feeds clients that aggregate, each type in the form
 // that its service has, also when it goes away and comes back.
 func TestControlPlaneWithoutAggregatedService(t *testing.T) {
@@ -155,7 +155,7 @@ func TestControlPlaneWithoutAggregatedService(t *testing.T) {
 	}
 }
 
-// TestTypeWithoutAServiceIsAnError holds that a client that requests a type without a
+// TestTypeWithoutAServiceIsAnError checks that a client that requests a type without a
 // service of its own gets an error, and gets all other types.
 func TestTypeWithoutAServiceIsAnError(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 )
 
-// TestHealthAndReflectionAreServed holds that load balancers and grpcurl find
+// TestHealthAndReflectionAreServed checks that load balancers and grpcurl find
 // what they look for.
 func TestHealthAndReflectionAreServed(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestHealthAndReflectionAreServed(t *testing.T) {
 	}
 }
 
-// TestServicesOfOneTypeServeTheSame holds that a client that does not aggregate
+// TestServicesOfOneTypeServeTheSame checks that a client that does not aggregate
 // is served by the service of the type, which needs no type_url.
 func TestServicesOfOneTypeServeTheSame(t *testing.T) {
 	t.Parallel()

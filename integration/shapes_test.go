@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// What grows with the square, or the cube, of what one party makes up. Each of these kept
-// the relay busy for minutes once, and everybody waiting.
+// Inputs of one party whose cost could grow with the square or the cube of their size. Each once kept
+// the relay busy for minutes, and all clients waiting.
 
 // One client requests 40,000 names, and then 10,000 globs of the same authority.
 func TestManyNamesAndGlobsOfAClientDoNotDelayOthers(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory holds that clients are
+// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory checks that clients are
 // sent state, and not a queue of what has happened: one that does not read is
 // owed the newest state, however much passes by.
 func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
@@ -71,7 +71,7 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 		if version%round != 0 {
 			continue
 		}
-		// Those who read are never far behind.
+		// Clients that read are never far behind.
 		for _, c := range readers {
 			awaitNewest(c)
 		}
@@ -81,7 +81,7 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	}
 	t.Logf("%d updates of %d KiB: the relay has grown from %d to %d MiB", updates, size>>10, before>>20, memory(t, r)>>20)
 
-	// Whoever wakes up gets what was on its way, then the newest state.
+	// A client that reads again gets the responses in flight, then the newest state.
 	for _, c := range sleepers {
 		go c.takeAll()
 		awaitNewest(c)
@@ -103,7 +103,7 @@ func memory(t testing.TB, r *relay) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
-		t.Skipf("this system does not tell how much memory a process takes: %v", err)
+		t.Skipf("the memory of a process cannot be read on this system: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
 	line, _, _ := strings.Cut(rest, " kB")

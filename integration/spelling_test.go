@@ -17,7 +17,7 @@ const (
 	otherOrder    = nameBegins + "team:shop/cart?zone=eu&env=live"
 )
 
-// TestSpellingsShareASubscriptionAndClientsGetTheirOwn holds that two
+// TestSpellingsShareASubscriptionAndClientsGetTheirOwn checks that two
 // spellings of one URN are one resource, and that each client is answered in its
 // own. (TP1: "Normalization")
 func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
@@ -74,7 +74,7 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 	}
 }
 
-// TestOriginMaySpellANameItsOwnWay holds that a resource is known by what its
+// TestOriginMaySpellANameItsOwnWay checks that a resource is known by what its
 // name means, also if the control plane answers with another spelling than it
 // was requested in.
 func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
@@ -97,7 +97,7 @@ func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
 	}
 }
 
-// sameButName says whether value is want but for its name.
+// sameButName reports whether value is want but for its name.
 func sameButName(value string, want *endpointv3.ClusterLoadAssignment) bool {
 	var got endpointv3.ClusterLoadAssignment
 	if err := proto.Unmarshal([]byte(value), &got); err != nil {

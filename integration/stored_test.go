@@ -55,17 +55,18 @@ func (r *relay) awaitMetric(t testing.TB, name string, is func(float64) bool) {
 	})
 }
 
-// awaitStored waits until a relay has stored all that it has accepted, of which there are so many
-// records at least.
+// awaitStored waits until a relay has stored everything that it has accepted, at least that many
+// records.
 func (r *relay) awaitStored(t testing.TB, records float64) {
 	t.Helper()
 	r.awaitMetric(t, "xds_relay_store_records_written_total", func(n float64) bool { return n >= records })
 	r.awaitMetric(t, "xds_relay_store_pending", func(n float64) bool { return n == 0 })
 }
 
-// TestAKilledRelayServesWhatItHadAccepted holds that a relay that was killed serves what it had
-// accepted to those who come while the control plane is away, tells nobody that something is
-// gone, and goes on with what the control plane says when it is back, of which that is sent what has changed.
+// TestAKilledRelayServesWhatItHadAccepted checks that a killed relay, after its restart, serves what it
+// had accepted to clients that connect while the control plane is away, and reports no resource as
+// removed. When the control plane is back, the relay serves its state, and clients receive only what has
+// changed.
 func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -99,7 +100,7 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			if n := r.metric(t, "xds_relay_store_stale_topics"); n != 3 {
 				t.Errorf("%v topics are stale, want 3", n)
 			}
-			// One that comes back with something that the store does not have keeps it.
+			// A client that reconnects with a resource that the store does not have keeps it.
 			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connect(t, r.address)).DeltaAggregatedResources(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -122,7 +123,7 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			if len(resp.GetRemovedResources()) > 0 || !slices.Equal(sent, []string{"changes", "goes"}) {
 				t.Errorf("a client that resumes is sent %v", resp)
 			}
-			// What was never stored is not told to be absent.
+			// The relay does not report a resource that was never stored as absent.
 			never := newClient(t, r, delta, node("never", ""))
 			never.subscribe(endpointType, "at-stays", "never")
 			never.await(t, "it learns that a name cannot be had", func(v *view) bool {
@@ -135,11 +136,11 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			after := []proto.Message{plainCluster("stays", "1"), plainCluster("changes", "2"), plainCluster("comes", "1"), plainEndpoints("at-changes", 2)}
 			for _, c := range clients {
 				c.awaitHas(t, "what is now", after...)
-				c.await(t, "it is told what is gone", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
+				c.await(t, "it receives the removal", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
 				c.mustLive(t)
 				c.read(func(v *view) {
 					if len(v.gone) != 1 {
-						t.Errorf("it is told that these are gone: %v", v.gone)
+						t.Errorf("it received removals: %v", v.gone)
 					}
 				})
 			}
@@ -148,7 +149,7 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 	}
 }
 
-// TestARestartedRelayIsSentWhatHasChanged holds that a relay that starts while the control plane is
+// TestARestartedRelayIsSentWhatHasChanged checks that a relay that starts while the control plane is
 // there asks with the versions of what it has stored, so that it is sent only what has changed,
 // and that no client is sent what was stored before.
 func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
@@ -206,8 +207,8 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	}
 }
 
-// TestAMuteControlPlaneIsWaitedForAWhile holds that clients are served what was stored if a control plane
-// accepts connections and says nothing.
+// TestAMuteControlPlaneIsWaitedForAWhile checks that clients receive stored resources if a control plane
+// accepts connections and sends nothing.
 func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	resources := []proto.Message{plainCluster("c", "1"), plainEndpoints("e", 1)}
@@ -232,7 +233,7 @@ func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	}
 }
 
-// TestAStoreThatCannotBeUsedIsSetAside holds that the relay starts empty, and says why.
+// TestAStoreThatCannotBeUsedIsSetAside checks that the relay starts empty, and says why.
 func TestAStoreThatCannotBeUsedIsSetAside(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	cp.set(plainEndpoints("e", 1))

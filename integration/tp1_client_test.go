@@ -1,6 +1,6 @@
 package integration
 
-// A delta client that keeps what it is sent as it is, types and versions included.
+// A delta client that stores responses unchanged, including types and versions.
 
 import (
 	"context"

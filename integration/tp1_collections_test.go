@@ -14,7 +14,7 @@ const (
 	realCollection = "xdstp://some-authority/envoy.config.listener.v3.ListenerCollection/foo"
 )
 
-// TestTP1ListWithContextParameters holds the sequence of "List", and that a collection
+// TestTP1ListWithContextParameters checks the sequence of "List", and that a collection
 // is answered with the context parameters that it was requested with, and its members
 // without.
 func TestTP1ListWithContextParameters(t *testing.T) {
@@ -60,7 +60,7 @@ resources:
 		topic{collectionType, realCollection + another}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "baz"})
 }
 
-// TestTP1GlobWithContextParameters holds that `foo/*?some=thing` matches
+// TestTP1GlobWithContextParameters checks that `foo/*?some=thing` matches
 // `foo/bar?some=thing` and not `foo/bar`, also where the relay is sent both.
 func TestTP1GlobWithContextParameters(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -84,7 +84,7 @@ func TestTP1GlobWithContextParameters(t *testing.T) {
 	}
 }
 
-// TestTP1ExamplesInAView holds that a client which knows the wildcard only gets what is
+// TestTP1ExamplesInAView checks that a client which knows the wildcard only gets what is
 // in TP1's list, list with inlining and glob, of two authorities: the located, the
 // inlined and the redirected, each once. An anonymous entry is known by the name inside
 // it.
@@ -143,7 +143,7 @@ views:
 	other.mustHaveSeenRequestsFor(t, topic{listenerType, baz})
 }
 
-// TestTP1RedirectedList holds that a list collection may be redirected, to another
+// TestTP1RedirectedList checks that a list collection may be redirected, to another
 // authority too, and an entry of it be had there. TP1: "Server redirects".
 func TestTP1RedirectedList(t *testing.T) {
 	const redirect = `

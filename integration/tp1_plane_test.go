@@ -95,7 +95,7 @@ func (p *tp1Plane) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscove
 	}
 }
 
-// take notes a request, and answers what it subscribes to in one response.
+// take records a request, and answers its subscriptions in one response.
 func (s *tp1Stream) take(all *tp1State, req *discoveryv3.DeltaDiscoveryRequest) error {
 	s.requests = append(s.requests, req)
 	for _, name := range req.GetResourceNamesUnsubscribe() {
@@ -144,7 +144,7 @@ func (p *tp1Plane) set(resources ...*discoveryv3.Resource) {
 	})
 }
 
-// news are the responses, by type, that tell a stream of what has changed.
+// news are the responses, by type, with which the control plane sends a stream the changes.
 func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv3.DeltaDiscoveryResponse {
 	news := map[string]*discoveryv3.DeltaDiscoveryResponse{}
 	for _, r := range changed {
@@ -163,7 +163,7 @@ func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv
 	return news
 }
 
-// covers says whether what was requested is the resource of that name, or a glob in
+// covers reports whether what was requested is the resource of that name, or a glob in
 // which it is. TP1: "Glob": one level deep, with the same context parameters.
 func covers(requested, name string) bool {
 	requested, name = sortedParams(requested), sortedParams(name)
@@ -200,7 +200,7 @@ func (s *tp1State) subscribed() map[topic]int {
 	return all
 }
 
-// mustHaveSeenRequestsFor holds that the relay has subscribed on one stream to exactly
+// mustHaveSeenRequestsFor checks that the relay has subscribed on one stream to exactly
 // these names, each once, has given none of them up, and has rejected nothing.
 func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	t.Helper()
@@ -223,7 +223,7 @@ func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	})
 }
 
-// TestControlPlaneOfTheExamples holds what the examples rely on.
+// TestControlPlaneOfTheExamples checks what the examples rely on.
 func TestControlPlaneOfTheExamples(t *testing.T) {
 	p := startTP1Plane(t, resources(t, `
 resources:

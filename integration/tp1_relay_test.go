@@ -39,7 +39,7 @@ resources:
 `
 )
 
-// TestTP1RelayProxy holds that two clients with a glob each, and more that request the
+// TestTP1RelayProxy checks that two clients with a glob each, and more that request the
 // same, are two subscriptions on one stream; and that each gets its own listeners,
 // with the control plane's versions, and nothing of the other's.
 func TestTP1RelayProxy(t *testing.T) {
@@ -105,7 +105,7 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	})
 }
 
-// TestTP1RelayProxyBehindAnother holds that a relay behind another makes no difference
+// TestTP1RelayProxyBehindAnother checks that a relay behind another makes no difference
 // to either side: clients get what they get from one relay, redirects followed where
 // they are, and the relay requests the same.
 func TestTP1RelayProxyBehindAnother(t *testing.T) {
@@ -195,8 +195,8 @@ old_style_names: [{authority: some-cloud-authority}]
 `, failover, cloud.address, onprem.address))
 }
 
-// mustHaveSeen holds which endpoints were requested of a control plane, ever, each once
-// unless its streams broke.
+// mustHaveSeen checks which endpoints a control plane was ever asked for, each once unless its streams
+// broke.
 func (cp *controlPlane) mustHaveSeen(t testing.TB, names ...string) {
 	t.Helper()
 	cp.read(func(s *seen) {
@@ -213,7 +213,7 @@ func (cp *controlPlane) mustHaveSeen(t testing.TB, names ...string) {
 	})
 }
 
-// TestTP1Alternatives holds the example's sequence: under normal conditions only the
+// TestTP1Alternatives checks the example's sequence: under normal conditions only the
 // primary is requested; when its control plane cannot be reached any more, the
 // alternative is requested in its own authority; and the client sees one name.
 func TestTP1Alternatives(t *testing.T) {
@@ -261,7 +261,7 @@ func TestTP1Alternatives(t *testing.T) {
 	}
 }
 
-// TestTP1AlternativesAreForWhatIsNotHeld holds the default, gRFC A71's: a control
+// TestTP1AlternativesAreForWhatIsNotHeld checks the default, gRFC A71's: a control
 // plane that is lost changes nothing for what the relay holds, and what it never gave
 // has its alternative.
 func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {

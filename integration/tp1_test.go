@@ -40,8 +40,8 @@ authorities:
 `, one, first.address, two, second.address)
 }
 
-// mustHaveReceivedAll holds that there is nothing more to come for a client: what it
-// requests now is answered next, by the other authority.
+// mustHaveReceivedAll checks that a client has received everything: the next response answers what it
+// requests now, from the other authority.
 func (c *tp1Client) mustHaveReceivedAll(t testing.TB) {
 	t.Helper()
 	c.subscribe(listenersType, nothingOfOthers)

@@ -164,7 +164,7 @@ func eachView(t *testing.T, test func(t *testing.T, upstream form, v *edgeView))
 	}
 }
 
-// TestUnionLivesThroughTheDeathOfEither holds that a client that requests all has the
+// TestUnionLivesThroughTheDeathOfEither checks that a client that requests all has the
 // union of a list collection and a glob, follows both, loses nothing when either
 // authority dies, follows the other meanwhile, and what is new when it is back.
 func TestUnionLivesThroughTheDeathOfEither(t *testing.T) {
@@ -210,7 +210,7 @@ func TestUnionLivesThroughTheDeathOfEither(t *testing.T) {
 	})
 }
 
-// TestUnionBeginsWhileOneIsDead holds that a relay that starts while an authority is
+// TestUnionBeginsWhileOneIsDead checks that a relay that starts while an authority is
 // dead serves what the other has, and what the dead one has when it comes.
 func TestUnionBeginsWhileOneIsDead(t *testing.T) {
 	eachView(t, func(t *testing.T, upstream form, v *edgeView) {

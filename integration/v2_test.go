@@ -40,7 +40,7 @@ func startControlPlaneOf(t testing.TB, upstream form, typeURLs ...string) *contr
 	return cp
 }
 
-// TestV2TransportServesBothVersionsOfTheAPI holds that clients of the v2 transport
+// TestV2TransportServesBothVersionsOfTheAPI checks that clients of the v2 transport
 // get resources of either version, over ADS and the services of single types.
 func TestV2TransportServesBothVersionsOfTheAPI(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
@@ -104,7 +104,7 @@ func TestV2TransportServesBothVersionsOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestV2TransportIsOffByDefault holds that nobody is served what the operator has
+// TestV2TransportIsOffByDefault checks that nobody is served what the operator has
 // not switched on.
 func TestV2TransportIsOffByDefault(t *testing.T) {
 	t.Parallel()

@@ -79,8 +79,7 @@ func describe(value any) string {
 	return fmt.Sprintf("%+v", value)
 }
 
-// eventually polls until try gives no error: for what nobody tells, such as
-// where RPCs go.
+// eventually polls until try gives no error: for events without a notification, such as where RPCs go.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	within(t, patience, what, try)

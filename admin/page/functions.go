@@ -1,6 +1,6 @@
 package page
 
-// What templates call.
+// The functions that templates call.
 
 import (
 	"crypto/sha256"
@@ -51,7 +51,7 @@ func asset(name string) (string, error) {
 	return at, nil
 }
 
-// assets has what asset has returned, by name.
+// assets caches the URLs that asset has returned, by name.
 var assets sync.Map
 
 // href returns the URL of a page with a query, given as keys and values or as the whole query.
@@ -81,7 +81,7 @@ func changed(q url.Values, key string, value any) string {
 	return other.Encode()
 }
 
-// utc returns a moment for a machine, with its day.
+// utc returns a moment in the form of RFC 3339, for machines.
 func utc(t any) string {
 	at, ok := moment(t)
 	if !ok {
@@ -90,7 +90,8 @@ func utc(t any) string {
 	return at.UTC().Format("2006-01-02T15:04:05Z")
 }
 
-// stamp returns a moment as people read it, in UTC: operators of several places compare it with each other's logs.
+// stamp returns a moment for people. It is in UTC, so that operators in several places can compare it
+// with each other's logs.
 func stamp(t any) string {
 	at, ok := moment(t)
 	if !ok {
@@ -103,8 +104,8 @@ func stamp(t any) string {
 	return at.Format("15:04:05 UTC")
 }
 
-// since returns how long ago a moment was, with as few digits as say it, so that a page that is kept up to date
-// does not change each second.
+// since returns how long ago a moment was, with few digits, so that a live page does not change each
+// second.
 func since(t any) string {
 	at, ok := moment(t)
 	if !ok {
@@ -149,7 +150,7 @@ func plural(n any, word string) string {
 	return fmt.Sprintf("%v %ss", n, word)
 }
 
-// clip shortens a name in the middle of a table. The page about it has all of it.
+// clip shortens a name in a table. The page about the resource has the full name.
 func clip(s string) string { return clipTo(s, 120) }
 
 func clipTo(s string, most int) string {
@@ -162,7 +163,7 @@ func clipTo(s string, most int) string {
 	return s
 }
 
-// version returns a version as it is shown where there are many.
+// version shortens a version for a table.
 func version(s string) string {
 	const most = 24
 	if len(s) <= most {
@@ -171,7 +172,7 @@ func version(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// seconds returns how long something took with two digits, "–" if it is not known.
+// seconds returns a duration with two digits, or "–" if it is not known.
 func seconds(s float64) string {
 	digits := func(v float64, unit string) string {
 		return strconv.FormatFloat(roundTo(v, 2), 'f', -1, 64) + " " + unit
@@ -189,7 +190,7 @@ func seconds(s float64) string {
 	return digits(s/60, "min")
 }
 
-// roundTo rounds to a number of significant digits, and to a whole number what has more.
+// roundTo rounds to a number of significant digits. It rounds larger numbers to a whole number.
 func roundTo(v float64, digits int) float64 {
 	if v >= math.Pow10(digits) {
 		return math.Round(v)
@@ -199,7 +200,8 @@ func roundTo(v float64, digits int) float64 {
 	return v
 }
 
-// badge is a state as the page shows it: in words, with a sign that is not the colour alone.
+// badge is a state as the page shows it: in words, and with a sign, so that its colour is not all that
+// distinguishes it.
 type badge struct{ Kind, Sign, Text string }
 
 // stateOf returns a badge of a kind: good, bad, warn or plain.

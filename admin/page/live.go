@@ -1,7 +1,7 @@
 package page
 
-// A page that is open stays up to date: its script listens to server-sent events, each of which has the page anew.
-// The server looks only while a page is open, and sends only what has changed.
+// An open page is live: its script listens to server-sent events, each of which has the whole page. The
+// server renders a page only while it is open, and sends it only if it has changed.
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// liveEvery is how often an open page is made anew.
+	// liveEvery is how often the server renders an open page.
 	liveEvery = 2 * time.Second
-	// mostLive bounds the pages that are kept up to date. Others are as they were when they were loaded.
+	// mostLive bounds the number of live pages. Others stay as they were when they were loaded.
 	mostLive = 10
 	// pageBytes bounds a page in an event.
 	pageBytes = 4 << 20
 )
 
-// live has the open pages.
+// live counts the live pages.
 type live struct {
 	every time.Duration
 	open  atomic.Int32
@@ -32,7 +32,7 @@ type live struct {
 func (s *site) serveLive(w http.ResponseWriter, r *http.Request) {
 	at, err := url.Parse(r.URL.Query().Get("page"))
 	if err != nil {
-		http.Error(w, "page is no path of a page", http.StatusBadRequest)
+		http.Error(w, "the parameter page is not the path of a page", http.StatusBadRequest)
 		return
 	}
 	v := s.viewAt(at.Path)
@@ -42,7 +42,7 @@ func (s *site) serveLive(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.live.open.Add(-1)
 	if s.live.open.Add(1) > mostLive {
-		http.Error(w, fmt.Sprintf("%d pages are kept up to date already", mostLive), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d pages are live already", mostLive), http.StatusServiceUnavailable)
 		return
 	}
 	control := http.NewResponseController(w)
@@ -64,14 +64,14 @@ func (s *site) serveLive(w http.ResponseWriter, r *http.Request) {
 		}
 		text, err := v.render(at.Query())
 		if err != nil || len(text) > pageBytes {
-			continue // what it showed has gone: the page says when it was up to date
+			continue // the resource may be gone: the page keeps what it shows
 		}
 		is := maphash.Bytes(seed, text)
 		if is == last {
 			continue
 		}
 		last = is
-		// A client that does not read ends its stream, and does not keep the server waiting.
+		// If a client does not read, the write fails at the deadline, and its stream ends.
 		_ = control.SetWriteDeadline(time.Now().Add(writeWithin))
 		if _, err := w.Write(event(text)); err != nil {
 			return
@@ -85,7 +85,7 @@ func (s *site) serveLive(w http.ResponseWriter, r *http.Request) {
 // writeWithin is how long a client has to read an event.
 const writeWithin = 10 * time.Second
 
-// event returns a page as an event: each line of it is a line of data.
+// event returns a page as a server-sent event: each line of the page is a line of data.
 func event(text []byte) []byte {
 	var b bytes.Buffer
 	b.Grow(len(text) + len(text)/8)

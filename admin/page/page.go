@@ -1,8 +1,9 @@
-// Package page is the operator's page: what the admin listener shows, as HTML for people and the same as JSON for
-// commands. It knows how things look, and not where they come from: who calls [Register] reads them.
+// Package page is the operator's pages on the admin listener, as HTML for people and with the same
+// content as JSON for commands. It knows how to show data, but not where they come from: the caller of
+// [Register] reads them.
 //
-// A page is made by the server, from templates in the binary. It asks no other host for anything, and works
-// without the script, which only keeps it up to date (live.go).
+// The server renders pages from templates in the binary. A page loads nothing from other hosts, and
+// works without its script, which only keeps it up to date (live.go).
 package page
 
 import (
@@ -33,15 +34,17 @@ type View struct {
 	// Name is the template's, the last element of the page's path and of that of the document: /ui/clients and
 	// /api/clients.
 	Name string
-	// Title is what the page is called. The parts of it that others choose come from the template.
+	// Title is the page's title, unless its template defines another one, such as the name of a
+	// resource.
 	Title string
-	// About says what the JSON document has.
+	// About describes the JSON document.
 	About string
-	// Path is that of the page, if it is another one, and has no document then.
+	// Path is the page's path, if it is not that of Name. Such a page has no document.
 	Path string
-	// Part is the entry of the menu that the page belongs to: the Name of another view.
+	// Part is the Name of the view whose entry in the menu the page belongs to; empty for its own.
 	Part string
-	// Read returns what the view shows, for the query of a URL. An error is an [Error], or a failure.
+	// Read returns the content of the view, for the query of a URL. An error is an [Error], or a failure
+	// of the server.
 	Read func(q url.Values) (any, error)
 }
 
@@ -67,27 +70,27 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Text }
 
-// Missing returns an error for what does not exist.
+// Missing returns an error for something that does not exist.
 func Missing(text string) error { return &Error{http.StatusNotFound, text} }
 
-// Unclear returns an error for a query that does not say what is wanted.
+// Unclear returns an error for a query that is incomplete or ambiguous.
 func Unclear(text string) error { return &Error{http.StatusUnprocessableEntity, text} }
 
 // site has all pages.
 type site struct {
 	menu  []entry
-	views []*sight
+	views []*siteView
 	live  live
 }
 
-// sight is a view of a site.
-type sight struct {
+// siteView is a view of a site.
+type siteView struct {
 	View
 	site *site
 }
 
-// parsed has the templates of all pages, by the names of their views. They are parsed for the first page that
-// somebody opens.
+// parsed returns the templates of all pages, by the names of their views. It parses them when the first
+// page is opened.
 var parsed = sync.OnceValues(func() (map[string]*template.Template, error) {
 	layout, err := template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html")
 	if err != nil {
@@ -126,7 +129,7 @@ func Register(s *admin.Server, views []View, menu []string) {
 		}
 	}
 	for _, v := range views {
-		of := &sight{View: v, site: site}
+		of := &siteView{View: v, site: site}
 		site.views = append(site.views, of)
 		s.Hidden(v.path(), site.html(of))
 		if v.Path == "" {
@@ -136,7 +139,7 @@ func Register(s *admin.Server, views []View, menu []string) {
 			s.Front(site.html(of))
 		}
 	}
-	files, _ := fs.Sub(static, "static") // it is there
+	files, _ := fs.Sub(static, "static") // the folder exists
 	serve := http.StripPrefix("/ui/static/", http.FileServerFS(files))
 	s.Hidden("/ui/static/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		protect(w.Header())
@@ -149,8 +152,8 @@ func Register(s *admin.Server, views []View, menu []string) {
 // entry is an entry of the menu.
 type entry struct{ Name, Title, Path string }
 
-// sheet is what the layout shows.
-type sheet struct {
+// layoutData is what the layout shows.
+type layoutData struct {
 	View    *View
 	Menu    []entry
 	Part    string // of the menu
@@ -160,8 +163,8 @@ type sheet struct {
 	Again string
 }
 
-// policy is the Content-Security-Policy of all pages: nothing comes from elsewhere, no page is in another one's
-// frame, and no text of a page is a script or a style.
+// policy is the Content-Security-Policy of all pages: they load nothing from other hosts, no site can
+// put them in a frame, and they have no inline scripts or styles.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 func protect(h http.Header) {
@@ -173,7 +176,7 @@ func protect(h http.Header) {
 }
 
 // html serves a view as a page.
-func (s *site) html(v *sight) http.Handler {
+func (s *site) html(v *siteView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := http.StatusOK
 		text, err := v.render(r.URL.Query())
@@ -195,7 +198,7 @@ func (s *site) html(v *sight) http.Handler {
 }
 
 // render returns a page.
-func (v *sight) render(q url.Values) ([]byte, error) {
+func (v *siteView) render(q url.Values) ([]byte, error) {
 	content, err := v.Read(q)
 	if err != nil {
 		return nil, err
@@ -203,7 +206,7 @@ func (v *sight) render(q url.Values) ([]byte, error) {
 	return v.fill(q, content)
 }
 
-func (v *sight) fill(q url.Values, content any) ([]byte, error) {
+func (v *siteView) fill(q url.Values, content any) ([]byte, error) {
 	again := v.path()
 	if len(q) > 0 {
 		again += "?" + q.Encode()
@@ -221,15 +224,15 @@ func (v *sight) fill(q url.Values, content any) ([]byte, error) {
 		return nil, fmt.Errorf("the page %q has no template", v.Name)
 	}
 	var b bytes.Buffer
-	if err := t.Execute(&b, sheet{View: &v.View, Menu: v.site.menu, Part: part, Content: content, Query: q, Again: again}); err != nil {
+	if err := t.Execute(&b, layoutData{View: &v.View, Menu: v.site.menu, Part: part, Content: content, Query: q, Again: again}); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
 }
 
-// explain returns the page that says why there is no other.
-func (s *site) explain(v *sight, q url.Values, why *Error) ([]byte, error) {
-	of := sight{View: View{Name: "error", Title: "Not found", Part: v.Part}, site: s}
+// explain returns a page that shows an error.
+func (s *site) explain(v *siteView, q url.Values, why *Error) ([]byte, error) {
+	of := siteView{View: View{Name: "error", Title: "Not found", Part: v.Part}, site: s}
 	if of.Part == "" {
 		of.Part = v.Name
 	}
@@ -237,7 +240,7 @@ func (s *site) explain(v *sight, q url.Values, why *Error) ([]byte, error) {
 }
 
 // json serves a view as a document.
-func (s *site) json(v *sight) http.Handler {
+func (s *site) json(v *siteView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, err := v.Read(r.URL.Query())
 		var known *Error
@@ -257,7 +260,7 @@ func (s *site) json(v *sight) http.Handler {
 }
 
 // viewAt returns the view of a page's path, nil if there is none.
-func (s *site) viewAt(path string) *sight {
+func (s *site) viewAt(path string) *siteView {
 	if path == "/" {
 		path = "/ui"
 	}

@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/envoyproxy/go-control-plane/envoy/"
 
-// What Envoy's messages hold in an Any and do not import.
+// Packages whose messages Envoy's messages hold in an Any, and do not import.
 var others = []string{
 	"github.com/cncf/xds/go/udpa/type/v1", // TypedStruct
 	"github.com/cncf/xds/go/xds/core/v3",  // ResourceLocator, CollectionEntry
@@ -25,11 +25,11 @@ var others = []string{
 	"github.com/cncf/xds/go/xds/type/v3", // TypedStruct
 }
 
-// What can be in a resource, of version 3 and of version 2, which a control plane
-// may still give. Of the services only runtime has a resource of its own.
+// The packages whose messages can be in a resource, of version 3 and of version 2, which a control plane
+// may still send. Of the services only runtime has a resource type of its own.
 var wanted = regexp.MustCompile(`^((config|data|extensions|type)/.*v(3(alpha)?|2(alpha1?)?)|api/v2(/.*)?|service/(runtime/v3|discovery/v2))$`)
 
-// unwanted would each bring one more module.
+// unwanted packages, each of which would require one more module.
 var unwanted = map[string]bool{
 	"extensions/access_loggers/open_telemetry/v3": true, // go.opentelemetry.io/proto/otlp
 	"extensions/stat_sinks/open_telemetry/v3":     true, // the same
@@ -43,7 +43,7 @@ func main() {
 }
 
 func run() error {
-	// -e: the packages that are not wanted need not be complete.
+	// -e: packages that are not wanted may lack dependencies.
 	list := exec.Command("go", "list", "-e", "-f", "{{.ImportPath}}", module+"...")
 	list.Stderr = os.Stderr
 	packages, err := list.Output()

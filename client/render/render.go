@@ -1,6 +1,6 @@
-// Package render prints resources for people, as YAML or JSON. Private keys and other secrets
-// are redacted by default. Of messages that this binary does not know, or cannot decode, it
-// prints the type and the size, or, with the secrets, the content in base64.
+// Package render prints resources for people, as YAML or JSON. Private keys and other secrets are
+// redacted by default. For messages that this binary does not know, or cannot decode, it prints the type
+// and the size, or, if secrets are shown, the content in base64.
 //
 // The form is that of an envoy.service.discovery.v3.Resource, with the fields
 // named as in Envoy's documentation.
@@ -35,7 +35,7 @@ func (o Options) JSON(r *discoveryv3.Resource) ([]byte, error) {
 	marshal := protojson.MarshalOptions{UseProtoNames: true, AllowPartial: true, Resolver: secrets.Types{}}
 	text, err := marshal.Marshal(printable(r))
 	if err != nil {
-		// It was decoded but has no form in JSON, such as a duration that is out of range.
+		// It has a value that JSON cannot express, such as a duration that is out of range.
 		bare := proto.CloneOf(r)
 		bare.Resource, bare.Metadata, bare.Ttl = secrets.Hidden(r.GetResource(), o.ShowSecrets), nil, nil
 		if text, err = marshal.Marshal(bare); err != nil {

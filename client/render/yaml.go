@@ -1,7 +1,7 @@
 package render
 
-// JSON to YAML in the same order of fields. The usual libraries sort them, but people look for
-// the name at the top, not between "lb_policy" and "type".
+// The conversion of JSON to YAML, which keeps the order of fields. The usual libraries sort fields, but
+// people look for the name at the top, not between "lb_policy" and "type".
 
 import (
 	"bytes"
@@ -54,8 +54,8 @@ func node(decoder *json.Decoder) (*yaml.Node, error) {
 		_, err := decoder.Token() // the end
 		return n, err
 	case string:
-		// Encode knows what has to be quoted, for readers of YAML 1.1 too ("yes"),
-		// and makes a block of certificates and scripts.
+		// Encode quotes texts where needed, also for readers of YAML 1.1 ("yes"), and
+		// writes certificates and scripts as blocks.
 		n := new(yaml.Node)
 		return n, n.Encode(value)
 	case json.Number:

@@ -36,7 +36,7 @@ func (f *againstFlags) register(flags *pflag.FlagSet) {
 	flags.Lookup("server-name").Usage = "the `NAME` in the relay's certificate, if not the host of --against"
 }
 
-// given reports whether there is a relay to ask.
+// given reports whether the command line has --against.
 func (f *againstFlags) given(flags *pflag.FlagSet) bool { return flags.Changed("against") }
 
 // checkAgainst prints what the file would change in the relay.
@@ -77,7 +77,7 @@ func (f *checkFlags) checkAgainst(cmd *cobra.Command) error {
 		for _, e := range changes.Errors {
 			fmt.Fprintln(cmd.ErrOrStderr(), e)
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "the relay would not load it, and go on with the configuration that it has")
+		fmt.Fprintln(cmd.ErrOrStderr(), "the relay would not load it, and would keep its configuration")
 	}
 	if len(changes.Errors) > 0 {
 		return &exitError{status: statusNotAll}
@@ -85,7 +85,7 @@ func (f *checkFlags) checkAgainst(cmd *cobra.Command) error {
 	return nil
 }
 
-// ask has the relay say what a configuration would change.
+// ask asks the relay what a configuration would change.
 func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*relay.Changes, error) {
 	address, secure := f.relay, f.tls
 	if rest, ok := strings.CutPrefix(address, "https://"); ok {
@@ -121,7 +121,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 	}
 	changes := &relay.Changes{}
 	if err := json.Unmarshal(body, changes); err != nil || changes.Running == "" {
-		return failed(fmt.Errorf("%s is no admin listener of xds-relay: %s", f.relay, strings.TrimSpace(string(body[:min(len(body), 200)]))))
+		return failed(fmt.Errorf("%s is not an admin listener of xds-relay: %s", f.relay, strings.TrimSpace(string(body[:min(len(body), 200)]))))
 	}
 	return changes, nil
 }
@@ -129,9 +129,9 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 // printChanges prints changes for people.
 func printChanges(out io.Writer, c *relay.Changes) {
 	if c.Running == c.Checked {
-		fmt.Fprintf(out, "configuration: the relay runs it already (%s)\n", c.Running)
+		fmt.Fprintf(out, "configuration: the relay already runs it (%s)\n", c.Running)
 	} else {
-		fmt.Fprintf(out, "configuration: %s runs, the file is %s\n", c.Running, c.Checked)
+		fmt.Fprintf(out, "configuration: the relay runs %s, the file is %s\n", c.Running, c.Checked)
 	}
 	for _, l := range c.Listeners {
 		fmt.Fprintf(out, "listener %s: %s\n", l.Address, describeListenerChange(l))
@@ -163,11 +163,11 @@ func describeListenerChange(l relay.ListenerChange) string {
 		return fmt.Sprintf("removed; its %d streams end", l.Streams)
 	}
 	if len(l.Keys) == 0 {
-		return fmt.Sprintf("opened again, as its socket had failed; its %d streams stay", l.Streams)
+		return fmt.Sprintf("opened again, because its socket had failed; its %d streams stay", l.Streams)
 	}
 	keys := strings.Join(l.Keys, ", ")
 	if l.NewConnections {
-		return fmt.Sprintf("%s changed; for new connections, which clients are asked to make (GOAWAY); its %d streams stay", keys, l.Streams)
+		return fmt.Sprintf("%s changed, for new connections; clients are asked to reconnect (GOAWAY); its %d streams stay", keys, l.Streams)
 	}
 	return fmt.Sprintf("%s changed; its %d streams stay", keys, l.Streams)
 }
@@ -184,7 +184,7 @@ func describeAuthorityChange(a relay.AuthorityChange) string {
 		text = strings.Join(a.Keys, ", ") + " changed"
 	}
 	if a.NewStreams {
-		text += "; its streams to control planes are opened anew, or its directory"
+		text += "; the relay opens its streams to control planes again, or its directory"
 	}
 	return text
 }
@@ -193,7 +193,7 @@ func printNameChanges(out io.Writer, n *relay.NameChanges) {
 	least := ""
 	if !n.Complete {
 		least = "at least "
-		fmt.Fprintf(out, "names: there are too many to count all; %d were counted\n", n.Counted)
+		fmt.Fprintf(out, "names: the relay counted only %d, because there are too many\n", n.Counted)
 	}
 	fmt.Fprintf(out, "names: %s%d subscriptions; of them %s%d move, %s%d are denied, %s%d are not served any more, %s%d are allowed that are refused now\n",
 		least, n.Counted, least, n.Move, least, n.Denied, least, n.Lost, least, n.Allowed)

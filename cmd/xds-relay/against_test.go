@@ -95,16 +95,16 @@ func (a *against) expect(what, config, want string) {
 func TestCheckAgainstSaysWhatWouldChangeInTheRelay(t *testing.T) {
 	a := startAgainst(t)
 	before := a.relay.status()
-	a.expect("the same", againstConfig, `configuration: the relay runs it already (X)
+	a.expect("the same", againstConfig, `configuration: the relay already runs it (X)
 streams: 1 open; 0 end with their listeners, 0 because the listener does not admit their clients any more
 names: 3 subscriptions; of them 0 move, 0 are denied, 0 are not served any more, 0 are allowed that are refused now
 `)
 	a.expect("another authority for old-style names, another node, another listener",
 		strings.NewReplacer("id: one", "id: two", "[{authority: a}]", "[{authority: b, partition: node.cluster}]", "listeners:", "listeners:\n  - {address: 'localhost:0'}").Replace(againstConfig),
-		`configuration: X runs, the file is X
+		`configuration: the relay runs X, the file is X
 listener localhost:0: new
-authority a: its own keys stay; its streams to control planes are opened anew, or its directory
-authority b: its own keys stay; its streams to control planes are opened anew, or its directory
+authority a: its own keys stay; the relay opens its streams to control planes again, or its directory
+authority b: its own keys stay; the relay opens its streams to control planes again, or its directory
 other keys that change: node, old_style_names
 streams: 1 open; 0 end with their listeners, 0 because the listener does not admit their clients any more
 names: 3 subscriptions; of them 2 move, 0 are denied, 0 are not served any more, 0 are allowed that are refused now
@@ -112,7 +112,7 @@ names: 3 subscriptions; of them 2 move, 0 are denied, 0 are not served any more,
 `)
 	a.expect("an authority gone, another listener's limits, rights",
 		strings.NewReplacer("  - {name: b, directory: FOLDER}\n", "  - {name: c, directory: FOLDER}\n", "127.0.0.1:0\nauth", "127.0.0.1:0\n    limits: {streams: 7}\nauth", "node:", "rights: [{allow: name != 'cart'}]\nnode:").Replace(againstConfig),
-		`configuration: X runs, the file is X
+		`configuration: the relay runs X, the file is X
 listener X: limits changed; its 1 streams stay
 authority c: new
 authority b: removed
@@ -120,19 +120,19 @@ other keys that change: rights
 streams: 1 open; 0 end with their listeners, 0 because the listener does not admit their clients any more
 names: 3 subscriptions; of them 0 move, 1 are denied, 1 are not served any more, 0 are allowed that are refused now
 `)
-	a.expect("a listener gone", strings.Replace(againstConfig, "127.0.0.1:0\nauth", "localhost:0\nauth", 1), `configuration: X runs, the file is X
+	a.expect("a listener gone", strings.Replace(againstConfig, "127.0.0.1:0\nauth", "localhost:0\nauth", 1), `configuration: the relay runs X, the file is X
 listener localhost:0: new
 listener X: removed; its 1 streams end
 streams: 1 open; 1 end with their listeners, 0 because the listener does not admit their clients any more
 names: 0 subscriptions; of them 0 move, 0 are denied, 0 are not served any more, 0 are allowed that are refused now
 `)
-	a.expect("a client that is not admitted any more", strings.Replace(againstConfig, "127.0.0.1:0\nauth", "127.0.0.1:0\n    admit: identity.source == 'mtls'\nauth", 1), `configuration: X runs, the file is X
+	a.expect("a client that is not admitted any more", strings.Replace(againstConfig, "127.0.0.1:0\nauth", "127.0.0.1:0\n    admit: identity.source == 'mtls'\nauth", 1), `configuration: the relay runs X, the file is X
 listener X: admit changed; its 1 streams stay
 streams: 1 open; 0 end with their listeners, 1 because the listener does not admit their clients any more
 names: 0 subscriptions; of them 0 move, 0 are denied, 0 are not served any more, 0 are allowed that are refused now
 `)
-	a.expect("a rollout", strings.Replace(againstConfig, "name: a,", "name: a, rollout: {},", 1), `configuration: X runs, the file is X
-authority a: rollout changed; its streams to control planes are opened anew, or its directory
+	a.expect("a rollout", strings.Replace(againstConfig, "name: a,", "name: a, rollout: {},", 1), `configuration: the relay runs X, the file is X
+authority a: rollout changed; the relay opens its streams to control planes again, or its directory
 streams: 1 open; 0 end with their listeners, 0 because the listener does not admit their clients any more
 names: 3 subscriptions; of them 0 move, 0 are denied, 0 are not served any more, 0 are allowed that are refused now
 `)

@@ -1,6 +1,6 @@
 package main
 
-// `xds-relay bootstrap` prints what clients of the relay are started with.
+// `xds-relay bootstrap` prints the bootstrap of clients of the relay.
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Where a client's machine has its files, unless a flag says otherwise.
+// The paths of the client's files, unless flags set others.
 const (
 	clientCertFile  = "/etc/xds/client.pem"
 	clientKeyFile   = "/etc/xds/client-key.pem"
@@ -48,13 +48,13 @@ func newBootstrapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap --for envoy|grpc [--config FILE] [--server HOST:PORT]...",
 		Short: "Print a bootstrap for clients of the relay",
-		Long: `Print the bootstrap with which an Envoy or a gRPC client is started, so that its control
-plane is the relay. The address, TLS, tokens and authorities are those of the configuration;
-without one, those of the demo.
+		Long: `Print a bootstrap that makes the relay the control plane of an Envoy or a gRPC client. The
+address, TLS, tokens and authorities are those of the configuration, or without one those of
+the demo.
 
-What the configuration cannot know is taken from the flags: where clients see the relay, their
-Node, and where their machine has its files. If a flag is missing, the command assumes a
-value and says so on stderr.
+Flags set what the configuration does not contain: the address at which clients reach the relay,
+their Node, and the paths of their files. If a flag is missing, the command assumes a value and
+prints a warning on stderr.
 
 A second --server is the relay that clients use while they cannot reach the first.
 
@@ -77,8 +77,8 @@ func (f *bootstrapFlags) registerAll(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&f.kind, "for", "", "the `CLIENT`: envoy or grpc")
 	f.register(flags)
-	flags.IntVar(&f.listener, "listener", 0, "the place of the listener in the configuration, from 0 (default the first with protocol grpc)")
-	flags.StringArrayVarP(&f.servers, "server", "s", nil, "`HOST:PORT` at which clients see the relay, or unix:/path; a second one is for failover (default the listener's address)")
+	flags.IntVar(&f.listener, "listener", 0, "the index of the listener in the configuration, from 0 (default the first with protocol grpc)")
+	flags.StringArrayVarP(&f.servers, "server", "s", nil, "`HOST:PORT` at which clients reach the relay, or unix:/path; a second one is for failover (default the listener's address)")
 	flags.StringVar(&f.node.id, "node-id", "", "the `ID` of the client's Node (default this host's name; Envoy's --service-node overrides it)")
 	flags.StringVar(&f.node.cluster, "node-cluster", "", "the `CLUSTER` of the client's Node (default the client; Envoy's --service-cluster overrides it)")
 	flags.StringVar(&f.tls.CAFile, "ca-file", "", "the roots that the client trusts, a PEM `FILE` (default the system's)")
@@ -138,7 +138,7 @@ func (f *bootstrapFlags) run(flags *pflag.FlagSet, stdout, stderr io.Writer) err
 	return err
 }
 
-// check finds what is wrong with the flags by themselves.
+// check checks the flags, without the configuration.
 func (f *bootstrapFlags) check(flags *pflag.FlagSet) error {
 	others := grpcFlags
 	switch f.kind {
@@ -169,7 +169,7 @@ func (f *bootstrapFlags) check(flags *pflag.FlagSet) error {
 		return errors.New("--cert-file and --key-file go together")
 	}
 	if f.plain && (f.tls != bootstrap.TLS{} || f.token != "") {
-		return errors.New("--plaintext goes with no file, name or token of TLS")
+		return errors.New("--plaintext does not go with files, names or tokens of TLS")
 	}
 	if f.tls.WorkloadAPI != "" {
 		if err := configs.CheckWorkloadAPI(f.tls.WorkloadAPI); err != nil {
@@ -203,7 +203,7 @@ func (f *bootstrapFlags) choose(cfg *configs.Config, given bool) (*configs.Liste
 	return nil, "", fmt.Errorf("--listener %d: %s has protocol %s (want one with grpc)", i, at, cfg.Listeners[i].Protocol)
 }
 
-// client returns the client, as the configuration and the flags have it.
+// client returns the client that the configuration and the flags describe.
 func (f *bootstrapFlags) client(cfg *configs.Config, l *configs.Listener, at string, warn func(format string, args ...any)) (bootstrap.Client, error) {
 	c := bootstrap.ForListener(cfg, l)
 	if len(f.servers) > 0 {
@@ -216,13 +216,13 @@ func (f *bootstrapFlags) client(cfg *configs.Config, l *configs.Listener, at str
 	if len(c.Servers) == 0 {
 		_, port, err := net.SplitHostPort(l.Address)
 		if err != nil || port == "0" {
-			return c, fmt.Errorf("--server is missing: %s has no port that clients know (want HOST:PORT, as clients see the relay)", at)
+			return c, fmt.Errorf("--server is missing: %s has no fixed port (want HOST:PORT, as clients see the relay)", at)
 		}
 		c.Servers = []string{net.JoinHostPort(host, port)}
-		warn("%s is every interface of its host: the bootstrap has %s (--server sets what clients see)", at, c.Servers[0])
+		warn("%s is every interface of its host: the bootstrap has %s (--server sets another)", at, c.Servers[0])
 	}
 	if len(f.servers) == 0 && configs.IsLoopback(c.Servers[0]) {
-		warn("%s is on the loopback of its host: the bootstrap is for clients there (--server sets what others see)", at)
+		warn("%s is on the loopback of its host: the bootstrap is for clients there (--server sets another)", at)
 	}
 	if c.NodeID = f.node.id; c.NodeID == "" {
 		c.NodeID = host
@@ -230,7 +230,7 @@ func (f *bootstrapFlags) client(cfg *configs.Config, l *configs.Listener, at str
 		if f.kind == "envoy" {
 			own = ", or start each with --service-node"
 		}
-		warn("the Node id is %s: clients with one id are one to many control planes (--node-id sets it%s)", host, own)
+		warn("the Node id is %s: many control planes take clients with the same id for one (--node-id sets it%s)", host, own)
 	}
 	if c.Cluster = f.node.cluster; c.Cluster == "" {
 		c.Cluster = f.kind
@@ -244,7 +244,7 @@ func (f *bootstrapFlags) credentials(c *bootstrap.Client, l *configs.Listener, a
 	if f.plain {
 		c.TLS = nil
 		if bootstrap.NeedsCertificate(l) || bootstrap.NeedsToken(l) {
-			warn("%s requires a certificate or a token, and the bootstrap has none: what adds TLS has to add it", at)
+			warn("%s requires a certificate or a token, and the bootstrap has none: the proxy that adds TLS has to add it", at)
 		}
 	} else if c.TLS != nil || f.tls != (bootstrap.TLS{}) || f.token != "" {
 		t := f.tls
@@ -270,16 +270,16 @@ func (f *bootstrapFlags) credentials(c *bootstrap.Client, l *configs.Listener, a
 	}
 }
 
-// warnOfTLS says what a client does with its files that one would not expect.
+// warnOfTLS warns of surprising ways in which clients use their files.
 func (f *bootstrapFlags) warnOfTLS(c *bootstrap.Client, warn func(format string, args ...any)) {
 	unix := func(address string) bool { _, is := configs.UnixPath(address); return is }
 	switch t := c.TLS; {
 	case f.kind == "envoy" && t.WorkloadAPI == "":
 		if t.CAFile == "" {
-			warn("Envoy has no system's roots: the bootstrap has %s (--ca-file sets another)", bootstrap.SystemRoots)
+			warn("Envoy does not find the system's roots by itself: the bootstrap has %s (--ca-file sets another)", bootstrap.SystemRoots)
 		}
 		if t.CertFile != "" {
-			warn("Envoy reads its certificate once, when it starts (docs/bootstrap.md has a way around)")
+			warn("Envoy reads its certificate once, when it starts (docs/bootstrap.md has a workaround)")
 		}
 	case f.kind == "grpc" && t.BundleMapFile != "":
 		warn("gRPC-Go reads --spiffe-bundle-map only if the environment has GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE=true; it then accepts every workload of these trust domains as the relay")
@@ -294,7 +294,7 @@ func (f *bootstrapFlags) chooseAuthorities(cfg *configs.Config, c *bootstrap.Cli
 	for _, name := range f.authorities {
 		var unknown *authority.UnknownAuthorityError
 		if _, err := router.Leaf(fmt.Sprintf(bootstrap.ListenerName(name), "x")); errors.As(err, &unknown) {
-			return fmt.Errorf("--authority %s: no entry of authorities is for it", name)
+			return fmt.Errorf("--authority %s: no entry of authorities matches it", name)
 		}
 		if !slices.Contains(c.Authorities, name) {
 			c.Authorities = append(c.Authorities, name)
@@ -312,7 +312,7 @@ func (f *bootstrapFlags) chooseAuthorities(cfg *configs.Config, c *bootstrap.Cli
 	case f.kind == "envoy" && !oldStyle && c.DefaultAuthority != "":
 		warn("the relay serves no old-style names: the bootstrap requests the globs of %s (set lds_resources_locator and cds_resources_locator to yours)", c.DefaultAuthority)
 	case f.kind == "envoy" && !oldStyle:
-		warn("the relay serves no old-style names, so that this Envoy gets no listeners and clusters: set lds_resources_locator and cds_resources_locator")
+		warn("the relay serves no old-style names, so this Envoy gets no listeners and clusters: set lds_resources_locator and cds_resources_locator")
 	}
 	return nil
 }

@@ -210,7 +210,7 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 		{"no such client", "--for nginx", []string{"--for nginx: want envoy or grpc"}, statusUsage},
 		{"a configuration with errors", "--for grpc --config bad.yaml", []string{"bad.yaml:1:"}, statusNotAll},
 		{"no configuration there", "--for grpc --config none.yaml", []string{"none.yaml"}, statusFailed},
-		{"a port that the system chooses", "--for grpc --config relay.yaml --listener 6", []string{"--server is missing: listeners[6] has no port that clients know"}, statusUsage},
+		{"a port that the system chooses", "--for grpc --config relay.yaml --listener 6", []string{"--server is missing: listeners[6] has no fixed port"}, statusUsage},
 		{"REST has no bootstrap", "--for envoy --config relay.yaml --listener 0", []string{"--listener 0: listeners[0] has protocol rest (want one with grpc)"}, statusUsage},
 		{"no such listener", "--for envoy --config relay.yaml --listener 7", []string{"--listener 7: the configuration has 7 listeners, from 0"}, statusUsage},
 		{"no address", "--for envoy --server relay", []string{`--server "relay": want HOST:PORT`}, statusUsage},
@@ -222,13 +222,13 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 		{"no agent", "--for envoy --workload-api tcp://relay:1", []string{"--workload-api:"}, statusUsage},
 		{"a listener before the first", "--for envoy --config relay.yaml --listener -1", []string{"--listener -1: the configuration has 7 listeners"}, statusUsage},
 		{"no port", "--for envoy --server relay:99999", []string{"the port is no number from 1 to 65535"}, statusUsage},
-		{"an authority that is not configured", "--for grpc --config relay.yaml --authority example.org", []string{"--authority example.org: no entry of authorities is for it"}, statusUsage},
+		{"an authority that is not configured", "--for grpc --config relay.yaml --authority example.org", []string{"--authority example.org: no entry of authorities matches it"}, statusUsage},
 		{"half a certificate", "--for envoy --cert-file c.pem", []string{"--cert-file and --key-file go together"}, statusUsage},
 		{"an option of Envoy", "--for grpc --server-name relay", []string{"--server-name is not for grpc"}, statusUsage},
 		{"an option of gRPC", "--for envoy --server-feature x", []string{"--server-feature is not for envoy"}, statusUsage},
 		{"gRPC reads JSON", "--for grpc -o yaml", []string{"gRPC reads its bootstrap as JSON"}, statusUsage},
 		{"two names with a token", "--for envoy --config relay.yaml --listener 4 -s a.example.com:1 -s b.example.com:1 --server-name relay", []string{"with a token, Envoy takes one host name"}, statusUsage},
-		{"a token in the clear", "--for envoy --plaintext --token-file t", []string{"--plaintext goes with no file"}, statusUsage},
+		{"a token in the clear", "--for envoy --plaintext --token-file t", []string{"--plaintext does not go with files"}, statusUsage},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			stdout, stderr, status := runCommand(t, append([]string{"bootstrap"}, strings.Fields(tt.args)...)...)

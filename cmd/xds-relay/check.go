@@ -37,8 +37,8 @@ func newCheckCommand() *cobra.Command {
 		Short: "Print the errors of a configuration, or what it does",
 		Long: `Print every error of a configuration, and of the files and directories that it names.
 If there is none, print what each authority, each rule for old-style names, each view and
-each rule of rights does, and warn of what is dangerous. Without --against, the command connects
-to nothing.
+each rule of rights does, and warn of dangerous settings. Without --against, the command makes
+no connections.
 
 With --name, print which view, or which authority, partition and source, serves that name
 to a client with the given Node; and whether a client with the given identity may have it,
@@ -46,15 +46,15 @@ and which rule of rights says so. The file has the keys of identity in expressio
 source (mtls, jwt, unix or none), spiffe_id, dns_names, subject, claims, uid.
 
 With --against, print what the file would change in a running relay: which listeners and authorities
-come, go and change, which streams would end, and how many of the names that clients are subscribed to
-would be served from elsewhere, be denied, or be allowed. Or print all reasons why the relay would not
-load it. Nothing changes. The relay reads the files that the configuration names, and applies its own
-environment and flags.
+it adds, removes and changes, which streams would end, and how many of the names that clients subscribe
+to would be served from elsewhere, be denied, or be allowed. If the relay would not load the file, print
+all reasons. The relay itself changes nothing. It reads the files that the configuration names, and
+applies its own environment and flags.
 
 ` + settingsHelp + ` stands for --config.
 
-Exit status: 0 if all is well, also with warnings, 1 if the configuration has an error, the
-relay would not load it, or nothing serves the name, 2 for a wrong command line, 3 if a file cannot
+Exit status: 0 if there is no error, also with warnings; 1 if the configuration has an error, the
+relay would not load it, or nothing serves the name; 2 for a wrong command line; 3 if a file cannot
 be read, or the relay does not answer.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,7 +91,7 @@ be read, or the relay does not answer.`,
 	flags.StringVar(&f.name, "name", "", "explain what serves this resource `NAME`; \"*\" is the wildcard")
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names contain it")
 	f.node.register(flags)
-	flags.StringVar(&f.identity, "identity", "", "read who the client has proven to be from this `FILE`, in JSON or YAML (default: nothing)")
+	flags.StringVar(&f.identity, "identity", "", "read the client's authenticated identity from this `FILE`, in JSON or YAML (default: anonymous)")
 	f.against.register(flags)
 	return cmd
 }
@@ -154,7 +154,7 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	return nil
 }
 
-// checkStore says what is in the store, or why the relay could not use it.
+// checkStore prints how many records the store has, or why the relay could not use it.
 func checkStore(cfg configs.Store, stdout, stderr io.Writer) (fine bool) {
 	if cfg.Path == "" {
 		return true
@@ -172,12 +172,12 @@ func checkStore(cfg configs.Store, stdout, stderr io.Writer) (fine bool) {
 	records, unreadable, err := store.Check(cfg.Path, key, slog.New(slog.DiscardHandler))
 	switch {
 	case errors.Is(err, store.ErrInUse):
-		fmt.Fprintf(stdout, "store.path: a relay that runs has %s\n", cfg.Path)
+		fmt.Fprintf(stdout, "store.path: a running relay uses %s\n", cfg.Path)
 	case err != nil:
-		fmt.Fprintf(stderr, "store.path: %v; the relay would set the file aside, and begin with an empty store\n", err)
+		fmt.Fprintf(stderr, "store.path: %v; the relay would set the file aside, and start with an empty store\n", err)
 		return false
 	case unreadable > 0:
-		fmt.Fprintf(stderr, "store.path: %s: %d of %d records cannot be read, and are not used\n", cfg.Path, unreadable, records+unreadable)
+		fmt.Fprintf(stderr, "store.path: %s: the relay cannot read %d of %d records, and does not use them\n", cfg.Path, unreadable, records+unreadable)
 		return false
 	default:
 		fmt.Fprintf(stdout, "store.path: %s has %d records\n", cfg.Path, records)
@@ -212,7 +212,7 @@ func describeListener(l configs.Listener) string {
 	return fmt.Sprintf("serves clients on %s over %s (%s, %s); polls wait up to %s", l.Address, l.Protocol, services, security, l.LongPoll)
 }
 
-// describeAdmin says who reaches the admin listener.
+// describeAdmin returns where the admin listener is, and who can reach it.
 func describeAdmin(a configs.Admin) string {
 	reach := "plaintext, for this host only"
 	if _, unix := configs.UnixPath(a.Address); unix {

@@ -1,6 +1,6 @@
 package main
 
-// Completion of a shell, from a running relay: clients and authorities. Types are known without one.
+// Shell completion. The clients and authorities come from a running relay; types need none.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // completeWithin is how long a shell waits for a relay.
 const completeWithin = 2 * time.Second
 
-// completions are what a shell shows for the beginning of a word.
+// completions returns the words that begin with begun.
 type completions func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
 // completeClients completes the first arguments of a command as clients.
@@ -61,7 +61,7 @@ func (f *operatorFlags) completeAuthorities(cmd *cobra.Command, flag string) {
 	}
 }
 
-// quietly is do for a shell, which shows no errors.
+// quietly is do for shell completion, which shows no errors.
 func (f *operatorFlags) quietly(cmd *cobra.Command, path string, values url.Values, into any) bool {
 	ctx := cmd.Context()
 	if ctx == nil {
@@ -72,7 +72,7 @@ func (f *operatorFlags) quietly(cmd *cobra.Command, path string, values url.Valu
 	return quick.do(ctx, http.MethodGet, path, values, into) == nil
 }
 
-// completeTypes completes a flag with the words for types.
+// completeTypes completes a flag with the short names of types.
 func completeTypes(cmd *cobra.Command, flag string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) (words []string, _ cobra.ShellCompDirective) {
 		for _, t := range xdstype.All() {

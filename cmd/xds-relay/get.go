@@ -31,7 +31,7 @@ name, version and content. Everything else goes to standard error.
 
 Exit status:
   0  every name was found (without names: at least one resource was)
-  1  some name does not exist, got no answer in time, or is in error
+  1  some name does not exist, has an error, or got no answer in time
   2  the command line is wrong
   3  there was no connection or no stream to the server`,
 		Example: `  xds-relay get --type cluster
@@ -68,8 +68,8 @@ Exit status:
 	return cmd
 }
 
-// report prints on standard error which names have no resource. It returns whether there are
-// none, and there is any resource.
+// report prints on standard error which names have no resource. It reports whether there are no such
+// names, and at least one resource.
 func report(cmd *cobra.Command, requested client.Query, answer client.Answer, timeout time.Duration) bool {
 	say := func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 	word := xdstype.Word(requested.TypeURL)

@@ -12,8 +12,8 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// readIdentity reads an identity, in JSON or YAML. Without a file it is that of a client that has
-// proven nothing.
+// readIdentity reads an identity, in JSON or YAML. Without a file it returns that of an anonymous
+// client.
 func readIdentity(file string) (*identity.Identity, error) {
 	if file == "" {
 		return identity.Anonymous(nil), nil
@@ -37,7 +37,7 @@ func readIdentity(file string) (*identity.Identity, error) {
 	return id, nil
 }
 
-// complete fills in what follows from the rest, as it does for a client.
+// complete sets the fields that follow from others, as the relay does for a client.
 func complete(id *identity.Identity) error {
 	if id.SPIFFEID != "" {
 		u, err := url.Parse(id.SPIFFEID)

@@ -19,12 +19,12 @@ import (
 )
 
 func newStatusCommand() *cobra.Command {
-	var q question
+	var q adminQuery
 	cmd := &cobra.Command{
 		Use:   "status [--admin HOST:PORT]",
 		Short: "Show what is wrong in a running relay",
-		Long: `Show what is wrong now in a running relay: authorities that cannot be reached, clients that reject
-what they were sent, resources that name others that do not exist, rollouts that wait.
+		Long: `Show what is wrong now in a running relay: unreachable authorities, clients that reject resources,
+references to resources that do not exist, and rollouts that wait.
 
 Exit status:
   0  no error is shown; there may be warnings
@@ -65,11 +65,11 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 		fmt.Fprintln(out, "nothing is wrong")
 	}
 	if s.Unread > 0 {
-		fmt.Fprintf(out, "%d resources have not been looked at yet for what they refer to\n", s.Unread)
+		fmt.Fprintf(out, "%d resources have not been checked yet for references\n", s.Unread)
 	}
 }
 
-// oneLine returns a text of others as one line that a terminal does not interpret.
+// oneLine returns a text that may come from others as one line without control characters for a terminal.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -83,18 +83,18 @@ func oneLine(text string) string {
 }
 
 func newClientsCommand() *cobra.Command {
-	var q question
+	var q adminQuery
 	var state string
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "clients [SEARCH] [--admin HOST:PORT]",
 		Short: "List the clients of a running relay",
-		Long: `List the clients of a running relay, in the order in which they came. SEARCH is a part of a node id,
+		Long: `List the clients of a running relay, in the order in which they connected. SEARCH is a part of a node id,
 cluster, address or identity, or #NUMBER of a stream.
 
 Exit status:
-  0  there are such clients
-  1  there is none
+  0  there are matching clients
+  1  there are none
   2  the command line is wrong
   3  there was no answer from the admin listener`,
 		Example:           "  xds-relay clients\n  xds-relay clients envoy-web --state rejects -o json",
@@ -114,13 +114,13 @@ Exit status:
 	}
 	q.register(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "only clients in this `STATE`: ok, rejects (what they were sent) or refused (names)")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many `CLIENTS`, up to 1000")
+	cmd.Flags().IntVar(&limit, "limit", 100, "print at most this many `CLIENTS`, up to 1000")
 	return cmd
 }
 
 func printClients(out io.Writer, list *relay.ClientList) {
 	if len(list.Clients) == 0 {
-		fmt.Fprintf(out, "no client is like that; %d streams are open\n", list.Open)
+		fmt.Fprintf(out, "no client matches; %d streams are open\n", list.Open)
 		return
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -140,14 +140,14 @@ func printClients(out io.Writer, list *relay.ClientList) {
 }
 
 func newExplainCommand() *cobra.Command {
-	var q question
+	var q adminQuery
 	var typeName string
 	cmd := &cobra.Command{
 		Use:   "explain CLIENT NAME [--type TYPE] [--admin HOST:PORT]",
 		Short: "Explain where a name comes from for a client, and why the client does not have it",
 		Long: `Explain, step by step, where a resource name comes from for a connected client of a running relay:
-what the name means for it, who may have it, which authority and server it comes from, what the relay has, and
-what the client was sent. CLIENT is a node id, #NUMBER of a stream, or a part of a node id that one client has.
+what the name means for the client, whether the client may have it, which authority and server it
+comes from, what the relay has, and what it has sent to the client. CLIENT is a node id, #NUMBER of a stream, or a part of a node id that one client has.
 
 For a configuration without a running relay, see xds-relay check --name.
 
@@ -189,12 +189,12 @@ func printExplanation(out io.Writer, e *relay.Explanation) {
 }
 
 func newDiffCommand() *cobra.Command {
-	var q question
+	var q adminQuery
 	cmd := &cobra.Command{
 		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]", //nolint:dupword // it compares two
 		Short: "Show what two clients of a running relay hold differently",
-		Long: `Show what two connected clients of a running relay hold differently: resources that only one has, that
-differ in content, or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
+		Long: `Show how the resources of two connected clients of a running relay differ: those that only one has, and
+those that differ in content or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
 
 Exit status:
   0  they hold the same

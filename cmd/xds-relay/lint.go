@@ -1,6 +1,6 @@
 package main
 
-// `xds-relay lint` says what is wrong with resources.
+// `xds-relay lint` reports what is wrong with resources.
 
 import (
 	"errors"
@@ -40,20 +40,21 @@ func newLintCommand() *cobra.Command {
 	var f lintFlags
 	cmd := &cobra.Command{
 		Use:   "lint {FILE|DIRECTORY... | --server HOST:PORT}",
-		Short: "Say what is wrong with resources, before a client does",
-		Long: `Say what is wrong with resources: what Envoy or gRPC would reject, references that lead
-nowhere, and what no client uses. docs/lint.md has the rules.
+		Short: "Report what is wrong with resources, before a client does",
+		Long: `Report what is wrong with resources: those that Envoy or gRPC would reject, references to
+resources that do not exist, and resources that no client uses. docs/lint.md has the rules.
 
 The resources are those of files and directories, in the formats that the relay reads, or those
 of an xDS server: its listeners and clusters, and all that they name, directly or not.
 
 Each finding is a line on standard output:
   FILE:LINE: SEVERITY: RULE: RESOURCE: what is wrong, at FIELD (SOURCE OF THE RULE)
-An error is what no client takes, or what ends requests. A warning is what clients of one family
-reject; with --for of that family, it is an error. A hint is what no client uses.
+An error is a resource that no client accepts, or one with which requests fail. A warning is a
+resource that clients of one family reject; with --for of that family, it is an error. A hint is a
+resource that no client uses.
 
 Exit status:
-  0  there is no error, and with --strict neither a warning
+  0  there is no error, and with --strict no warning either
   1  there is one
   2  the command line is wrong
   3  there was no connection or no stream to a server`,
@@ -91,12 +92,12 @@ Exit status:
 
 func (f *lintFlags) register(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringSliceVarP(&f.servers, "server", "s", nil, "look at the resources of this xDS server, `HOST:PORT`; may be given several times")
-	flags.StringSliceVar(&f.listeners, "listener", nil, "begin with the listener of this `NAME`, not with all listeners and clusters; may be given several times")
+	flags.StringSliceVarP(&f.servers, "server", "s", nil, "check the resources of this xDS server, `HOST:PORT`; can be repeated")
+	flags.StringSliceVar(&f.listeners, "listener", nil, "begin with the listener of this `NAME`, not with all listeners and clusters; can be repeated")
 	flags.StringVar(&f.family, "for", string(taster.All), "the `FAMILY` of all clients: envoy, grpc or all")
-	flags.StringSliceVar(&f.elsewhere, "elsewhere", nil, "a resource that clients have from elsewhere, `TYPE=NAME`, such as cluster=xds of their bootstrap; may be given several times")
-	flags.StringSliceVar(&f.skip, "skip", nil, "leave out the findings of this `RULE`; may be given several times")
-	flags.BoolVar(&f.strict, "strict", false, "fail for warnings, too")
+	flags.StringSliceVar(&f.elsewhere, "elsewhere", nil, "a resource that clients have from elsewhere, `TYPE=NAME`, such as cluster=xds of their bootstrap; can be repeated")
+	flags.StringSliceVar(&f.skip, "skip", nil, "leave out the findings of this `RULE`; can be repeated")
+	flags.BoolVar(&f.strict, "strict", false, "also fail for warnings")
 	flags.StringVarP(&f.output, "output", "o", "text", "print as `FORM`: text or json")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "how long to wait for each answer of a server")
 	flags.StringVar(&f.protocol, "protocol", "delta", "the `FORM` of xDS, delta or sotw")
@@ -107,7 +108,7 @@ func (f *lintFlags) register(flags *pflag.FlagSet) {
 func (f *lintFlags) check(paths []string) error {
 	switch {
 	case len(f.servers) == 0 && len(paths) == 0:
-		return errors.New("nothing to look at: want files, directories, or --server HOST:PORT")
+		return errors.New("nothing to check: want files, directories, or --server HOST:PORT")
 	case len(f.servers) > 0 && len(paths) > 0:
 		return errors.New("files and --server do not go together")
 	case len(f.listeners) > 0 && len(f.servers) == 0:
@@ -129,7 +130,7 @@ func (f *lintFlags) check(paths []string) error {
 	return err
 }
 
-// options returns what lint is to know of the clients.
+// options returns what the flags say about the clients.
 func (f *lintFlags) options() (lint.Options, error) {
 	elsewhere := map[graph.ID]bool{}
 	for _, resource := range f.elsewhere {
@@ -149,7 +150,7 @@ func (f *lintFlags) options() (lint.Options, error) {
 	}, nil
 }
 
-// files looks at files. The error says why it could not: there are none.
+// files checks files and directories. An error means that it cannot read them.
 func (f *lintFlags) files(paths []string, report *lintReport) error {
 	for _, path := range paths {
 		if _, err := os.Stat(path); err != nil {

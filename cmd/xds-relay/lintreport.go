@@ -50,7 +50,7 @@ func (r *lintReport) add(f lintFinding) {
 	r.Findings = append(r.Findings, f)
 }
 
-// print prints the report in a form, and how many findings there are on standard error.
+// print prints the report in a form. In text, it also prints the numbers of findings on standard error.
 func (r *lintReport) print(stdout, stderr io.Writer, form string) error {
 	if form == "json" {
 		if r.Findings == nil {

@@ -1,7 +1,6 @@
 package main
 
-// The resources of a server that `lint` looks at: what its clients would request, one after the
-// other.
+// The resources of a server that `lint` checks: those that its clients would request, step by step.
 
 import (
 	"context"
@@ -17,7 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// server looks at the resources of a server.
+// server checks the resources of a server.
 func (f *lintFlags) server(ctx context.Context, address string, report *lintReport) error {
 	c := &crawl{flags: f, resources: map[graph.ID]bool{}, missing: map[graph.ID]string{}, requested: map[graph.ID]bool{}}
 	if err := c.prepare(address); err != nil {
@@ -36,14 +35,14 @@ func (f *lintFlags) server(ctx context.Context, address string, report *lintRepo
 	return nil
 }
 
-// crawl is the resources of one server.
+// crawl requests the resources of one server.
 type crawl struct {
 	flags  *lintFlags
 	server client.Server
 	query  client.Query
 
 	found     []lint.Resource
-	resources map[graph.ID]bool   // those found
+	resources map[graph.ID]bool   // the ids of found
 	missing   map[graph.ID]string // why a resource is not there
 	requested map[graph.ID]bool
 }
@@ -66,7 +65,7 @@ func (c *crawl) prepare(address string) (err error) {
 // wildcard is all resources of a type.
 const wildcard = "*"
 
-// run requests the first resources, then what they name, and so on.
+// run requests the first resources, then those that they refer to, and so on.
 func (c *crawl) run(ctx context.Context) error {
 	next := map[string][]string{xdstype.ListenerV3: c.flags.listeners}
 	if len(c.flags.listeners) == 0 {
@@ -100,9 +99,10 @@ func sortedKeys(m map[string][]string) (keys []string) {
 	return keys
 }
 
-// follows reports whether what a reference names is to be requested, which it then counts as.
+// follows reports whether the crawl has to request the resource that r refers to. It marks that resource
+// as requested.
 func (c *crawl) follows(r graph.Reference) bool {
-	// VirtualHosts and the clusters of a header are discovered when a request comes.
+	// Clients discover VirtualHosts and the clusters that a header names only when a request comes.
 	isKnown := !r.Many || urn.IsXdstp(r.To.Name) || r.To.TypeURL == xdstype.ScopedRouteV3
 	if r.Source != graph.Stream || !isKnown || c.requested[r.To] || c.resources[r.To] {
 		return false
@@ -111,7 +111,7 @@ func (c *crawl) follows(r graph.Reference) bool {
 	return true
 }
 
-// most is how many names are in one request.
+// most is the largest number of names in one request.
 const most = 1000
 
 // get requests resources of a type.
@@ -153,7 +153,7 @@ func (c *crawl) take(typeURL string, answer client.Answer) {
 		why(e, "does not exist")
 	}
 	for _, e := range answer.Failed {
-		why(e, "cannot be had")
+		why(e, "is not available")
 	}
 	for _, name := range answer.Unanswered {
 		c.missing[graph.ID{TypeURL: typeURL, Name: name}] = fmt.Sprintf("is not answered within %v", c.flags.timeout)

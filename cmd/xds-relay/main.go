@@ -1,5 +1,4 @@
-// Command xds-relay is a relay and caching proxy for xDS, with the tools to look
-// into any xDS server.
+// Command xds-relay is a relay and caching proxy for xDS, with tools that inspect any xDS server.
 package main
 
 import (
@@ -20,8 +19,8 @@ func main() {
 	os.Exit(run(untilSignal(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// untilSignal returns a context that ends with the first SIGTERM, which has the relay drain, or
-// SIGINT. A second signal ends the process at once.
+// untilSignal returns a context that the first SIGTERM or SIGINT ends. With SIGTERM its cause is
+// relay.ErrDrain, so the relay drains. A second signal ends the process at once.
 func untilSignal() context.Context {
 	ctx, end := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -33,7 +32,7 @@ func untilSignal() context.Context {
 		}
 		end(cause)
 		second := <-signals
-		signal.Reset() // so that it does what it does to a process that does not expect it
+		signal.Reset() // restores the default action, which ends the process
 		if self, err := os.FindProcess(os.Getpid()); err != nil || self.Signal(second) != nil {
 			os.Exit(statusFailed)
 		}
@@ -66,7 +65,7 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xds-relay",
 		Short: "A relay and caching proxy for xDS",
-		Long: `xds-relay stands between xDS control planes and their clients: it caches every resource
+		Long: `xds-relay stands between xDS control planes and their clients. It caches every resource
 once, and serves it to any number of Envoy and gRPC clients.`,
 		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -79,7 +78,7 @@ once, and serves it to any number of Envoy and gRPC clients.`,
 		}),
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:              true, // run prints them, once
-		SilenceUsage:               true, // it would hide errors of a server
+		SilenceUsage:               true, // the usage would hide the error
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
@@ -94,8 +93,7 @@ const (
 	statusFailed = 3 // the command could not do its work; also for errors without a status
 )
 
-// exitError is an error with an exit status. If err is nil, the command has printed the
-// errors already.
+// exitError is an error with an exit status. If err is nil, the command has already printed the errors.
 type exitError struct {
 	status int
 	err    error

@@ -1,6 +1,6 @@
 package main
 
-// What the commands have in common that speak to the admin listener of a running relay.
+// What the commands that use the admin listener of a running relay have in common.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// operatorFlags say how a relay's admin listener is reached.
+// operatorFlags say how to reach a relay's admin listener.
 type operatorFlags struct {
 	admin   string
 	tls     tlsFlags
@@ -38,20 +38,20 @@ func (f *operatorFlags) check() error {
 	return nil
 }
 
-// question is a command that asks the admin listener something, and prints the answer as text or JSON.
-type question struct {
+// adminQuery is a command that queries the admin listener, and prints the answer as text or JSON.
+type adminQuery struct {
 	operatorFlags
 	output string
 }
 
-func (q *question) register(cmd *cobra.Command) {
+func (q *adminQuery) register(cmd *cobra.Command) {
 	q.operatorFlags.register(cmd.Flags())
 	cmd.Flags().StringVarP(&q.output, "output", "o", "text", "text or json")
 }
 
-// ask decodes the document at a path into an answer, and prints it as JSON, if that is wanted, or with text. The
-// error is that of ask, or a negative answer if fine is false.
-func (q *question) ask(cmd *cobra.Command, path string, values url.Values, answer any, text func(io.Writer), fine func() bool) error {
+// ask gets the document at a path, decodes it into answer, and prints it: with text, or as JSON if --output says so.
+// If fine then returns false, the error has statusNotAll.
+func (q *adminQuery) ask(cmd *cobra.Command, path string, values url.Values, answer any, text func(io.Writer), fine func() bool) error {
 	if q.output != "text" && q.output != "json" {
 		return usageError(fmt.Errorf("--output %s: want text or json", q.output))
 	}
@@ -118,13 +118,13 @@ func (f *operatorFlags) do(ctx context.Context, method, path string, values url.
 		return &exitError{status: statusFailed, err: fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(text)))}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return &exitError{status: statusFailed, err: fmt.Errorf("%s is no admin listener of xds-relay: %w", f.admin, err)}
+		return &exitError{status: statusFailed, err: fmt.Errorf("%s is not an admin listener of xds-relay: %w", f.admin, err)}
 	}
 	return nil
 }
 
-// reachOperator returns how requests reach an admin listener at HOST:PORT or unix:PATH, and its URL. flag
-// is that of the address.
+// reachOperator returns the transport to an admin listener at HOST:PORT or unix:PATH, and its URL. flag
+// is the flag that gave the address, for errors.
 func reachOperator(address, flag string, secure tlsFlags) (*http.Transport, url.URL, error) {
 	at := url.URL{Scheme: "http", Host: address}
 	config, err := secure.config()

@@ -61,7 +61,7 @@ func (p *printer) write(text []byte, err error) {
 	p.count++
 }
 
-// resource writes one resource by itself.
+// resource writes one resource.
 func (p *printer) resource(r *discoveryv3.Resource) {
 	switch p.form {
 	case "name":
@@ -77,15 +77,15 @@ func (p *printer) resource(r *discoveryv3.Resource) {
 	}
 }
 
-// changes are the events that are changes of a resource.
+// changes are the kinds of events that change a resource, with a sign and a word for each.
 var changes = map[client.Kind]struct{ sign, word string }{
 	client.Added:   {"+", "added"},
 	client.Changed: {"~", "changed"},
 	client.Removed: {"-", "removed"},
 }
 
-// change writes a change and the resource after it. In YAML that is a document below a
-// comment, and in JSON a line, so that programs can read both.
+// change writes a change and the resource after the change. In YAML that is a document below a comment,
+// and in JSON a line, so that programs can read both.
 func (p *printer) change(e client.Event, typeURL string, at time.Time) {
 	change := changes[e.Kind]
 	stamp := at.Format("2006-01-02T15:04:05.000Z07:00")

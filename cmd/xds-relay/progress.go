@@ -1,6 +1,6 @@
 package main
 
-// What a command that takes long shows meanwhile, on standard error.
+// The progress of a command that takes long, on standard error.
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// A terminal has a bar that is drawn again and again; anything else gets a line now and then. What is over
-	// before shows nothing.
+	// On a terminal, progress redraws a bar; elsewhere it prints a line from time to time. A command
+	// that ends before that shows nothing.
 	barEvery  = 200 * time.Millisecond
 	lineEvery = 10 * time.Second
 	barWidth  = 30
@@ -46,7 +46,7 @@ func (p *progress) every() time.Duration {
 	return lineEvery
 }
 
-// isTerminal says whether somebody may see what is drawn, and drawn over.
+// isTerminal reports whether out is a terminal on which a bar can be redrawn.
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
@@ -56,7 +56,7 @@ func isTerminal(out io.Writer) bool {
 	return err == nil && i.Mode()&os.ModeCharDevice != 0
 }
 
-// sizeOf returns the length of a file, 0 if it has none, as a pipe.
+// sizeOf returns the size of a file, or 0 if it has none, such as a pipe.
 func sizeOf(file *os.File) int64 {
 	if i, err := file.Stat(); err == nil && i.Mode().IsRegular() {
 		return i.Size()
@@ -95,7 +95,7 @@ func (p *progress) draw() {
 	p.drawn = len(text)
 }
 
-// end takes the bar away.
+// end clears the bar.
 func (p *progress) end() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.out, "\r%*s\r", p.drawn, "")

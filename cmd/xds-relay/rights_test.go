@@ -31,9 +31,9 @@ rights:
 func TestCheckWarnsOfWhatIsDangerous(t *testing.T) {
 	inFolder(t, map[string]string{"relay.yaml": withRights})
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
-	const want = `warning: relay.yaml:2:5: listeners[0].address: 0.0.0.0:18000 is in plaintext, and others than this machine reach it: whoever is on the way reads and changes everything, and clients prove nothing (want tls, 127.0.0.1 or a unix socket)
+	const want = `warning: relay.yaml:2:5: listeners[0].address: 0.0.0.0:18000 is in plaintext, and other machines can reach it: anyone on the path can read and change everything, and no client is authenticated (want tls, 127.0.0.1 or a unix socket)
 warning: relay.yaml:3:5: listeners[0].secrets: is anyone: every client that connects gets private keys (want authenticated)
-warning: relay.yaml:11:5: old_style_names[0].partition: reads the Node only, in which a client can say anything: it gets what any other Node's partition has, as far as rights allow the names (want identity in partition or when)
+warning: relay.yaml:11:5: old_style_names[0].partition: reads only the Node, in which a client can claim anything: it can get what the partition of any other Node has, as far as rights allow the names (want identity in partition or when)
 warning: relay.yaml:14:5: rights[0].allow: compares with identity.spiffe_path alone: /ns/pay is the beginning of /ns/payroll too, and the same in every trust domain (want identity.trust_domain == "..." && name.startsWith(identity.spiffe_path + "/"))
 warning: relay.yaml:15:5: rights[1].when: has the type URL type.googleapis.com/envoy.api.v2.Cluster, which type_url never is in rights (want type.googleapis.com/envoy.config.cluster.v3.Cluster)
 warning: relay.yaml:20:5: rights[4]: can never match, because rights[3] always does (want that rule last)

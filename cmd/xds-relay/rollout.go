@@ -53,11 +53,11 @@ Exit status:
 		},
 	}
 	cmd.AddCommand(newRolloutStatusCommand(),
-		newRolloutActionCommand("approve", "All clients get the change at once", "nothing was to be approved"),
-		newRolloutActionCommand("reject", "Give clients the accepted state again, and send the control plane a NACK", "nothing was to be rejected"),
-		newRolloutActionCommand("freeze", "Let nothing new through, until thaw", ""),
+		newRolloutActionCommand("approve", "All clients get the change at once", "there was nothing to approve"),
+		newRolloutActionCommand("reject", "Give clients the accepted state again, and send the control plane a NACK", "there was nothing to reject"),
+		newRolloutActionCommand("freeze", "Send no change to further clients, until thaw", ""),
 		newRolloutActionCommand("thaw", "End a freeze", ""),
-		newRolloutActionCommand("trust", "Count the rejections of clients again that are passed over", "no client is passed over"))
+		newRolloutActionCommand("trust", "Count rejections again of clients that are passed over", "no client is passed over"))
 	return cmd
 }
 
@@ -91,7 +91,7 @@ func newRolloutStatusCommand() *cobra.Command {
 				}
 			}
 			if len(all) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "there is no rollout: no client of such an authority and partition has come yet")
+				fmt.Fprintln(cmd.ErrOrStderr(), "there is no rollout: no client of such an authority and partition has connected yet")
 				return &exitError{status: statusNotAll}
 			}
 			return nil
@@ -103,8 +103,8 @@ func newRolloutStatusCommand() *cobra.Command {
 	return cmd
 }
 
-// newRolloutActionCommand makes a command that acts on rollouts. nothing is what it says if there
-// was none to act on; empty if that is no failure.
+// newRolloutActionCommand returns a command that acts on rollouts. If there was none to act on, the
+// command prints nothing and fails; if nothing is empty, that is not a failure.
 func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 	var f rolloutFlags
 	var reason string

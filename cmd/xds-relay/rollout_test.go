@@ -198,7 +198,7 @@ func (s *rolledOut) logged() string {
 
 func TestOperatorsActOnRollouts(t *testing.T) {
 	s := startRollouts(t, fmt.Sprintf("{address: %q}", "unix:"+filepath.Join(t.TempDir(), "admin.sock")))
-	if stdout, stderr, status := s.rollout("approve"); status != statusNotAll || stdout != "" || stderr != "nothing was to be approved\n" {
+	if stdout, stderr, status := s.rollout("approve"); status != statusNotAll || stdout != "" || stderr != "there was nothing to approve\n" {
 		t.Errorf("approve of nothing: status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	s.write("second")
@@ -262,7 +262,7 @@ func TestRolloutCommandsThatFail(t *testing.T) {
 	}{
 		{[]string{"status", "--authority", "plain"}, statusNotAll, `authority "plain" has no rollout`},
 		{[]string{"freeze", "--authority", "fiels"}, statusNotAll, `authority "fiels" has no rollout`},
-		{[]string{"reject", "--reason", "no"}, statusNotAll, "nothing was to be rejected"},
+		{[]string{"reject", "--reason", "no"}, statusNotAll, "there was nothing to reject"},
 		{[]string{"status", "more"}, statusUsage, ""},
 		{[]string{"status", "-o", "xml"}, statusUsage, "want text or json"},
 		{[]string{"status", "--timeout", "0s"}, statusUsage, "want more than 0"},
@@ -325,10 +325,10 @@ func TestRolloutPage(t *testing.T) {
 		t.Errorf("the page may be framed: %q", got)
 	}
 	for what, header := range map[string]http.Header{
-		"another site":               {"Sec-Fetch-Site": {"cross-site"}},
-		"another port of the host":   {"Sec-Fetch-Site": {"same-site"}},
-		"another origin":             {"Origin": {"https://evil.example"}},
-		"an origin that is not told": {"Origin": {"null"}},
+		"another site":             {"Sec-Fetch-Site": {"cross-site"}},
+		"another port of the host": {"Sec-Fetch-Site": {"same-site"}},
+		"another origin":           {"Origin": {"https://evil.example"}},
+		"an opaque origin":         {"Origin": {"null"}},
 	} {
 		if answer, _ := do(http.MethodPost, "/rollout/approve", header); answer.StatusCode != http.StatusForbidden {
 			t.Errorf("a POST of %s has status %d", what, answer.StatusCode)

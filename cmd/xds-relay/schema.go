@@ -11,9 +11,9 @@ func newSchemaCommand() *cobra.Command {
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration",
 		Long: `Print the JSON Schema of the configuration. Editors use it to complete and explain keys. For
-those with the YAML language server, begin the configuration with
+editors with the YAML language server, begin the configuration with
   # yaml-language-server: $schema=schema.json
-and write the schema there:
+and write the schema to that file:
   xds-relay schema > schema.json`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -57,15 +57,16 @@ files in the binary.
 
 ` + settingsHelp + `, XDS_RELAY_LOG_LEVEL and XDS_RELAY_LOG_FORMAT stand for the flags.
 
-SIGHUP, POST /reload on the admin listener, and with --watch-config a change of the file have
-the relay load the configuration again. All or nothing: if it has an error, the old one goes on.
+The relay loads the configuration again on SIGHUP, on POST /reload on the admin listener, and
+with --watch-config when the file changes. If the new configuration has an error, the relay
+keeps all of the old one.
 
-Metrics and traces go to an OpenTelemetry collector if OTEL_EXPORTER_OTLP_ENDPOINT is set, or as the other
-variables OTEL_* say.
+Metrics and traces go to an OpenTelemetry collector if OTEL_EXPORTER_OTLP_ENDPOINT is set, or where
+other OTEL_* variables send them.
 
-Logs go to stderr. SIGTERM ends the relay with status 0: it sends its clients away over the time
-that drain in the configuration says, and ends within 15 seconds of that. SIGINT ends it without
-draining. A second signal ends the process at once.`,
+Logs go to stderr. On SIGTERM the relay closes its clients' connections over the time that drain
+in the configuration sets, and ends with status 0 within 15 seconds of that. On SIGINT it ends
+without draining. A second signal ends the process at once.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := f.overrides(cmd.Flags())
@@ -82,7 +83,7 @@ draining. A second signal ends the process at once.`,
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&f.listen, "listen", "", "the `HOST:PORT` for clients, instead of that of the first listener in the configuration")
 	cmd.Flags().StringVar(&f.admin, "admin", "", "the `ADDRESS` of the admin listener (a loopback host and a port, or unix:/path), instead of that in the configuration")
-	cmd.Flags().BoolVar(&f.watchConfig, "watch-config", false, "load the configuration file again when it changes")
+	cmd.Flags().BoolVar(&f.watchConfig, "watch-config", false, "reload the configuration file when it changes")
 	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -122,7 +123,7 @@ func logger(settings *configs.Overrides, w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("%s: %q is neither text nor json", settings.Origin(optionLogFormat), settings.Option(optionLogFormat))
 }
 
-// serve runs the relay until ctx ends, and then until the shutdown timeout at most.
+// serve runs the relay until ctx ends, and then at most until the shutdown timeout.
 func serve(ctx context.Context, settings *configs.Overrides, follow bool, log *slog.Logger, out io.Writer) error {
 	s := process.NewShutdown(log)
 	return s.Bound(ctx, func() error { return serveUntil(ctx, settings, follow, s, log, out) })
@@ -138,7 +139,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s
 	}
 	process.LimitMemory(log, memlimit.FromCgroup)
 	if err := process.ForbidCoreDumps(); err != nil {
-		log.Warn("a core dump would have secrets in it, and cannot be forbidden", "reason", err)
+		log.Warn("cannot disable core dumps, which would contain secrets", "reason", err)
 	}
 	sends, err := telemetry.FromEnvironment(ctx, log)
 	if err != nil {
@@ -171,7 +172,7 @@ func serveUntil(ctx context.Context, settings *configs.Overrides, follow bool, s
 	return r.Run(ctx)
 }
 
-// reloader returns what loads the configuration again; nil for the demo.
+// reloader returns the function that loads the configuration again; nil for the demo.
 func reloader(settings *configs.Overrides) func() (*configs.Config, error) {
 	if settings.Option(optionConfig) == "" {
 		return nil

@@ -196,8 +196,8 @@ func startServe(t *testing.T, config string) (server string, stop func() (stderr
 	}
 }
 
-// A client that the rules leave out is told so, and not that what it requests
-// does not exist: nobody has said that.
+// A client that no rule matches receives that reason, and not an answer that the resource
+// does not exist.
 func TestClientsWithoutARuleAreSentWhyAndNotThatNothingExists(t *testing.T) {
 	const config = `listeners:
   - address: 127.0.0.1:0

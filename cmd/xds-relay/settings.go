@@ -8,8 +8,8 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// Flags that are environment variables, too, such as XDS_RELAY_CONFIG. `check` knows those of
-// `serve`, because both may run in the same environment.
+// Flags that can also be set by environment variables, such as XDS_RELAY_CONFIG. `check` accepts those
+// of `serve`, because both may run in the same environment.
 const (
 	optionConfig    = "config"
 	optionLogLevel  = "log_level"

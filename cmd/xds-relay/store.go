@@ -1,6 +1,6 @@
 package main
 
-// `xds-relay store` looks into a store, and moves what is in it.
+// `xds-relay store` inspects a store, and exports and imports its records.
 
 import (
 	"cmp"
@@ -25,14 +25,14 @@ import (
 func newStoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "Look into what a relay has stored, and move it",
-		Long: `Look into the file in which a relay stores what it has accepted (` + "`store`" + ` in the configuration),
-and move it to another relay. The relay that uses the file must not run.
+		Short: "Inspect what a relay has stored, and move it",
+		Long: `Inspect the file in which a relay stores the resources that it has accepted (` + "`store`" + ` in the
+configuration), and move its records to another relay. The relay that uses the file must not run.
 
 FILE is "-", or left out, for standard input or output.
 
-Exit status: 0 if all is well, 1 if something is not there or cannot be read, 2 for a wrong
-command line, 3 if the store cannot be used.`,
+Exit status: 0 for success; 1 if something is missing or cannot be read; 2 for a wrong command
+line; 3 if the store cannot be used.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -64,7 +64,7 @@ func storeLog(cmd *cobra.Command) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{ReplaceAttr: loglines.ClipAttr}))
 }
 
-// with calls do with the store.
+// with opens the store, calls do, and closes the store.
 func (f *storeFlags) with(cmd *cobra.Command, do func(*store.Store) error) error {
 	key, err := f.key()
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *storeFlags) with(cmd *cobra.Command, do func(*store.Store) error) error
 	return errors.Join(do(s), s.Close())
 }
 
-// unreadable says that there were records which could not be read.
+// unreadable reports n records that could not be read; it returns nil if n is 0.
 func unreadable(cmd *cobra.Command, n int) error {
 	if n == 0 {
 		return nil
@@ -89,8 +89,8 @@ func unreadable(cmd *cobra.Command, n int) error {
 func newKeygenCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "keygen [FILE]",
-		Short: "Make a key that encrypts a store",
-		Long: `Make a key for ` + "`store.key_file`" + `. FILE must not be there yet. Whoever has the key and the store
+		Short: "Create a key that encrypts a store",
+		Long: `Create a key for ` + "`store.key_file`" + `. FILE must not exist yet. Anyone who has the key and the store
 can read all that is in it; without the key nobody can.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,7 +106,7 @@ can read all that is in it; without the key nobody can.`,
 	}
 }
 
-// writeTo calls write with the new file that args have, or with standard output.
+// writeTo calls write with a new file, which args name, or with standard output.
 func writeTo(cmd *cobra.Command, args []string, write func(io.Writer) error) error {
 	if len(args) == 0 || args[0] == "-" {
 		return write(cmd.OutOrStdout())
@@ -123,8 +123,8 @@ func newStoreInfoCommand() *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
 		Use:   "info --path FILE [--key-file FILE]",
-		Short: "Print what a store has, in numbers",
-		Long:  `Print what a store has, in numbers. All records are read, so that damaged ones are found.`,
+		Short: "Print how much a store has",
+		Long:  `Print how much a store has. The command reads all records, so it finds damaged ones.`,
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, func(s *store.Store) error { return storeInfo(cmd, s) })
@@ -194,8 +194,8 @@ func newStoreListCommand() *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
 		Use:   "list --path FILE [--key-file FILE]",
-		Short: "Print the names of what a store has",
-		Long:  `Print a line for each record: its scope, type and name, the wildcard or glob that it is of, its version, when it came and from which server.`,
+		Short: "Print the names of the resources that a store has",
+		Long:  `Print a line for each record: its scope, type and name, the wildcard or glob that it belongs to, its version, when it came and from which server.`,
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd, func(s *store.Store) error {
@@ -296,9 +296,9 @@ func newStoreExportCommand() *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
 		Use:   "export --path FILE [--key-file FILE] [FILE]",
-		Short: "Write all that a store has, for `import`",
-		Long: `Write all that a store has, for ` + "`import`" + `, also on another machine. What is encrypted stays so,
-and needs the same key there. FILE must not be there yet.`,
+		Short: "Write all records of a store, for `import`",
+		Long: `Write all records of a store, for ` + "`import`" + `, also on another machine. Encrypted records stay
+encrypted, and need the same key there. FILE must not exist yet.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd, func(s *store.Store) error {
@@ -325,9 +325,10 @@ func newStoreImportCommand() *cobra.Command {
 	var f storeFlags
 	cmd := &cobra.Command{
 		Use:   "import --path FILE [--key-file FILE] [FILE]",
-		Short: "Add to a store what `export` has written",
-		Long: `Add to a store what ` + "`export`" + ` has written: a way to fill a relay that cannot reach its control
-planes. The store is made if it is not there. Records that it has already are replaced.`,
+		Short: "Add the records that `export` has written to a store",
+		Long: `Add the records that ` + "`export`" + ` has written to a store: a way to fill a relay that cannot reach its
+control planes. The command creates the store if it does not exist, and replaces the records that the
+store already has.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := f.key()
@@ -351,7 +352,7 @@ planes. The store is made if it is not there. Records that it has already are re
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d records were imported\n", done.Records-done.Secrets)
 			if done.Secrets > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d resources with secrets in them were left out: a store without a key file has none\n", done.Secrets)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d resources that contain secrets were left out: a store without a key file has none\n", done.Secrets)
 				return &exitError{status: statusNotAll}
 			}
 			return nil

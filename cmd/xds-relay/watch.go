@@ -20,7 +20,7 @@ func newWatchCommand() *cobra.Command {
 		Short: "Subscribe to resources of an xDS server, and print every change",
 		Long: `Subscribe to resources of an xDS server, and print each resource when it is added, changed
 or removed, with the time, until Ctrl-C. When the stream is lost, watch reconnects and
-prints what changed meanwhile.
+prints the changes since.
 
 Types: ` + xdstype.Words() + `,
 or a type URL. With xdstp names, which contain their type, --type is optional.

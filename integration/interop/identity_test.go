@@ -390,7 +390,7 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 				t.Errorf("without one: got %+v", e)
 			}
 
-			// The client is told why its stream ends, though it is sent away from the connection.
+			// The client receives the reason why its stream ends, although the connection closes, too.
 			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second))) // in which it connects, on a busy machine
 			if e := await(t, soon); e.Received == 0 {
 				t.Errorf("with a certificate that expires soon: got %+v", e)

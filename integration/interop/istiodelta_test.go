@@ -20,16 +20,15 @@ import (
 	"istio.io/istio/pkg/config/schema/gvk"
 )
 
-// TestIstioTellsChangesOfAllClustersInSotWAlone holds why `protocol: auto` asks Istio
-// in SotW if its clients are gRPC's. In delta, when a client of that kind
-// subscribes to another listener or cluster, Istio forgets the ones before, and
-// tells no changes of them any more. No client of gRPC speaks delta, so that
-// nobody sees it but who translates. The day on which this fails for delta is a
-// good one: the exception can go.
-func TestIstioTellsChangesOfAllClustersInSotWAlone(t *testing.T) {
+// TestIstioSendsChangesOfAllClustersInSotWAlone checks why `protocol: auto` speaks SotW with Istio if
+// the clients are gRPC's. In delta, when a client of that kind subscribes to another listener or
+// cluster, Istio forgets the earlier ones, and does not send their changes any more. gRPC clients do not
+// speak delta, so this only affects a relay that translates. When this test fails for delta, Istio is
+// fixed, and the exception can go.
+func TestIstioSendsChangesOfAllClustersInSotWAlone(t *testing.T) {
 	for _, tt := range []struct {
 		form  form
-		tells bool
+		sends bool
 	}{{sotw, true}, {delta, false}} {
 		t.Run(string(tt.form), func(t *testing.T) {
 			t.Parallel()
@@ -47,8 +46,8 @@ func TestIstioTellsChangesOfAllClustersInSotWAlone(t *testing.T) {
 			i.balance("one")
 			i.balance("two")
 			s.await(two, clusterv3.Cluster_LEAST_REQUEST) // Istio is done with both
-			if sent := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; sent != tt.tells {
-				t.Errorf("a change of a cluster that was subscribed before another is sent: %v, want %v", sent, tt.tells)
+			if sent := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; sent != tt.sends {
+				t.Errorf("a change of a cluster that was subscribed before another is sent: %v, want %v", sent, tt.sends)
 			}
 		})
 	}

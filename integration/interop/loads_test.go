@@ -52,7 +52,7 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-// TestLoadOfEveryGRPCIsSummed holds that gRPC's clients for Go and in C++ report their load through the relay, and that
+// TestLoadOfEveryGRPCIsSummed checks that gRPC's clients for Go and in C++ report their load through the relay, and that
 // the control plane has one stream with exactly the RPCs of both.
 func TestLoadOfEveryGRPCIsSummed(t *testing.T) {
 	if err := preparePython(); err != nil {

@@ -66,7 +66,7 @@ func (m *matrix) String() string {
 	return text.String()
 }
 
-// TestEveryClientMeetsEveryControlPlane holds that each client gets what it
+// TestEveryClientMeetsEveryControlPlane checks that each client gets what it
 // needs from each control plane through the relay, and follows its changes.
 func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 	for _, p := range controlPlanes {

@@ -30,7 +30,7 @@ var controlPlanes = []kind{
 	{"go-control-plane, snapshot cache, SotW", sotw, true, startSnapshots, ""},
 	{"go-control-plane, snapshot cache, delta", delta, true, startSnapshots, ""},
 	{"Istio, SotW", sotw, false, startIstio, ""},
-	{"Istio, delta", delta, false, startIstio, "not what `protocol: auto` takes if there is SotW: see TestIstioTellsChangesOfAllClustersInSotWAlone"},
+	{"Istio, delta", delta, false, startIstio, "not what `protocol: auto` takes if there is SotW: see TestIstioSendsChangesOfAllClustersInSotWAlone"},
 }
 
 // controlPlane is a control plane that has a shop.
@@ -135,7 +135,7 @@ func (w *watched) RecvMsg(m any) error {
 	return nil
 }
 
-// check holds that the relay was a good client: one stream, that began with the
+// check checks that the relay was a good client: one stream, that began with the
 // Node of the relay's client, and no NACKs.
 func (p *plane) check(t testing.TB) {
 	t.Helper()

@@ -92,7 +92,7 @@ func (r *relay) check(t testing.TB) {
 	}
 }
 
-// checkRejections holds that no client has rejected what it was served.
+// checkRejections checks that no client has rejected what it was served.
 func (r *relay) checkRejections(t testing.TB) {
 	t.Helper()
 	reply, err := http.Get("http://" + r.admin + "/clients")

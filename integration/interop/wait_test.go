@@ -11,8 +11,7 @@ import (
 // never waits that long: it is for machines that are slow and busy.
 const patience = time.Minute
 
-// eventually polls until try gives no error: for what nobody tells, such as
-// where RPCs go.
+// eventually polls until try gives no error: for events without a notification, such as where RPCs go.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

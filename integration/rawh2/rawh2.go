@@ -1,5 +1,5 @@
-// Package rawh2 is an HTTP/2 client that keeps to no rules: it sends the frames that it is
-// told to. It is for tests of what a server does with clients that no library would be.
+// Package rawh2 is an HTTP/2 client that follows no rules: it sends the frames that its caller chooses.
+// It tests a server against clients that break the protocol.
 package rawh2
 
 import (
@@ -17,19 +17,19 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Options are how a client begins.
+// Options say how a client begins its connection.
 type Options struct {
-	// Settings are those of its first frame.
+	// Settings are the settings in the client's first frame.
 	Settings []http2.Setting
-	// Silent sends nothing at all, not even the preface.
+	// Silent: the client sends nothing at all, not even the preface.
 	Silent bool
-	// Deaf reads nothing, so that the server's answers fill the network's buffers.
+	// Deaf: the client reads nothing, so that the server's answers fill the network's buffers.
 	Deaf bool
 	// TLS encrypts the connection, if it is not nil.
 	TLS *tls.Config
 }
 
-// Conn is a connection. Its methods that send may be called by one goroutine at a time.
+// Conn is a connection. Only one goroutine at a time may call its methods that send.
 type Conn struct {
 	conn   net.Conn
 	framer *http2.Framer
@@ -39,7 +39,7 @@ type Conn struct {
 
 	writing sync.Mutex // acknowledgements are sent by the goroutine that reads
 	reading sync.WaitGroup
-	done    chan struct{} // closed when nothing is read any more
+	done    chan struct{} // closed when the client does not read any more
 
 	mu   sync.Mutex
 	seen Seen
@@ -49,14 +49,14 @@ type Conn struct {
 type Seen struct {
 	Headers, Data, Resets, Pings, Settings int // frames
 	GoAway                                 *http2.ErrCode
-	Ended                                  error // why reading ended; nil while it goes on
+	Ended                                  error // why reading ended; nil while the client still reads
 }
 
-// patience is how long a frame may take to be sent. A server that reads slowly keeps
-// nobody longer.
+// patience is how long a frame may take to be sent, so that a server that reads slowly does not block a
+// test.
 const patience = time.Minute
 
-// Dial connects, and begins as the options say.
+// Dial connects, and sends the preface and the settings unless o.Silent.
 func Dial(address string, o Options) (*Conn, error) {
 	conn, err := dial(address, o.TLS)
 	if err != nil {
@@ -94,7 +94,8 @@ func (c *Conn) Close() {
 	c.reading.Wait()
 }
 
-// Done is closed when the server has closed the connection, unless nobody reads.
+// Done returns a channel that is closed when the server has closed the connection, or at once if the
+// client does not read.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Seen returns what the server has sent so far.
@@ -134,7 +135,7 @@ func (c *Conn) read() {
 		}
 		c.mu.Unlock()
 		if acknowledge {
-			_ = c.send(c.framer.WriteSettingsAck) // whoever sends next sees why not
+			_ = c.send(c.framer.WriteSettingsAck) // the next send returns the error
 		}
 	}
 }
@@ -149,7 +150,7 @@ func (c *Conn) send(write func() error) error {
 	return write()
 }
 
-// Field is one of a request's headers.
+// Field is one header of a request.
 type Field = hpack.HeaderField
 
 // encode returns the header block of a gRPC request.
@@ -164,10 +165,10 @@ func (c *Conn) encode(method string, extra []Field) []byte {
 	return c.fields.Bytes()
 }
 
-// maxFrame is the most that a frame may carry.
+// maxFrame is the largest payload of a frame, in bytes.
 const maxFrame = 16 << 10
 
-// Open opens a stream, in as many frames as its headers need, and returns its number.
+// Open opens a stream, with as many frames as its headers need, and returns its number.
 func (c *Conn) Open(method string, extra ...Field) (stream uint32, err error) {
 	stream = c.next
 	c.next += 2
@@ -185,7 +186,7 @@ func (c *Conn) Open(method string, extra ...Field) (stream uint32, err error) {
 	})
 }
 
-// Continue opens a stream whose headers never end: it sends n frames more of them.
+// Continue opens a stream whose headers never end: it sends n more frames of headers.
 func (c *Conn) Continue(method string, n int) error {
 	stream := c.next
 	c.next += 2
@@ -204,7 +205,7 @@ func (c *Conn) Continue(method string, n int) error {
 	})
 }
 
-// Message sends a message of gRPC, in one frame: it is to be short.
+// Message sends a gRPC message in one frame, so the message has to be short.
 func (c *Conn) Message(stream uint32, message []byte) error {
 	if len(message) > maxFrame-5 {
 		return fmt.Errorf("a message of %d bytes does not fit into a frame", len(message))
@@ -224,7 +225,7 @@ func (c *Conn) Ping() error {
 	return c.send(func() error { return c.framer.WritePing(false, [8]byte{}) })
 }
 
-// Settings sends settings anew.
+// Settings sends settings again.
 func (c *Conn) Settings(s ...http2.Setting) error {
 	return c.send(func() error { return c.framer.WriteSettings(s...) })
 }

@@ -1,5 +1,5 @@
-// Draws the charts of a page from its table, which has the same values and is kept up to date by live.js. Without
-// this script, the table is there.
+// Draws the charts of a page from its table, which has the same values and which live.js keeps up to
+// date. Without this script, readers have the table.
 "use strict";
 (() => {
   if (!window.uPlot) return;

@@ -1,5 +1,5 @@
-// Keeps an open page up to date: the server sends the page anew when it has changed, and the parts that differ are
-// replaced. Without this script, reload the page.
+// Keeps an open page up to date: the server sends the page again when it has changed, and the script replaces the
+// parts that differ. Without this script, reload the page.
 "use strict";
 (() => {
   const note = document.getElementById("live");
@@ -23,7 +23,7 @@
     if (swapped) document.dispatchEvent(new Event("updated"));
   };
 
-  // What the reader has opened stays open, what has the focus keeps it, and what was written stays.
+  // Keeps open what the reader has opened, the focus, and text that the reader has typed.
   const swap = (old, fresh) => {
     const open = new Set([...old.querySelectorAll("details[open][id]")].map((d) => d.id));
     const closed = new Set([...old.querySelectorAll("details[id]:not([open])")].map((d) => d.id));
