@@ -33,7 +33,7 @@ func (s *Server) Action(path string, h http.Handler) {
 	}))
 }
 
-// Upload adds an action on a document: a POST to path, whose body is the document, of at most most
+// Upload adds an action on a document: a POST to path, whose body is the document. most bounds its size in
 // bytes. The server calls h with the document. Upload must not be called once the server serves.
 func (s *Server) Upload(path string, most int64, h func(w http.ResponseWriter, r *http.Request, document []byte)) {
 	s.mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {

@@ -94,8 +94,8 @@ func (c *Collector) asks() (*Ask, link) {
 	return c.ask, c.link
 }
 
-// Take returns the next reports to send, as the parts of messages of at most most bytes, and the time at which they
-// were taken. ok is false if the control plane requests nothing.
+// Take returns the next reports to send, as the parts of messages, and the time at which they were taken. most bounds
+// the bytes of a message. ok is false if the control plane requests nothing.
 func (c *Collector) Take(most int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

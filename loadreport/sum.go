@@ -320,8 +320,8 @@ func (r *Reporter) state(of *Sum, at *row, key stateKey, add states) (refused in
 	return 0
 }
 
-// End ends a report: states that it has not mentioned are removed, at most most of them per call. It returns whether
-// that was all.
+// End ends a report: states that it has not mentioned are removed. most bounds how many of them a call removes. It
+// returns whether that was all.
 func (s *Sum) End(r *Reporter, most int) (done bool) {
 	for key, was := range r.was {
 		if most--; most < 0 {

@@ -35,7 +35,7 @@ func (t *turns) unlocked(f func()) {
 	t.lock.Lock()
 }
 
-// take returns the sum for an ask, as the parts of messages of at most most bytes, and resets the counts. Counts of
+// take returns the sum for an ask, as the parts of messages, and resets the counts. most bounds the bytes of a message. Counts of
 // clusters that the ask does not request are dropped. The states stay.
 //
 // A relay that receives these messages takes each for a whole report. So all rows with a state are in the last

@@ -15,7 +15,7 @@ import (
 //
 //	machine [first=N] [steps=(10%,50%)] [soak=D] [rejections=N] [deaths=N] [frozen]
 //	                            the defaults are 1, 10% and 50%, 30s, 1 and 2
-//	clients COHORT N            N clients join and ACK the accepted state
+//	clients COHORT N            so many clients join and ACK the accepted state
 //	joined CLIENT COHORT [who=WHO] [ineligible] [new]     a client joins; new: with the new state
 //	withdraw CLIENT             the client can no longer be shown the new state
 //	trust                       no identity is passed over any longer

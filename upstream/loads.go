@@ -35,7 +35,7 @@ type Loads interface {
 	// get any.
 	Failed()
 	Refused()
-	// Take returns the stats to send now, for messages of at most most bytes each. It is not ok if the
+	// Take returns the stats to send now. most bounds the bytes of a message. It is not ok if the
 	// control plane wants no reports. Restore takes back stats that could not be sent.
 	Take(most int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool)
 	Restore(messages [][]*endpointv3.ClusterStats, at time.Time)

@@ -60,12 +60,12 @@ func (s *Service) Method(name string) string {
 type Naming uint8
 
 const (
-	// NameInside: the name is field 1 of the resource. This is the default.
+	// NameInside means that the name is field 1 of the resource. This is the default.
 	NameInside Naming = iota
-	// NameOutside: only the Resource message around the resource has the name. Field 1 has
+	// NameOutside means that only the Resource message around the resource has the name. Field 1 has
 	// another meaning.
 	NameOutside
-	// NoName: the type has one resource without a name, which is the whole answer to a
+	// NoName means that the type has one resource without a name, which is the whole answer to a
 	// wildcard.
 	NoName
 )

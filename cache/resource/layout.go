@@ -126,7 +126,7 @@ func (r *Resource) Inner() string {
 	return r.inner
 }
 
-// header returns where the content of the field at at begins. All tags here have one
+// header returns where the content of a field begins; at is where its tag is. All tags here have one
 // byte.
 func (r *Resource) header(at int) int {
 	_, n := r.varint(at + 1)

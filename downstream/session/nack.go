@@ -95,7 +95,7 @@ func (n *nacks) newestFirst() iter.Seq[*Rejection] {
 	}
 }
 
-// drop forgets rejected spans for which which returns true.
+// drop forgets the rejected spans that which selects.
 func (n *nacks) drop(which func(*rejectedSpan) bool) {
 	for r := range n.newestFirst() {
 		r.spans = slices.DeleteFunc(r.spans, func(p rejectedSpan) bool { return which(&p) })

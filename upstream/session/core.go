@@ -478,11 +478,11 @@ func earlier(a, b time.Time) time.Time {
 type Silence int
 
 const (
-	// Mute: it has sent nothing on this stream, and may not work at all.
+	// Mute means that it has sent nothing on this stream, and may not work at all.
 	Mute Silence = iota
-	// Selective: it has sent a response of some type.
+	// Selective means that it has sent a response of some type.
 	Selective
-	// Polled: it is polled, and has answered the poll for the present names.
+	// Polled means that it is polled, and has answered the poll for the present names.
 	Polled
 )
 

@@ -35,7 +35,7 @@ import (
 //	                                                earlier stream
 //	recall NAME@VERSION...                          resources that the relay had before it was
 //	                                                started, by name or as members of a set
-//	send                                            send requests
+//	send                                            requests go out
 //	response [nonce=N] [version=V] [type=T] [size=BYTES] [quietly]
 //	    with the size of a response with more small resources; one line per resource, NAME followed by any of
 //	        v1         its version
