@@ -259,8 +259,9 @@ func checkParameters(sess typeSession, locators []*discoveryv3.ResourceLocator) 
 	return over(limitParameters, n+len(added), maxParameters, "%d different dynamic parameters of one type")
 }
 
-// checkPendingNames checks what is kept to be sent against the limits, after a request. A client may have as many
-// pending names from which it has unsubscribed as it may subscribe to. The caller holds mu.
+// checkPendingNames checks the names that wait to be sent against the limits, after a request. Names from which the client
+// has unsubscribed, and that still need an answer, are limited by the number of names that it may subscribe to. The caller
+// holds mu.
 func (st *stream) checkPendingNames() *excess {
 	n := 0
 	for _, s := range st.sessions {

@@ -62,9 +62,9 @@ func (l *Links) set(server int, typeURL string, change func(*link)) {
 	change(k)
 }
 
-// Waits returns the time until which members that were held at since must wait for an answer from the source: as long
-// as the type has no stream, and until a server has answered on a stream that was opened later than since. It is zero
-// if they need not wait.
+// Waits returns when to check again whether members may go that the guard has held since the time since. They wait while
+// the type has no stream, and then until a server has answered on a stream that was opened after that time. Waits returns
+// zero if they need not wait.
 func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -142,8 +142,9 @@ func (m *Machine) show(c *client) {
 	m.decisions = append(m.decisions, Decision{Kind: ShowNew, Client: c.id})
 }
 
-// showFirst shows the new state to enough clients of each cohort that First of them can accept it. more: clients that
-// do not answer need a substitute. A client whose stream has ended does not: it may return, or turn out to have died.
+// showFirst shows the new state to enough clients of each cohort that First of them can accept it. more: each
+// client that is connected and does not answer gets a substitute. A client whose stream has ended gets none: it may return,
+// or turn out to have died.
 func (m *Machine) showFirst(more bool) {
 	if m.hidden {
 		return

@@ -10,7 +10,7 @@ import (
 
 // Overlap: when several of a client's subscriptions cover a name, one of them owns the name and sends its resource. A set
 // covers a name only if the client requests both in the same way: by name, or by locators with the same dynamic
-// parameters. The owner is the first of these:
+// parameters. In delta the owner is the first of these (ownsName in delta_reviews.go, owner and covering here):
 //
 //   - the subscription to the name, if its own state is known to be present,
 //   - the glob of the name's directory, or else the first view (a view is a glob whose members may have names from
@@ -19,8 +19,11 @@ import (
 //   - the other views.
 //
 // If the owner has no resource, the next one in this order sends its own. The name is gone when none of them has a
-// resource. In delta, sendMember (delta_sets.go) decides what the loss of a member means, and stateOf (delta_reviews.go)
-// what the loss of the name itself means. In SotW, sotw_sets.go decides both.
+// resource: sendMember (delta_sets.go) decides what the loss of a member means, and stateOf (delta_reviews.go) what the
+// loss of the name itself means.
+//
+// In SotW a client with a set gets full states. There the member of the glob or the wildcard goes before the name's own
+// resource (inFull in sotw_sets.go), except that a name that is present by itself goes before the member of a view.
 //
 // A wildcard does not replace an absent xdstp name, even if it has a resource of that name: the wildcard belongs to the
 // client's Node, and the xdstp name to its authority.

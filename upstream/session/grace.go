@@ -10,14 +10,14 @@ import (
 // responses, and does not mark the last one. The relay sends its clients each response at
 // once. But a member that has not come yet may follow. So a client that holds it from
 // before must not get its removal: the set is incomplete in the cache until no new member has
-// come for a while. How long depends on what is known of the control plane: unknownGrace at first,
-// and once one of its first answers was complete, graceTime or twice the longest time seen
-// between two parts. Clients that hold nothing do not wait.
+// come for a while. How long depends on what is known of the control plane: 8 s at first, and 2 s
+// once one of its first answers was complete, but at least twice the longest pause seen between two
+// of its parts (see grace in habits.go). Clients that hold nothing do not wait.
 //
 // A change of a member that came before is no part of a first answer, and does not prolong the wait.
 //
-// Settling is different: there the relay holds back a large response from all clients, as it
-// was likely cut.
+// Do not confuse this with settling (goesOn): the relay holds back from all clients, for up to a second,
+// a large response that the control plane has probably cut.
 
 // grace records a response, which may have a part of a set's first answer.
 func (s *Sets) grace(now time.Time, p *part, sotw bool) {
