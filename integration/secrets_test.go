@@ -324,7 +324,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	rejected.await(t, "all clients have rejected all types", func(who *[]string) bool { return len(*who) == clients })
 	r.stderr.await(t, "rejections in the log", func(log *bytes.Buffer) bool {
 		return bytes.Count(log.Bytes(), []byte(`msg="client rejected a response"`)) >= 2*clients &&
-			bytes.Count(log.Bytes(), []byte(`msg="NACK: response`)) >= 3 && bytes.Contains(log.Bytes(), []byte(`msg="control plane lost"`))
+			bytes.Count(log.Bytes(), []byte(`msg="NACK: the response`)) >= 3 && bytes.Contains(log.Bytes(), []byte(`msg="control plane lost"`))
 	})
 	for _, path := range []string{"/", "/clients", "/authorities", "/metrics", "/healthz", "/readyz"} {
 		add("page "+path, fetch(t, "http://"+r.admin+path))

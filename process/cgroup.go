@@ -33,28 +33,12 @@ func CgroupMemory(root string) func() Usage {
 		dir   string
 	}
 	var groups []group
-	member, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup")) // none, where there are no cgroups
-	for line := range strings.Lines(string(member)) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) < 3 {
-			continue
-		}
-		var files cgroupFiles
-		switch {
-		case fields[0] == "0" && fields[1] == "":
+	for _, g := range cgroups(root, "memory") {
+		files := cgroupV1
+		if g.v2 {
 			files = cgroupV2
-		case strings.Contains(","+fields[1]+",", ",memory,"):
-			files = cgroupV1
-		default:
-			continue
 		}
-		// In a container the path may be that of the host, which is not mounted here.
-		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
-			groups = append(groups, group{files, filepath.Join(root, files.root, dir)})
-			if dir == "/" {
-				break
-			}
-		}
+		groups = append(groups, group{files, filepath.Join(root, files.root, g.path)})
 	}
 	return func() (tightest Usage) {
 		for _, g := range groups {
@@ -71,6 +55,51 @@ func CgroupMemory(root string) func() Usage {
 		}
 		return tightest
 	}
+}
+
+// CgroupLimitsCPU reports whether the process's cgroup, or one around it, has a limit on CPU time. root is that of the
+// file system. Linux: "Control Group v2", "CPU Interface Files".
+func CgroupLimitsCPU(root string) bool {
+	for _, g := range cgroups(root, "cpu") {
+		if g.v2 {
+			text, err := os.ReadFile(filepath.Join(root, cgroupV2.root, g.path, "cpu.max"))
+			if err == nil && !bytes.HasPrefix(text, []byte("max")) {
+				return true
+			}
+		} else if _, ok := readNumber(filepath.Join(root, "sys/fs/cgroup/cpu", g.path, "cpu.cfs_quota_us")); ok {
+			return true // without a limit it is -1
+		}
+	}
+	return false
+}
+
+// cgroup is one of the cgroups that hold the process, in the hierarchy of a controller.
+type cgroup struct {
+	v2   bool
+	path string
+}
+
+// cgroups returns the process's cgroup of a controller, and those around it.
+func cgroups(root, controller string) (all []cgroup) {
+	member, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup")) // none, where there are no cgroups
+	for line := range strings.Lines(string(member)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		v2 := fields[0] == "0" && fields[1] == ""
+		if !v2 && !strings.Contains(","+fields[1]+",", ","+controller+",") {
+			continue
+		}
+		// In a container the path may be that of the host, which is not mounted here.
+		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
+			all = append(all, cgroup{v2, dir})
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return all
 }
 
 // readNumber reads a file with one number in it. "max" is none.

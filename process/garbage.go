@@ -19,9 +19,9 @@ const (
 	// settled is how long after an end some memory is still referenced because of it:
 	// upstream remembers what it unsubscribed from for as long as a response may take.
 	settled = 25 * time.Second
-	// busyPart is the part of the live heap that is allocated between two looks while the process is busy, for
-	// example because clients reconnect. Then Go will collect soon by itself, and one more collection would only
-	// delay the clients.
+	// busyPart is the part of the heap's room until the next collection that is allocated between two looks while the
+	// process is busy, for example because clients reconnect. Then Go will collect soon by itself, and one more
+	// collection would only delay the clients.
 	busyPart = 10
 )
 
@@ -46,8 +46,8 @@ func CollectGarbage(ctx context.Context, ended func() uint64) {
 type collector struct {
 	ended  func() uint64 // streams and topics that ended, in total
 	cycles func() uint64 // collections, in total
-	// allocated returns the bytes allocated in total, and the live ones as of the last collection.
-	allocated func() (total, live uint64)
+	// allocated returns the bytes allocated in total, and how many may be allocated between two collections.
+	allocated func() (total, room uint64)
 	collect   func()
 
 	last      time.Time // when the newest collection was seen
@@ -59,8 +59,8 @@ type collector struct {
 }
 
 func (c *collector) tick(now time.Time) {
-	total, live := c.allocated()
-	busy := total-c.lastTotal > live/busyPart
+	total, room := c.allocated()
+	busy := total-c.lastTotal > room/busyPart
 	c.lastTotal = total
 	if ended := c.ended(); ended != c.lastEnded {
 		c.lastEnded, c.changed, c.due = ended, now, true
@@ -77,11 +77,12 @@ func (c *collector) tick(now time.Time) {
 	c.last, c.lastCycle, c.due = now, c.cycles(), now.Sub(c.changed) < settled
 }
 
-// goAllocated returns the bytes allocated since the process began, and the live ones as of the last collection.
-func goAllocated() (total, live uint64) {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+// goAllocated returns the bytes allocated since the process began, and how many Go allocates between two collections.
+func goAllocated() (total, room uint64) {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/goal:bytes"}}
 	metrics.Read(sample)
-	return sample[0].Value.Uint64(), sample[1].Value.Uint64()
+	live, goal := sample[1].Value.Uint64(), sample[2].Value.Uint64()
+	return sample[0].Value.Uint64(), goal - min(goal, live)
 }
 
 // gcCycles returns the number of collections since the process began.

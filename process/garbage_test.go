@@ -14,7 +14,7 @@ func TestGarbageOfClientsThatHaveLeftIsCollected(t *testing.T) {
 	c := collector{
 		ended:     func() uint64 { return ended },
 		cycles:    func() uint64 { return cycles },
-		allocated: func() (total, live uint64) { return allocated, 1000 },
+		allocated: func() (total, room uint64) { return allocated, 1000 },
 		collect: func() {
 			collected++
 			cycles++
@@ -67,7 +67,7 @@ func TestGarbageIsCollectedWithinAMinute(t *testing.T) {
 		c := collector{
 			ended:     func() uint64 { return ended },
 			cycles:    func() uint64 { return cycles },
-			allocated: func() (total, live uint64) { return 0, 1000 },
+			allocated: func() (total, room uint64) { return 0, 1000 },
 			collect: func() {
 				collected = now.Sub(left)
 				cycles++

@@ -22,6 +22,8 @@ import (
 //     machine's processors between them.
 
 const (
+	// leastExpected is from how many bytes on, in the last seconds, large responses are worth it.
+	leastExpected = 16 << 20
 	// headroomPerByte is how much more the heap may grow for each byte of a large response. Most responses
 	// leave four to six times their size as garbage.
 	headroomPerByte = 8
@@ -29,9 +31,11 @@ const (
 	maxHeadroom = 512 << 20
 	// limitShare is the part that may be used as headroom of what remains below the memory limit.
 	limitShare = 0.5
-	// tunedFor is how long the runtime stays tuned after the last large response: the relay is still sending its
-	// resources to clients.
+	// tunedFor is how long the runtime stays tuned after the last large response, and up to twice as long: the relay is
+	// still sending its resources to clients.
 	tunedFor = 5 * time.Second
+	// retuneEvery is how often GOGC follows the live heap, of which it is a percentage.
+	retuneEvery = 100 * time.Millisecond
 	// ownProcessor is the number of processors with which one works for the collector only. The runtime uses a
 	// quarter of the processors for collections.
 	ownProcessor = 4
@@ -41,24 +45,29 @@ const (
 // process has one. It leaves GOGC alone if that is off or allows more already, and GOMAXPROCS if the environment sets it
 // or the process has a CPU limit.
 type GCTuner struct {
-	expected atomic.Uint64 // bytes of large responses, since the runtime was tuned
+	expected atomic.Uint64 // bytes of large responses, since Run looked last
 	wake     chan struct{}
 
-	// For tests; otherwise those of the runtime.
+	// Those of the runtime, but in tests.
 	setPercent func(int)
 	heap       func() heapUse
-	setProcs   func(int) // 0: the default
+	collect    func()
+	procs      func() int // GOMAXPROCS while tuned; 0 to leave it alone
+	setProcs   func(int)  // 0: the default
 
 	// Only the goroutine of Run uses these.
-	tuned   bool
-	base    int // GOGC when the runtime is not tuned; -1 if it is off
-	percent int // GOGC now
+	previous uint64 // as expected, in the time before that
+	tuned    bool
+	base     int  // GOGC when the runtime is not tuned; -1 if it is off
+	percent  int  // GOGC now
+	more     bool // GOMAXPROCS is not the default
 }
 
 // heapUse is what the runtime reports of its memory, in bytes.
 type heapUse struct {
 	live    uint64 // as of the last collection
-	total   uint64
+	scanned uint64 // stacks and globals, of which GOGC is a percentage, too
+	needed  uint64 // all memory of the process, without garbage and without what is free
 	limit   uint64 // math.MaxInt64 without a memory limit
 	percent uint64 // GOGC; math.MaxUint64 if it is off
 }
@@ -69,7 +78,11 @@ func NewGCTuner() *GCTuner {
 		wake:       make(chan struct{}, 1),
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		heap:       goHeap,
-		setProcs:   setProcs,
+		collect:    runtime.GC,
+		procs: func() int {
+			return procsFor(runtime.NumCPU(), runtime.GOMAXPROCS(0), os.Getenv("GOMAXPROCS") != "" || CgroupLimitsCPU("/"))
+		},
+		setProcs: setProcs,
 	}
 }
 
@@ -85,16 +98,35 @@ func (t *GCTuner) Expect(bytes int) {
 
 // Run tunes the runtime for the responses that Expect announces, until ctx ends. Then the runtime is as it was before.
 func (t *GCTuner) Run(ctx context.Context) {
-	quiet := time.NewTimer(tunedFor)
-	defer quiet.Stop()
 	defer t.restore()
+	ticker := time.NewTicker(retuneEvery)
+	defer ticker.Stop()
+	ticker.Stop()
+	idle := true
+	var since time.Time // of what expected counts
 	for {
 		select {
 		case <-t.wake:
+			if idle {
+				idle, since = false, time.Now()
+				ticker.Reset(retuneEvery)
+			}
 			t.tune()
-			quiet.Reset(tunedFor)
-		case <-quiet.C:
+		case now := <-ticker.C:
+			if now.Sub(since) < tunedFor {
+				t.tune()
+				continue
+			}
+			if t.previous, since = t.expected.Swap(0), now; t.previous > 0 {
+				t.tune()
+				continue
+			}
+			if t.tuned {
+				t.collect() // while it delays clients less than later
+			}
 			t.restore()
+			idle = true
+			ticker.Stop()
 		case <-ctx.Done():
 			return
 		}
@@ -103,25 +135,37 @@ func (t *GCTuner) Run(ctx context.Context) {
 
 // tune prepares the runtime for all responses that are expected.
 func (t *GCTuner) tune() {
+	expected := t.previous + t.expected.Load()
+	if !t.tuned && expected < leastExpected {
+		return
+	}
 	use := t.heap()
-	if !t.tuned {
+	first := !t.tuned
+	if first {
 		t.tuned, t.base = true, -1
 		if use.percent <= math.MaxInt32 {
 			t.base = int(use.percent)
 		}
 		t.percent = t.base
-		t.setProcs(procsFor(runtime.NumCPU(), runtime.GOMAXPROCS(0), os.Getenv("GOMAXPROCS")))
 	}
-	if t.base < 0 {
+	if t.base >= 0 {
+		t.setGOGC(max(t.base, use.percentFor(expected)))
+	}
+	if !first {
 		return
 	}
-	percent := max(t.base, use.percentFor(t.expected.Load()))
-	// Each change stops all goroutines for a moment, so small ones are not worth it.
-	if percent*4 <= t.percent*5 && percent*5 >= t.percent*4 {
-		return
+	// This waits for the end of a collection, so GOGC comes before it.
+	if n := t.procs(); n > 0 {
+		t.more = true
+		t.setProcs(n)
 	}
-	t.percent = percent
-	t.setPercent(percent)
+}
+
+func (t *GCTuner) setGOGC(percent int) {
+	if percent != t.percent {
+		t.percent = percent
+		t.setPercent(percent)
+	}
 }
 
 // percentFor returns the GOGC with which the heap may grow by the headroom for that many bytes of responses.
@@ -129,40 +173,38 @@ func (u heapUse) percentFor(expected uint64) int {
 	const leastHeap = 4 << 20 // below which Go does not collect
 	room := min(expected*headroomPerByte, maxHeadroom)
 	if u.limit < math.MaxInt64 {
-		room = min(room, uint64(limitShare*float64(u.limit-min(u.limit, u.total))))
+		room = min(room, uint64(limitShare*float64(u.limit-min(u.limit, u.needed))))
 	}
-	return int(room * 100 / max(u.live, leastHeap))
+	return int(room * 100 / max(u.live+u.scanned, leastHeap))
 }
 
-// procsFor returns the GOMAXPROCS with which one processor works for the collector only, or 0 if it is to stay. With
-// more than the machine has, the kernel shares the time of its processors. A process with a CPU limit has less than the
-// machine: the kernel would stop it when it used more at once.
-func procsFor(cpus, procs int, env string) int {
-	if env != "" || procs != cpus || procs >= ownProcessor {
+// procsFor returns the GOMAXPROCS with which one processor works for the collector only, or 0 if it is to stay as it is:
+// fixed, or large enough. With more than the machine has, the kernel shares the time of its processors. A process with a
+// CPU limit keeps its value: the kernel would stop it when it used more at once.
+func procsFor(cpus, procs int, fixed bool) int {
+	if fixed || procs != cpus || procs >= ownProcessor {
 		return 0
 	}
 	return ownProcessor
 }
 
-// restore returns the runtime to what it was before tune. Go collects the garbage soon after that.
+// restore returns the runtime to what it was before tune.
 func (t *GCTuner) restore() {
-	t.expected.Store(0)
 	if !t.tuned {
 		return
 	}
-	t.tuned = false
-	t.setProcs(0)
-	if t.percent != t.base {
-		t.setPercent(t.base)
+	t.setGOGC(t.base)
+	if t.more {
+		t.setProcs(0)
 	}
+	t.tuned, t.more = false, false
 }
 
-// setProcs sets GOMAXPROCS, or has the runtime use its default again. It leaves a value from the environment alone.
+// setProcs sets GOMAXPROCS, or has the runtime use its default again.
 func setProcs(n int) {
-	switch {
-	case n > 0:
+	if n > 0 {
 		runtime.GOMAXPROCS(n)
-	case os.Getenv("GOMAXPROCS") == "":
+	} else {
 		runtime.SetDefaultGOMAXPROCS()
 	}
 }
@@ -170,10 +212,12 @@ func setProcs(n int) {
 // goHeap returns what the runtime reports of its memory.
 func goHeap() heapUse {
 	s := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
 		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/gogc:percent"},
 	}
 	metrics.Read(s)
 	at := func(i int) uint64 { return s[i].Value.Uint64() }
-	return heapUse{live: at(0), total: at(1) - at(2), limit: at(3), percent: at(4)}
+	used := at(3) - at(4)
+	return heapUse{live: at(0), scanned: at(1) + at(2), needed: used - min(used, goGarbage()), limit: at(5), percent: at(6)}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +19,9 @@ const mib = 1 << 20
 // settings records what a GCTuner sets.
 type settings struct {
 	mu              sync.Mutex
+	use             heapUse
 	percents, procs []int
+	collections     int
 }
 
 func (s *settings) gogc() []int {
@@ -26,30 +30,37 @@ func (s *settings) gogc() []int {
 	return slices.Clone(s.percents)
 }
 
-// recordingTuner returns a GCTuner that reads its heap from use, and what it sets.
-func recordingTuner(use *heapUse) (*GCTuner, *settings) {
-	var set settings
+func (s *settings) setLive(bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.use.live = bytes
+}
+
+// recordingTuner returns a GCTuner that reads its heap from the settings, and records there what it sets.
+func recordingTuner(use heapUse) (*GCTuner, *settings) {
+	set := settings{use: use}
+	locked := func(f func()) {
+		set.mu.Lock()
+		defer set.mu.Unlock()
+		f()
+	}
 	t := NewGCTuner()
-	t.heap = func() heapUse { return *use }
-	t.setPercent = func(percent int) {
-		set.mu.Lock()
-		defer set.mu.Unlock()
-		set.percents = append(set.percents, percent)
+	t.heap = func() (use heapUse) {
+		locked(func() { use = set.use })
+		return use
 	}
-	t.setProcs = func(n int) {
-		set.mu.Lock()
-		defer set.mu.Unlock()
-		set.procs = append(set.procs, n)
-	}
+	t.setPercent = func(percent int) { locked(func() { set.percents = append(set.percents, percent) }) }
+	t.collect = func() { locked(func() { set.collections++ }) }
+	t.procs = func() int { return ownProcessor }
+	t.setProcs = func(n int) { locked(func() { set.procs = append(set.procs, n) }) }
 	return t, &set
 }
 
-// While large responses are processed the heap may grow by eight times their size. Five seconds after the last one the
+// While large responses are processed the heap may grow by eight times their size. A while after the last one, the
 // runtime is as before.
 func TestHeapHasHeadroomWhileLargeResponsesAreProcessed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		use := heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100}
-		tuner, set := recordingTuner(&use)
+		tuner, set := recordingTuner(heapUse{live: 30 * mib, scanned: 10 * mib, limit: math.MaxInt64, percent: 100})
 		ctx, end := context.WithCancel(t.Context())
 		go tuner.Run(ctx)
 		want := func(want ...int) {
@@ -59,22 +70,41 @@ func TestHeapHasHeadroomWhileLargeResponsesAreProcessed(t *testing.T) {
 				t.Fatalf("set GOGC to %v, want %v", got, want)
 			}
 		}
+		tuner.Expect(15 * mib)
+		want() // not worth it
+		tuner.Expect(mib)
+		want(320)
 		tuner.Expect(4 * mib)
-		want(160)
-		time.Sleep(tunedFor - time.Second)
-		tuner.Expect(4 * mib)
-		want(160, 320)
-		time.Sleep(tunedFor - time.Second)
-		want(160, 320)
-		time.Sleep(time.Second)
-		want(160, 320, 100)
+		want(320, 400)
+		time.Sleep(tunedFor + retuneEvery)
+		want(320, 400)
+		time.Sleep(tunedFor)
+		want(320, 400, 100)
 		time.Sleep(time.Hour)
-		tuner.Expect(5 * mib) // what came before the quiet time does not count any more
-		want(160, 320, 100, 200)
+		tuner.Expect(17 * mib) // what came before the quiet time does not count any more
+		want(320, 400, 100, 340)
 		end()
-		want(160, 320, 100, 200, 100)
-		if p := set.procs; len(p) != 4 || p[1] != 0 || p[3] != 0 {
-			t.Errorf("set GOMAXPROCS to %v, want a value and the default, twice", p)
+		want(320, 400, 100, 340, 100)
+		if want := []int{ownProcessor, 0, ownProcessor, 0}; !slices.Equal(set.procs, want) {
+			t.Errorf("set GOMAXPROCS to %v, want %v", set.procs, want)
+		}
+		if set.collections != 1 {
+			t.Errorf("collected %d times, want once, before the first headroom ended", set.collections)
+		}
+	})
+}
+
+// A control plane that sends a large response now and then does not keep the runtime tuned.
+func TestFewLargeResponsesChangeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tuner, set := recordingTuner(heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100})
+		go tuner.Run(t.Context())
+		for range 100 {
+			tuner.Expect(4 * mib)
+			time.Sleep(tunedFor - retuneEvery)
+		}
+		if len(set.gogc())+len(set.procs) > 0 {
+			t.Errorf("set GOGC to %v, GOMAXPROCS to %v", set.percents, set.procs)
 		}
 	})
 }
@@ -88,16 +118,16 @@ func TestHeadroomIsBounded(t *testing.T) {
 		want     []int
 	}{
 		{"by a fixed size", heapUse{live: 100 * mib, limit: none, percent: 100}, 1 << 40, []int{512}},
-		{"by half of what remains below the memory limit", heapUse{live: 100 * mib, total: 200 * mib, limit: 700 * mib, percent: 100}, 1 << 40, []int{250}},
-		{"by nothing above the memory limit", heapUse{live: 100 * mib, total: 800 * mib, limit: 700 * mib, percent: 100}, 1 << 40, nil},
-		{"from the size at which Go begins to collect", heapUse{live: 0, limit: none, percent: 100}, 4 * mib, []int{800}},
+		{"by a fixed size, of which stacks count", heapUse{live: 100 * mib, scanned: 28 * mib, limit: none, percent: 100}, 1 << 40, []int{400}},
+		{"by half of what remains below the memory limit", heapUse{live: 100 * mib, needed: 200 * mib, limit: 700 * mib, percent: 100}, 1 << 40, []int{250}},
+		{"by nothing above the memory limit", heapUse{live: 100 * mib, needed: 800 * mib, limit: 700 * mib, percent: 100}, 1 << 40, nil},
+		{"from the size at which Go begins to collect", heapUse{live: 0, limit: none, percent: 100}, 16 * mib, []int{3200}},
 		{"where the heap may double anyway", heapUse{live: 900 * mib, limit: none, percent: 100}, 1 << 40, nil},
 		{"where GOGC allows more", heapUse{live: 100 * mib, limit: none, percent: 600}, 1 << 40, nil},
 		{"where GOGC is off", heapUse{live: 100 * mib, limit: none, percent: math.MaxUint64}, 1 << 40, nil},
-		{"below a change that is worth stopping all goroutines", heapUse{live: 100 * mib, limit: none, percent: 100}, 15 * mib, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tuner, set := recordingTuner(&test.use)
+			tuner, set := recordingTuner(test.use)
 			tuner.expected.Store(test.expected)
 			tuner.tune()
 			if got := set.gogc(); !slices.Equal(got, test.want) {
@@ -107,65 +137,119 @@ func TestHeadroomIsBounded(t *testing.T) {
 	}
 }
 
-// The headroom shrinks with each collection that finds more live memory.
+// GOGC is a percentage of the live heap, so it shrinks with each collection that finds more.
 func TestHeadroomDoesNotGrowWithTheHeap(t *testing.T) {
-	use := heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100}
-	tuner, set := recordingTuner(&use)
-	tuner.expected.Store(64 * mib)
-	for _, live := range []uint64{20, 200, 400, 600} {
-		use.live = live * mib
-		tuner.tune()
-	}
-	tuner.restore()
-	if want := []int{2560, 256, 128, 100}; !slices.Equal(set.gogc(), want) {
-		t.Errorf("set GOGC to %v, want %v", set.gogc(), want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		tuner, set := recordingTuner(heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100})
+		ctx, end := context.WithCancel(t.Context())
+		go tuner.Run(ctx)
+		tuner.Expect(64 * mib)
+		time.Sleep(retuneEvery / 2) // between two of its looks
+		for _, live := range []uint64{20, 200, 400, 600} {
+			set.setLive(live * mib)
+			time.Sleep(retuneEvery)
+		}
+		end()
+		synctest.Wait()
+		if want := []int{2560, 256, 128, 100}; !slices.Equal(set.gogc(), want) {
+			t.Errorf("set GOGC to %v, want %v", set.gogc(), want)
+		}
+	})
 }
 
 func TestCollectorGetsAProcessorOfItsOwnOnASmallMachine(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		cpus, procs int
-		env         string
+		fixed       bool
 		want        int
 	}{
-		{"one processor", 1, 1, "", 4},
-		{"two processors", 2, 2, "", 4},
-		{"four have one for the collector", 4, 4, "", 0},
-		{"a CPU limit", 16, 2, "", 0},
-		{"GOMAXPROCS is set", 2, 2, "2", 0},
+		{"one processor", 1, 1, false, 4},
+		{"two processors", 2, 2, false, 4},
+		{"four have one for the collector", 4, 4, false, 0},
+		{"the program or a CPU limit has set GOMAXPROCS", 16, 2, false, 0},
+		{"the environment or a CPU limit of all processors", 2, 2, true, 0},
 	} {
-		if got := procsFor(test.cpus, test.procs, test.env); got != test.want {
+		if got := procsFor(test.cpus, test.procs, test.fixed); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
 	}
 }
 
-// The runtime reports all figures, and takes the settings.
+// The runtime takes the settings: with many stacks, too, its heap may grow by the headroom and not by more.
 func TestTunedIsTheRuntime(t *testing.T) {
-	tuner := NewGCTuner()
+	const goroutines = 5000
+	end := make(chan struct{})
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() { <-end })
+	}
+	defer wg.Wait()
+	defer close(end)
 	runtime.GC()
 	before, procs := goHeap(), runtime.GOMAXPROCS(0)
-	if before.live == 0 || before.total == 0 || before.limit == 0 || before.percent == 0 {
+	if before.live == 0 || before.scanned == 0 || before.needed == 0 || before.limit == 0 || before.percent == 0 {
 		t.Fatalf("the runtime reports %+v", before)
 	}
 	if before.percent > math.MaxInt32 {
 		t.Skip("GOGC is off")
 	}
-	want := procsFor(runtime.NumCPU(), procs, os.Getenv("GOMAXPROCS"))
+	tuner := NewGCTuner()
+	tuner.procs = func() int { return procs + 1 }
 	tuner.Expect(maxHeadroom)
 	tuner.tune()
-	if during := goHeap(); during.percent <= before.percent {
-		t.Errorf("GOGC is %d%%, and was %d%%", during.percent, before.percent)
+	goal := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(goal)
+	if room := int64(goal[0].Value.Uint64()) - int64(before.live); room < maxHeadroom*9/10 || room > maxHeadroom*11/10 {
+		t.Errorf("the heap may grow by %d MiB, want about %d", room/mib, maxHeadroom/mib)
 	}
-	if n := runtime.GOMAXPROCS(0); want > 0 && n != want {
-		t.Errorf("GOMAXPROCS is %d, want %d", n, want)
+	if n := runtime.GOMAXPROCS(0); n != procs+1 {
+		t.Errorf("GOMAXPROCS is %d, want %d", n, procs+1)
+	}
+	tuner.setProcs = func(n int) {
+		if n != 0 {
+			t.Errorf("GOMAXPROCS is restored to %d, want the default", n)
+		}
+		runtime.GOMAXPROCS(procs) // which go test -cpu may have set
 	}
 	tuner.restore()
 	if after := goHeap(); after.percent != before.percent {
 		t.Errorf("GOGC is %d%%, and was %d%%", after.percent, before.percent)
 	}
-	if n := runtime.GOMAXPROCS(0); n != procs {
-		t.Errorf("GOMAXPROCS is %d, and was %d", n, procs)
+}
+
+func TestCPULimitIsThatOfAnyCgroupAround(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		member string
+		files  map[string]string
+		want   bool
+	}{
+		{"no cgroups", "", nil, false},
+		{"v2 without a limit", "0::/a/b\n", map[string]string{"a/b/cpu.max": "max 100000\n"}, false},
+		{"v2", "0::/a/b\n", map[string]string{"a/b/cpu.max": "50000 100000\n"}, true},
+		{"v2, around it", "0::/a/b\n", map[string]string{"a/b/cpu.max": "max 100000\n", "a/cpu.max": "200000 100000\n"}, true},
+		{"v1 without a limit", "3:cpu,cpuacct:/a\n", map[string]string{"cpu/a/cpu.cfs_quota_us": "-1\n"}, false},
+		{"v1", "3:cpu,cpuacct:/a\n", map[string]string{"cpu/a/cpu.cfs_quota_us": "200000\n"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(name, text string) {
+				name = filepath.Join(root, name)
+				if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("proc/self/cgroup", test.member)
+			for name, text := range test.files {
+				write("sys/fs/cgroup/"+name, text)
+			}
+			if got := CgroupLimitsCPU(root); got != test.want {
+				t.Errorf("limited: %t, want %t", got, test.want)
+			}
+		})
 	}
 }

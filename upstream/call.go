@@ -390,6 +390,9 @@ func (s *Stream) connected(c *call) {
 // response processes one response. An error ends the stream.
 func (s *Stream) response(c *call, m *frame) error {
 	receipt := &propagation.Receipt{At: time.Now()}
+	if s.opts.LargeResponse != nil && m.poll == nil && m.buf.Len() >= largeResponse {
+		s.opts.LargeResponse(m.buf.Len())
+	}
 	r, err := m.parse(c.form)
 	if err != nil {
 		return err
@@ -399,9 +402,6 @@ func (s *Stream) response(c *call, m *frame) error {
 			r.TypeURL = c.form.typeURL
 		}
 		r.Receipt = receipt
-		if s.opts.LargeResponse != nil && r.Size >= largeResponse {
-			s.opts.LargeResponse(r.Size)
-		}
 		if s.opts.Tracer != nil {
 			defer s.trace(r)()
 		}
