@@ -138,4 +138,6 @@ func readJSON(from io.Reader, l Limits) (body []byte, over *excess, err error) {
 
 // decodeSlots bounds how many requests are decoded from JSON at once, which takes many times their length in memory,
 // and a whole processor.
-func decodeSlots() chan struct{} { return make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())/2)) }
+func decodeSlots() chan struct{} {
+	return make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())/2))
+}
