@@ -12,7 +12,7 @@ import (
 
 // Admin is the operator's listener.
 type Admin struct {
-	// Where the operator's listener is: host:port with a loopback host, or unix:/path for a unix socket.
+	// Where the operator's listener is: host:port, or unix:/path for a unix socket. A host that is not loopback needs tls.
 	// Any other host needs `tls`, because the pages show what the relay serves to whom.
 	Address string `yaml:"address" required:"true"`
 	// The permissions of the unix socket: who may connect.
