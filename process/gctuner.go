@@ -22,7 +22,8 @@ import (
 //     machine's processors between them.
 
 const (
-	// leastExpected is from how many bytes on, in the last seconds, large responses are worth it.
+	// leastExpected is from how many bytes of large responses on tuning is worth it: in at most twice tunedFor. The
+	// runtime stays tuned while half of that comes in each tunedFor.
 	leastExpected = 16 << 20
 	// headroomPerByte is how much more the heap may grow for each byte of a large response. Most responses
 	// leave four to six times their size as garbage.
@@ -45,10 +46,10 @@ const (
 // process has one. It leaves GOGC alone if that is off or allows more already, and GOMAXPROCS if the environment sets it
 // or the process has a CPU limit.
 type GCTuner struct {
-	expected atomic.Uint64 // bytes of large responses, since Run looked last
+	expected atomic.Uint64 // bytes of large responses, in the present period of tunedFor
 	wake     chan struct{}
 
-	// Those of the runtime, but in tests.
+	// Tests replace these functions of the runtime.
 	setPercent func(int)
 	heap       func() heapUse
 	collect    func()
@@ -56,11 +57,11 @@ type GCTuner struct {
 	setProcs   func(int)  // 0: the default
 
 	// Only the goroutine of Run uses these.
-	previous uint64 // as expected, in the time before that
+	previous uint64 // bytes of large responses, in the period before
 	tuned    bool
 	base     int  // GOGC when the runtime is not tuned; -1 if it is off
 	percent  int  // GOGC now
-	more     bool // GOMAXPROCS is not the default
+	procsSet bool // GOMAXPROCS is not the default
 }
 
 // heapUse is what the runtime reports of its memory, in bytes.
@@ -103,7 +104,7 @@ func (t *GCTuner) Run(ctx context.Context) {
 	defer ticker.Stop()
 	ticker.Stop()
 	idle := true
-	var since time.Time // of what expected counts
+	var since time.Time // the begin of the present period
 	for {
 		select {
 		case <-t.wake:
@@ -117,12 +118,14 @@ func (t *GCTuner) Run(ctx context.Context) {
 				t.tune()
 				continue
 			}
-			if t.previous, since = t.expected.Swap(0), now; t.previous > 0 {
+			t.previous, since = t.expected.Swap(0), now
+			if t.previous >= leastExpected/2 || !t.tuned && t.previous > 0 {
 				t.tune()
 				continue
 			}
+			t.previous = 0
 			if t.tuned {
-				t.collect() // while it delays clients less than later
+				t.collect() // it would come soon anyway, and delays clients less now
 			}
 			t.restore()
 			idle = true
@@ -156,7 +159,7 @@ func (t *GCTuner) tune() {
 	}
 	// This waits for the end of a collection, so GOGC comes before it.
 	if n := t.procs(); n > 0 {
-		t.more = true
+		t.procsSet = true
 		t.setProcs(n)
 	}
 }
@@ -194,10 +197,10 @@ func (t *GCTuner) restore() {
 		return
 	}
 	t.setGOGC(t.base)
-	if t.more {
+	if t.procsSet {
 		t.setProcs(0)
 	}
-	t.tuned, t.more = false, false
+	t.tuned, t.procsSet = false, false
 }
 
 // setProcs sets GOMAXPROCS, or has the runtime use its default again.

@@ -109,6 +109,23 @@ func TestFewLargeResponsesChangeNothing(t *testing.T) {
 	})
 }
 
+// The runtime does not stay tuned for the little that comes after a large set.
+func TestFewLargeResponsesDoNotKeepTheRuntimeTuned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tuner, set := recordingTuner(heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100})
+		go tuner.Run(t.Context())
+		tuner.Expect(100 * mib)
+		for range 10 {
+			time.Sleep(tunedFor / 2)
+			tuner.Expect(2 * mib)
+		}
+		synctest.Wait()
+		if got := set.gogc(); len(got) == 0 || got[len(got)-1] != 100 {
+			t.Errorf("set GOGC to %v, want 100 in the end", got)
+		}
+	})
+}
+
 func TestHeadroomIsBounded(t *testing.T) {
 	const none = math.MaxInt64
 	for _, test := range []struct {
