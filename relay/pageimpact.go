@@ -4,6 +4,7 @@ package relay
 // all resources, one type after another, and keep only what they search for.
 
 import (
+	"cmp"
 	"hash/maphash"
 	"net/url"
 	"slices"
@@ -31,7 +32,8 @@ const (
 
 // Touches has the resources and clients that a change of a resource touches.
 type Touches struct {
-	// Resources are the first of those that name it, directly or indirectly, and Total counts all.
+	// Resources are the first of those that name it, directly or indirectly: clusters before routes, routes before
+	// listeners, and by name within a type. Total counts all.
 	Resources []ResourceRef `json:"resources"`
 	Total     int           `json:"total"`
 	// Cut says that there may be more, because not all resources were read.
@@ -131,6 +133,13 @@ func (r *Relay) touches(k cache.Key) *Touches {
 		}
 	}
 	t.Total, t.Cut = len(order)-1, p.unread > 0 || len(order) >= mostTouched
+	slices.SortFunc(order[1:], func(a, b cache.Key) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(leading, b.TypeURL), slices.Index(leading, a.TypeURL)),
+			cmp.Compare(a.Scope.Authority, b.Scope.Authority),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
 	for _, key := range order[1:min(len(order), mostTouchedShown+1)] {
 		t.Resources = append(t.Resources, refOf(key))
 	}
