@@ -41,8 +41,9 @@ func placeOf(s configs.Server) place {
 	return p
 }
 
-// dial returns the connection to a server, which connects on first use. makeRoom is upstream.DialOptions.MakeRoom.
-func dial(s configs.Server, part *certs.Part, makeRoom func() bool) (connection, error) {
+// dial returns the connection to a server, which connects on first use. makeRoom and largeResponse are those of
+// upstream.DialOptions.
+func dial(s configs.Server, part *certs.Part, makeRoom func() bool, largeResponse func(bytes int)) (connection, error) {
 	config, err := serverTLS(part, &s)
 	if err != nil {
 		return nil, err
@@ -78,6 +79,7 @@ func dial(s configs.Server, part *certs.Part, makeRoom func() bool) (connection,
 		MaxResponseBytes: int(s.MaxResponseBytes),
 		UserAgent:        userAgent,
 		MakeRoom:         makeRoom,
+		LargeResponse:    largeResponse,
 	}
 	if token != nil {
 		o.Extra = append(o.Extra, grpc.WithPerRPCCredentials(bearer(token)))

@@ -125,7 +125,11 @@ func (s *origins) connect(server *configs.Server) (*sharedConn, error) {
 	}
 	// Do not hold the lock: dial reads files.
 	credentials := s.credentials.Part()
-	conn, err := dial(*server, credentials, func() bool { return s.makeRoom(to) })
+	var largeResponse func(bytes int)
+	if s.gcTuner != nil {
+		largeResponse = s.gcTuner.Expect
+	}
+	conn, err := dial(*server, credentials, func() bool { return s.makeRoom(to) }, largeResponse)
 	if err != nil {
 		credentials.Close()
 		return nil, err

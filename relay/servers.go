@@ -32,9 +32,6 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally
-	if s.gcTuner != nil {
-		o.LargeResponse = s.gcTuner.Expect
-	}
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if server.Aggregated {
 		return upstream.NewAggregated(scope, of.servers[i].conn, node, o, sink, s.log)

@@ -104,7 +104,7 @@ func TestServersAreSentTheirWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := dial(cfg.Authorities[0].Servers[0], certs.NewStore(slog.New(slog.DiscardHandler)).Part(), nil)
+		conn, err := dial(cfg.Authorities[0].Servers[0], certs.NewStore(slog.New(slog.DiscardHandler)).Part(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

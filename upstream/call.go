@@ -64,9 +64,6 @@ const (
 	mostIdleFeeds = 64 * maxIdleFeeds
 )
 
-// largeResponse is the size in bytes from which a response is announced to Options.LargeResponse.
-const largeResponse = 1 << 20
-
 // refusedEvery is how often the log reports that names are not requested.
 const refusedEvery = time.Minute
 
@@ -390,9 +387,6 @@ func (s *Stream) connected(c *call) {
 // response processes one response. An error ends the stream.
 func (s *Stream) response(c *call, m *frame) error {
 	receipt := &propagation.Receipt{At: time.Now()}
-	if s.opts.LargeResponse != nil && m.poll == nil && m.buf.Len() >= largeResponse {
-		s.opts.LargeResponse(m.buf.Len())
-	}
 	r, err := m.parse(c.form)
 	if err != nil {
 		return err

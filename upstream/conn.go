@@ -31,7 +31,9 @@ type Conn struct {
 	most    int // of links
 	// makeRoom is DialOptions.MakeRoom, or nil.
 	makeRoom func() bool
-	probe    struct{ after, timeout time.Duration }
+	// large announces a large response that MaxResponseBytes allows, or is nil.
+	large func(bytes int)
+	probe struct{ after, timeout time.Duration }
 
 	mu     sync.Mutex
 	links  []*link // at least one; a stream goes over the first that has room for it
@@ -287,6 +289,7 @@ func (l *link) allow(streams uint32) {
 // for long-lived streams with little traffic. It does not wait: gRPC connects when
 // the first stream is opened, and again when the connection is lost.
 func Dial(address string, o DialOptions) (*Conn, error) {
+	maxResponse := or(o.MaxResponseBytes, defaultMaxResponseBytes)
 	connect := grpcbackoff.DefaultConfig
 	connect.MaxDelay = maxConnectDelay
 	opts := []grpc.DialOption{
@@ -294,7 +297,7 @@ func Dial(address string, o DialOptions) (*Conn, error) {
 			Time:    or(o.KeepaliveTime, defaultKeepaliveTime),
 			Timeout: or(o.KeepaliveTimeout, defaultKeepaliveTimeout),
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(or(o.MaxResponseBytes, defaultMaxResponseBytes))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		grpc.WithInitialWindowSize(or(o.StreamWindow, defaultStreamWindow)),
 		grpc.WithInitialConnWindowSize(or(o.ConnWindow, defaultConnWindow)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: minConnectTimeout}),
@@ -307,6 +310,13 @@ func Dial(address string, o DialOptions) (*Conn, error) {
 	c := &Conn{address: address, dial: append(opts, o.Extra...), creds: o.TLS, most: or(o.MaxConnections, defaultMaxConnections), makeRoom: o.MakeRoom}
 	if c.creds == nil {
 		c.creds = insecure.NewCredentials()
+	}
+	if o.LargeResponse != nil {
+		c.large = func(bytes int) {
+			if bytes <= maxResponse {
+				o.LargeResponse(bytes)
+			}
+		}
 	}
 	c.probe.after, c.probe.timeout = or(o.ProbeAfter, defaultProbeAfter), or(o.ProbeTimeout, defaultProbeTimeout)
 	return newConn(c)

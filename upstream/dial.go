@@ -36,6 +36,9 @@ type DialOptions struct {
 	// MaxResponseBytes is the length of the longest response. The default is
 	// 256 MiB: a SotW response is the whole state, and cannot be split.
 	MaxResponseBytes int
+	// LargeResponse, if not nil, is called with the length in bytes of each response of 1 MiB and more, when its first
+	// bytes come: compressed, if the server compresses. It must not block, and is called concurrently.
+	LargeResponse func(bytes int)
 	// UserAgent is the beginning of the user agent.
 	UserAgent string
 	// Extra are further options of gRPC, which follow the others.

@@ -71,9 +71,6 @@ type Options struct {
 	Tally *taster.Tally
 	// Tracer, if not nil, makes a span of each response that is sampled.
 	Tracer trace.Tracer
-	// LargeResponse, if not nil, is called with the size in bytes of each gRPC response of 1 MiB and more, before
-	// the response is processed. It must not block, and is called concurrently.
-	LargeResponse func(bytes int)
 	// Recall, if not nil, yields the resources of a topic that the relay had from this server
 	// before it was started: the resource of a name, or the members of a set, each with its key.
 	// It is called before the first request of a type on a delta stream. See session/recall.go.

@@ -17,7 +17,7 @@ import (
 )
 
 // gRPC exposes neither how many streams a server allows on a connection nor when bytes
-// last came on it. The relay learns both from the bytes that the server sends.
+// last came on it, nor that a large message has begun. The relay learns these from the bytes that the server sends.
 
 // scannedConn is an HTTP/2 connection that scans its incoming frames. gRPC writes and reads it after
 // the TLS handshake.
@@ -42,6 +42,7 @@ type scannedConn struct {
 func newScannedConn(conn net.Conn, l *link) *scannedConn {
 	w := &scannedConn{Conn: conn, link: l, opened: time.Now()}
 	w.frames = frameScanner{streams: l.allow, goAway: func() { w.draining.Store(true) }}
+	w.frames.messages.large = l.of.large
 	return w
 }
 
@@ -97,17 +98,19 @@ func (c wiredCredentials) Clone() credentials.TransportCredentials {
 }
 
 // frameScanner parses the headers of the frames that a server sends, and
-// recognizes SETTINGS_MAX_CONCURRENT_STREAMS and GOAWAY.
+// recognizes SETTINGS_MAX_CONCURRENT_STREAMS, GOAWAY and large messages.
 type frameScanner struct {
 	// streams is called with the number of streams that the server allows:
 	// math.MaxUint32 if its first SETTINGS do not limit them.
-	streams func(uint32)
-	goAway  func()
+	streams  func(uint32)
+	goAway   func()
+	messages messageScanner
 
 	header     [frameHeader]byte
 	headed     int // bytes of header
 	rest       int // bytes of the payload to come
 	settings   bool
+	data       bool
 	pair       [settingPair]byte // an identifier and its value
 	paired     int               // bytes of pair
 	reportedUp bool              // the first SETTINGS have come
@@ -133,7 +136,10 @@ func (s *frameScanner) scan(b []byte) {
 			s.begin()
 		} else {
 			n := min(s.rest, len(b))
-			if s.settings {
+			switch {
+			case s.data:
+				s.messages.take(b[:n])
+			case s.settings:
 				s.take(b[:n])
 			}
 			s.rest -= n
@@ -146,7 +152,7 @@ func (s *frameScanner) scan(b []byte) {
 }
 
 func (s *frameScanner) begin() {
-	const lengthBytes, kindAt, flagsAt = 3, 3, 4
+	const lengthBytes, kindAt, flagsAt, streamAt = 3, 3, 4, 5
 	var length [4]byte
 	copy(length[1:], s.header[:lengthBytes])
 	s.rest = int(binary.BigEndian.Uint32(length[:]))
@@ -155,6 +161,17 @@ func (s *frameScanner) begin() {
 	s.paired, s.changed = 0, false
 	if kind == http2.FrameGoAway {
 		s.goAway()
+	}
+	stream := binary.BigEndian.Uint32(s.header[streamAt:])
+	if s.data = kind == http2.FrameData && s.messages.large != nil; s.data {
+		if flags.Has(http2.FlagDataPadded) {
+			s.messages.large, s.data = nil, false // no server of gRPC pads
+		} else {
+			s.messages.begin(stream, flags.Has(http2.FlagDataEndStream))
+		}
+	}
+	if kind == http2.FrameRSTStream || kind == http2.FrameHeaders && flags.Has(http2.FlagHeadersEndStream) {
+		s.messages.forget(stream)
 	}
 }
 
@@ -177,6 +194,9 @@ func (s *frameScanner) take(b []byte) {
 
 func (s *frameScanner) end() {
 	s.headed = 0
+	if s.data {
+		s.messages.end()
+	}
 	if !s.settings {
 		return
 	}

@@ -88,8 +88,9 @@ type bench struct {
 	conn   *Conn
 	cache  *cache.Cache
 	logs   *logBuffer
-	limit  int // DialOptions.MaxResponseBytes
-	probes int // that have come; mu guards it
+	limit  int       // DialOptions.MaxResponseBytes
+	large  func(int) // DialOptions.LargeResponse
+	probes int       // that have come; mu guards it
 	// wire, if not nil, is put around each connection.
 	wire func(net.Conn) net.Conn
 
@@ -140,7 +141,7 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(b.server, service)
 	go func() { _ = b.server.Serve(b.lis) }()
 	var err error
-	b.conn, err = Dial("passthrough:///control-plane", DialOptions{MaxResponseBytes: b.limit, Extra: []grpc.DialOption{
+	b.conn, err = Dial("passthrough:///control-plane", DialOptions{MaxResponseBytes: b.limit, LargeResponse: b.large, Extra: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			b.mu.Lock()
 			lis, err, dialer := b.lis, b.dial, b.dialer
