@@ -22,9 +22,9 @@ import (
 //     machine's processors between them.
 
 const (
-	// leastExpected is from how many bytes of large responses on tuning is worth it: in at most twice tunedFor. The
-	// runtime stays tuned while half of that comes in each tunedFor.
-	leastExpected = 16 << 20
+	// leastMany is from how many bytes of large responses on the collector gets a processor: in at most twice tunedFor. It
+	// keeps it while half of that comes in each tunedFor.
+	leastMany = 16 << 20
 	// headroomPerByte is how much more the heap may grow for each byte of a large response. Most responses
 	// leave four to six times their size as garbage.
 	headroomPerByte = 8
@@ -32,7 +32,7 @@ const (
 	maxHeadroom = 512 << 20
 	// limitShare is the part that may be used as headroom of what remains below the memory limit.
 	limitShare = 0.5
-	// tunedFor is how long the runtime stays tuned after the last large response, and up to twice as long: the relay is
+	// tunedFor is how long the heap keeps the headroom for a large response, and up to twice as long: the relay is
 	// still sending its resources to clients.
 	tunedFor = 5 * time.Second
 	// retuneEvery is how often GOGC follows the live heap, of which it is a percentage.
@@ -59,6 +59,7 @@ type GCTuner struct {
 	// Only the goroutine of Run uses these.
 	previous uint64 // bytes of large responses, in the period before
 	tuned    bool
+	many     bool // leastMany has come
 	base     int  // GOGC when the runtime is not tuned; -1 if it is off
 	percent  int  // GOGC now
 	procsSet bool // GOMAXPROCS is not the default
@@ -119,13 +120,13 @@ func (t *GCTuner) Run(ctx context.Context) {
 				continue
 			}
 			t.previous, since = t.expected.Swap(0), now
-			if t.previous >= leastExpected/2 || !t.tuned && t.previous > 0 {
+			if t.many && t.previous < leastMany/2 {
+				t.collect() // it would come soon anyway, and delays clients less now
+				t.endMany()
+			}
+			if t.previous > 0 {
 				t.tune()
 				continue
-			}
-			t.previous = 0
-			if t.tuned {
-				t.collect() // it would come soon anyway, and delays clients less now
 			}
 			t.restore()
 			idle = true
@@ -139,12 +140,8 @@ func (t *GCTuner) Run(ctx context.Context) {
 // tune prepares the runtime for all responses that are expected.
 func (t *GCTuner) tune() {
 	expected := t.previous + t.expected.Load()
-	if !t.tuned && expected < leastExpected {
-		return
-	}
 	use := t.heap()
-	first := !t.tuned
-	if first {
+	if !t.tuned {
 		t.tuned, t.base = true, -1
 		if use.percent <= math.MaxInt32 {
 			t.base = int(use.percent)
@@ -154,14 +151,23 @@ func (t *GCTuner) tune() {
 	if t.base >= 0 {
 		t.setGOGC(max(t.base, use.percentFor(expected)))
 	}
-	if !first {
+	if t.many || expected < leastMany {
 		return
 	}
+	t.many = true
 	// This waits for the end of a collection, so GOGC comes before it.
 	if n := t.procs(); n > 0 {
 		t.procsSet = true
 		t.setProcs(n)
 	}
+}
+
+// endMany returns GOMAXPROCS to what it was.
+func (t *GCTuner) endMany() {
+	if t.procsSet {
+		t.setProcs(0)
+	}
+	t.many, t.procsSet = false, false
 }
 
 func (t *GCTuner) setGOGC(percent int) {
@@ -197,10 +203,8 @@ func (t *GCTuner) restore() {
 		return
 	}
 	t.setGOGC(t.base)
-	if t.procsSet {
-		t.setProcs(0)
-	}
-	t.tuned, t.procsSet = false, false
+	t.endMany()
+	t.tuned = false
 }
 
 // setProcs sets GOMAXPROCS, or has the runtime use its default again.
