@@ -170,7 +170,8 @@ func (st *stream) alone(s typeSession) bool {
 
 func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	st.nonces++
-	r.Nonce, r.At, r.Batches = strconv.FormatUint(st.nonces, 10), uint32(now()), &st.server.batches
+	r.Nonce, r.At = strconv.FormatUint(st.nonces, 10), uint32(now())
+	r.ShareBatches(&st.server.batches)
 	s.Sent(r)
 	if len(r.Changed) == 0 {
 		return r

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"strconv"
 	"time"
 
@@ -56,7 +57,7 @@ func newGate(o ListenerOptions) *gate {
 func (g *gate) admit(st *stream) {
 	st.gate = g
 	st.limits, st.passes, st.unreachable = &g.limits, g.passes, g.unreachable
-	st.maxResponse = cmp.Or(g.responses, st.maxResponse)
+	st.maxResponse = cmp.Or(int32(min(g.responses, math.MaxInt32)), st.maxResponse)
 }
 
 // enter counts a new stream until leave. It returns the excess if it is one too many.

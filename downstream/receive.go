@@ -338,7 +338,7 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 		// An error means that the stream is over; the next message will report it, too.
 		_ = st.grpc.SetHeader(metadata.Pairs(chain.RelayHeader, "true"))
 	}
-	st.sessionClient = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: st.maxResponse}
+	st.sessionClient = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: int(st.maxResponse)}
 	st.useNames(st.server.naming.Load(), through)
 	st.startPrefetch()
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {

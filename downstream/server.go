@@ -2,6 +2,7 @@ package downstream
 
 import (
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,7 +140,7 @@ const (
 var unlimited Limits
 
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: s.options.MaxResponseBytes, began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
+	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: int32(min(s.options.MaxResponseBytes, math.MaxInt32)), began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	st.sessionClient.Generation = s.naming.Load().generation
 	s.mu.Lock()

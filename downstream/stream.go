@@ -35,7 +35,7 @@ type stream struct {
 	limits *Limits // of its listener
 	gate   *gate   // nil without a listener
 	// maxResponse is the size below which responses are cut, in bytes.
-	maxResponse int
+	maxResponse int32
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
 	// passes: redirects go to the client unchanged.
@@ -46,17 +46,19 @@ type stream struct {
 	// goroutine that has the awake inbox uses it.
 	slowness uint8
 
-	inbox inbox
-	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
-	before, after *stream
+	// Only the goroutine that receives uses these two, and requests and incoming below: here they cost no memory.
 
-	// For the goroutine that receives.
-	requests requestPace
-	incoming incoming // the request that is being read
 	// paced: a line was logged that the client sends too fast.
 	paced bool
 	// halfClosed: the client has ended its requests.
 	halfClosed bool
+
+	inbox inbox
+	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
+	before, after *stream
+
+	requests requestPace
+	incoming incoming // the request that is being read
 
 	mu            sync.Mutex // guards all below, and the sessions
 	node          *corev3.Node

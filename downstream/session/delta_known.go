@@ -25,6 +25,8 @@ type Delta struct {
 	// explicit: there was a subscription, so a request without names does not mean the wildcard.
 	explicit bool
 	resumed  bool // the client holds something from an earlier stream
+	// defers is set for responses in which errors have to wait: see silence.go.
+	defers bool
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
 	// "initial_resource_versions".
 	initial map[string]string
@@ -36,9 +38,8 @@ type Delta struct {
 	reviewing    int
 	unsubscribed int
 	reviewable   []*setSub
-	// deferred has errors that wait. defers is set for responses in which errors have to wait: see silence.go.
+	// deferred has errors that wait.
 	deferred *deferredErrors
-	defers   bool
 	// refusedGlobs are the keys of globs that the relay refuses, and of which the client may hold members: they are
 	// without an answer.
 	refusedGlobs map[string]struct{}

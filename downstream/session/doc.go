@@ -8,5 +8,5 @@
 //
 // A lock of the stream guards its sessions, and the stream holds the cache (see [cache.Reader]) while they put a
 // response together. What several clients share has locks of its own, behind small interfaces: see [WatchGroup] and
-// [Response.Batches].
+// [Response.ShareBatches].
 package session

@@ -29,29 +29,19 @@ const (
 type Response struct {
 	TypeURL string
 	Nonce   string // set by the stream
-	At      uint32 // when it is sent, by the stream's clock
 	Version string
 	// origin is the newest version of the origin of what is in it, unless severalOrigins is set: see from. Delta.
-	origin         *cache.OriginVersion
-	severalOrigins bool
+	origin *cache.OriginVersion
 
 	resources mem.BufferSlice // shared
 	// full are full states of sets, which are not in resources yet.
 	full []*cache.Body
-	// plain are further resources, in the form that all clients get; they are not in resources yet. Batches, if not
-	// nil, may have them in one piece.
-	plain     Parts
-	plainSize int
-	delta     bool
-	Batches   batches
-	size      int // of resources, plain and private
-	Count     int // number of resources
-	// substantial: the response has a removal, or a resource that is no heartbeat.
-	substantial bool
-	// holdsSecret: a resource in the response has a secret.
-	holdsSecret bool
-	private     []byte   // encoded removals and errors
-	head        lastPart // the private part, once it is encoded
+	// plain are further resources; they are not in resources yet. It is nil if the response has few resources by name.
+	plain   *plainParts
+	size    int      // of resources, plain and private
+	Count   int      // number of resources
+	private []byte   // encoded removals and errors
+	head    lastPart // the private part, once it is encoded
 	// headRoom and pieces are room for the head and for the message, so that most responses need no further allocation.
 	headRoom [128]byte
 	pieces   [2]mem.Buffer
@@ -69,12 +59,29 @@ type Response struct {
 	// News are all resources in it that are new to the client, or changed, if the client is on the new side of a
 	// rollout: see Host.OnNew.
 	News []*cache.Resource
-	// tracks and clusters enable News and Changed.
-	tracks, clusters bool
 	// brings are the changes that the client gets with the response.
 	brings *propagation.List
 	// delivery tracks brings, once the response is to be sent.
 	delivery *propagation.Delivery
+
+	At uint32 // when it is sent, by the stream's clock
+	// The flags are in one place: a response is allocated for each client.
+
+	severalOrigins bool
+	// tracks and clusters enable News and Changed.
+	tracks, clusters bool
+	// substantial: the response has a removal, or a resource that is no heartbeat.
+	substantial bool
+	// holdsSecret: a resource in the response has a secret.
+	holdsSecret bool
+}
+
+// plainParts are resources of a response in the form that all clients get.
+type plainParts struct {
+	Parts
+	size    int // in bytes
+	delta   bool
+	batches batches // may have them in one piece; nil if not
 }
 
 // earlierSample is what clients had of the first names of a response before, a bit for each: nothing, or another
@@ -130,13 +137,20 @@ func (l *NameSample) Add(name string) {
 	}
 }
 
+// ShareBatches lets a response share the buffers of its resources with those of other clients.
+func (r *Response) ShareBatches(b batches) {
+	if r.plain != nil {
+		r.plain.batches = b
+	}
+}
+
 // expect makes room for n resources by name, as far as they may fit.
 func (r *Response) expect(n int) {
 	const many = 1 << 10
 	switch n = min(n, many); {
 	case r.Count > 0:
 	case n >= leastBatched:
-		r.plain.Resources = make([]*cache.Resource, 0, n)
+		r.plain = &plainParts{Parts: Parts{Resources: make([]*cache.Resource, 0, n)}}
 	case n > 0:
 		r.resources = make(mem.BufferSlice, 0, n+1)
 	}
@@ -145,7 +159,7 @@ func (r *Response) expect(n int) {
 // addPlain adds a resource to plain, if it goes to all clients in the same form and plain is in use. It reports whether
 // it did.
 func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delta bool) bool {
-	if r.plain.Resources == nil {
+	if r.plain == nil {
 		return false
 	}
 	form, ok := res.SharedForm(name, f, delta)
@@ -153,8 +167,8 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 		return false
 	}
 	n := r.plain.Add(res, form, delta)
-	r.delta, r.substantial = delta, r.substantial || form&cache.Heartbeat == 0
-	r.plainSize += n
+	r.plain.size += n
+	r.plain.delta, r.substantial = delta, r.substantial || form&cache.Heartbeat == 0
 	r.size += n
 	r.Count++
 	r.holdsSecret = r.holdsSecret || res.HoldsSecret()
@@ -162,25 +176,32 @@ func (r *Response) addPlain(name string, res *cache.Resource, f cache.Form, delt
 	return true
 }
 
-// gather moves all resources to r.resources, the plain ones in one piece if other clients get the same. It may take
-// long, and needs no lock.
+// gather moves all resources to r.resources. It may take long, and needs no lock.
 func (r *Response) gather() {
+	plain, n := r.plain, 0
+	if r.plain = nil; plain != nil {
+		n = len(plain.Resources)
+	}
 	if len(r.full) > 0 {
-		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+len(r.plain.Resources)+1)
+		all := make(mem.BufferSlice, 0, len(r.full)+len(r.resources)+n+1)
 		for _, body := range r.full {
 			all = append(all, body.Buffer())
 		}
 		r.resources, r.full = append(all, r.resources...), nil
 	}
-	if len(r.plain.Resources) >= leastBatched && r.Batches != nil {
-		if b := r.Batches.Join(r.plain, r.delta, r.plainSize); b != nil {
-			r.resources = append(slices.Grow(r.resources, 2), b)
-			r.plain = Parts{}
-			return
+	if plain != nil {
+		r.resources = plain.appendTo(r.resources)
+	}
+}
+
+// appendTo appends the resources to a message, in one piece if other clients get the same.
+func (p *plainParts) appendTo(msg mem.BufferSlice) mem.BufferSlice {
+	if len(p.Resources) >= leastBatched && p.batches != nil {
+		if b := p.batches.Join(p.Parts, p.delta, p.size); b != nil {
+			return append(slices.Grow(msg, 2), b)
 		}
 	}
-	r.resources = r.plain.AppendTo(r.resources, r.delta)
-	r.plain = Parts{}
+	return p.AppendTo(msg, p.delta)
 }
 
 // Parts returns the resources, which are shared, and how many further bytes are the response's own.

@@ -33,7 +33,6 @@ type subscriptions struct {
 	moving []follower
 	moves  int // how many have moved
 	form   sessionForm
-	sotw   bool
 	// offered is the list of names in the current request, if other clients have sent it, too.
 	offered NameList
 	// owed are the changes that the client has to be sent, except those of names that it watches in a group.
@@ -45,6 +44,7 @@ type subscriptions struct {
 	// newest is the number of the newest response, settled the number of the newest response that the client has
 	// answered.
 	newest, settled number
+	sotw            bool // form is that of SotW
 	// sides is nil as long as no group watches something on the new side of a rollout for the client.
 	sides *includedSides
 	// trouble is nil as long as nothing was ever refused or lost, which is so for most clients.
