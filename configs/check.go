@@ -73,7 +73,7 @@ func (k *checker) listeners(c *Config) {
 		if l.MaxConnectionAge > 0 && l.MaxConnectionAge < leastAge {
 			k.fail(path+".max_connection_age", "%s is too short: clients would do nothing but connect (want %s or more, or 0s for no limit)", l.MaxConnectionAge, leastAge)
 		}
-		k.protocolKeys(path, reflect.TypeFor[Listener](), string(l.Protocol))
+		k.protocolKeys(path, reflect.ValueOf(l).Elem(), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
 			k.windows(path+".windows", l.Windows)
 			k.buffer(path+".buffers.read", l.Buffers.Read)
@@ -92,24 +92,32 @@ func (k *checker) listeners(c *Config) {
 }
 
 // protocolKeys refuses keys of the map at path that have no meaning with the protocol of its listener or
-// server. It does not check booleans.
-func (k *checker) protocolKeys(path string, t reflect.Type, protocol string) {
+// server, except what is false. v is the map's value.
+func (k *checker) protocolKeys(path string, v reflect.Value, protocol string) {
+	t := v.Type()
 	for _, key := range keysOf(t) {
 		field, _ := fieldOf(t, key)
-		at := path + "." + key
+		at, value := path+"."+key, v.FieldByIndex(field.Index)
 		switch {
-		case !k.has(at) || field.Type.Kind() == reflect.Bool:
+		case !k.has(at) || field.Type.Kind() == reflect.Bool && !value.Bool():
 		case !goesWith(field, protocol):
 			with := strings.Split(field.Tag.Get("with"), ",")
-			kind := "gRPC"
-			if with[0] == string(ProtocolREST) {
-				kind = "protocol rest"
-			}
-			k.fail(at, "is for %s, and this is %s (want no such key, or protocol: %s)", kind, protocol, with[0])
+			k.fail(at, "is for %s, and this is %s (want no such key, or protocol: %s)", protocolsOf(with), protocol, with[0])
 		case isMap(field.Type):
-			k.protocolKeys(at, field.Type, protocol)
+			k.protocolKeys(at, value, protocol)
 		}
 	}
+}
+
+// protocolsOf names the protocols that a key has a meaning with.
+func protocolsOf(with []string) string {
+	switch {
+	case with[0] == string(ProtocolREST):
+		return "protocol rest"
+	case slices.Contains(with, string(ProtocolSotW)), with[0] == string(ListenerGRPC):
+		return "gRPC"
+	}
+	return "protocols " + strings.Join(with, " and ")
 }
 
 func (k *checker) atMost(path string, d, most time.Duration) {
@@ -286,9 +294,6 @@ func (k *checker) server(path string, s Server) {
 		k.fail(path+".max_request_bytes", "%s is too small (want %s or more)", s.MaxRequestBytes, least)
 	}
 	k.polling(path, s)
-	if s.Globs && !s.Protocol.delta() && !k.isUnusable(path+".protocol") {
-		k.fail(path+".globs", "is true, but %s has no globs: the relay subscribes to wildcards for them (want no such key)", s.Protocol)
-	}
 	if s.Backoff.Base > s.Backoff.Max {
 		k.fail(path+".backoff", "base %s is more than max %s (want base up to max)", s.Backoff.Base, s.Backoff.Max)
 	}
@@ -316,13 +321,10 @@ func (k *checker) polling(path string, s Server) {
 	if k.isUnusable(path + ".protocol") {
 		return // the error in protocol comes first
 	}
-	k.protocolKeys(path, reflect.TypeFor[Server](), string(s.Protocol))
+	k.protocolKeys(path, reflect.ValueOf(s), string(s.Protocol))
 	if s.Protocol != ProtocolREST {
 		k.windows(path+".windows", s.Windows)
 		return
-	}
-	if s.Aggregated {
-		k.fail(path+".aggregated", "is true, but REST-JSON asks for each type by itself (want no such key)")
 	}
 	if k.has(path + ".keepalive") {
 		k.fail(path+".keepalive", "is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)")

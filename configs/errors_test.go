@@ -99,13 +99,15 @@ relay.yaml:2:62: authorities[0].servers[0].windows.connection: 1KiB is too small
 	{"buffers that are no buffers", "listeners: [{address: ':1', buffers: {read: 4, write: 1GiB}}]\n" + authority, `
 relay.yaml:1:39: listeners[0].buffers.read: 4 is too small (want 1KiB to 4MiB)
 relay.yaml:1:48: listeners[0].buffers.write: 1GiB is too large (want 1KiB to 4MiB)`},
-	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1, streams_per_second: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
-relay.yaml:1:45: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1:77: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1:104: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1:130: listeners[0].limits.streams_per_second: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1:154: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
-relay.yaml:1:176: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+	{"gRPC's options for REST", "listeners: [{address: ':1', protocol: rest, csds: true, prefetch: true, when_unreachable: end, limits: {streams_per_connection: 1, scopes_per_connection: 1, streams_per_second: 1}, windows: {stream: 1}, buffers: {read: 1}}]\nauthorities: [{name: a, servers: [{address: 'a:1', protocol: rest, windows: {stream: 1}}]}]\n", `
+relay.yaml:1:45: listeners[0].csds: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:57: listeners[0].prefetch: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:73: listeners[0].when_unreachable: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:105: listeners[0].limits.streams_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:132: listeners[0].limits.scopes_per_connection: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:158: listeners[0].limits.streams_per_second: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:182: listeners[0].windows: is for gRPC, and this is rest (want no such key, or protocol: grpc)
+relay.yaml:1:204: listeners[0].buffers: is for gRPC, and this is rest (want no such key, or protocol: grpc)
 relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is rest (want no such key, or protocol: auto)`},
 
 	// Listeners
@@ -229,10 +231,10 @@ relay.yaml:2:52: authorities[0].servers[0].poll_interval: is for protocol rest, 
 relay.yaml:2:71: authorities[0].servers[0].request_timeout: is for protocol rest, and this is auto (want no such key, or protocol: rest)`},
 	{"polling with a misspelled REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: REST, poll_interval: 5s}]}]\n", `relay.yaml:2:62: authorities[0].servers[0].protocol: "REST" is not a protocol (want auto, delta, sotw or rest)`},
 	{"what does not go with REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: rest, aggregated: true, poll_interval: 1ms, keepalive: {time: 1m}}]}]\n", `
-relay.yaml:2:68: authorities[0].servers[0].aggregated: is true, but REST-JSON asks for each type by itself (want no such key)
+relay.yaml:2:68: authorities[0].servers[0].aggregated: is for gRPC, and this is rest (want no such key, or protocol: auto)
 relay.yaml:2:86: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)
 relay.yaml:2:106: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)`},
-	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is true, but sotw has no globs: the relay subscribes to wildcards for them (want no such key)`},
+	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is for protocols auto and delta, and this is sotw (want no such key, or protocol: auto)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
 	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},
 	{"probes of a server that is only busy", listener + "authorities: [{name: a, servers: [{address: 'a:1', probe: {after: 1ms, timeout: 99ms}}]}]\n", `

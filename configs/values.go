@@ -229,9 +229,6 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a protocol")
 }
 
-// delta reports whether the relay may speak delta with the server.
-func (p Protocol) delta() bool { return p != ProtocolSotW && p != ProtocolREST }
-
 // FailoverPolicy says when the relay uses the next server, or an alternative.
 type FailoverPolicy string
 
