@@ -12,9 +12,9 @@ import "sync/atomic"
 type OriginVersion struct {
 	server any
 	latest string // guarded by the source
-	// Beside belongs to code that passes updates on between the source and the cache. The cache
+	// Attachment belongs to code that passes updates on between the source and the cache. The cache
 	// ignores it.
-	Beside any
+	Attachment any
 
 	// known is the version that clients see, nil before the first update with it.
 	known atomic.Pointer[knownVersion]

@@ -182,11 +182,11 @@ type Trial interface {
 	// has got a state since then, as far as a state is known.
 	Moved(showing uint64)
 	Filled() bool
-	// Asked returns a number. When it changes, there is more on the new side, and the stream has to call Sent or
+	// Revision returns a number. When it changes, there is more on the new side, and the stream has to call Sent or
 	// Untouched again.
-	Asked() uint64
+	Revision() uint64
 	// Differing returns the names of the topics of a type that differ on the new side; all is true if there are many.
-	// When further topics differ, Asked has changed.
+	// When further topics differ, Revision has changed.
 	Differing(typeURL string) (names []string, all bool)
 	// IsNew reports whether a resource is not accepted yet.
 	IsNew(*cache.Resource) bool

@@ -167,8 +167,8 @@ type streamTrial struct {
 	stays bool
 	// types has the types that are rolled out and of which the client was sent something.
 	types map[string]*trialType
-	// open are the responses with something new that the client has not answered. asked is Trial.Asked as of when the
-	// stream began to compose a response. reported: Sent or Untouched was called since the move, and since Asked last
+	// open are the responses with something new that the client has not answered. asked is Trial.Revision as of when the
+	// stream began to compose a response. reported: Sent or Untouched was called since the move, and since Revision last
 	// changed. rejected: the client has rejected one of the responses.
 	open     []sentNew
 	asked    uint64

@@ -151,7 +151,7 @@ func (st *stream) switchSides() {
 	st.leaveEnded()
 	for _, t := range st.trials.each() {
 		showing := t.Showing()
-		asked := t.Asked()
+		asked := t.Revision()
 		more := asked != t.asked
 		if more {
 			t.asked, t.reported = asked, false

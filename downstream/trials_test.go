@@ -49,7 +49,7 @@ func (t *scriptedTrial) say(format string, args ...any) {
 func (t *scriptedTrial) Moved(showing uint64) { t.say("moved %d", showing) }
 func (t *scriptedTrial) Filled() bool         { return true }
 func (t *scriptedTrial) Ended() bool          { return t.ended }
-func (t *scriptedTrial) Asked() uint64        { return t.asked }
+func (t *scriptedTrial) Revision() uint64        { return t.asked }
 func (t *scriptedTrial) Differing(string) ([]string, bool) {
 	return t.differing, t.all
 }

@@ -21,11 +21,11 @@ import (
 // if it has not changed. It is closed when no generation and no scope uses it.
 type origin struct {
 	authority *configs.Authority
-	// print is a fingerprint: two origins with the same print give the same resources in the same way.
-	print  string
-	node   *corev3.Node // the relay's own, for xdstp names
-	counts *counts
-	store  *sharedStore // nil if nothing is stored
+	// fingerprint: two origins with the same one give the same resources in the same way.
+	fingerprint string
+	node        *corev3.Node // the relay's own, for xdstp names
+	counts      *counts
+	store       *sharedStore // nil if nothing is stored
 	// rollout are the settings of its rollouts, nil without rollouts. They may be older than the newest generation,
 	// except for the types.
 	rollout   *gate.Options
@@ -51,8 +51,8 @@ type sharedConn struct {
 	uses        int // guarded by origins.mu
 }
 
-// printOf returns the print of an authority's origin.
-func printOf(a *configs.Authority, g *generation) string {
+// fingerprintOf returns the fingerprint of an authority's origin.
+func fingerprintOf(a *configs.Authority, g *generation) string {
 	var types []string
 	if a.Rollout != nil {
 		types = append([]string{"rollout"}, a.Rollout.Types...)
@@ -67,20 +67,20 @@ func printOf(a *configs.Authority, g *generation) string {
 		Rollout   []string
 		Node      any
 		Store     string
-	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.print()})
+	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.fingerprint()})
 }
 
 // originOf returns the origin of the authority with an index: the one of the previous generation if it has not
 // changed.
 func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 	a := &g.cfg.Authorities[at]
-	print := printOf(a, g)
+	fingerprint := fingerprintOf(a, g)
 	if p.before != nil {
-		if o := p.before.origins[a.Name]; o != nil && o.print == print {
+		if o := p.before.origins[a.Name]; o != nil && o.fingerprint == fingerprint {
 			return s.enter(o), nil
 		}
 	}
-	o := &origin{authority: a, print: print, node: g.node, counts: g.counts[a.Name], rollout: g.rollouts[a.Name], uses: 1}
+	o := &origin{authority: a, fingerprint: fingerprint, node: g.node, counts: g.counts[a.Name], rollout: g.rollouts[a.Name], uses: 1}
 	if a.Directory != "" {
 		o.directory = s.openDirectory(o, p.files)
 		return o, nil

@@ -116,10 +116,10 @@ func (s *origins) isNewest(o *origin) bool {
 	return s.newest.Load().origins[o.authority.Name] == o
 }
 
-// print returns the print of the source that the newest generation would open for a scope.
-func (s *origins) print(scope cache.Scope) string {
+// fingerprint returns the fingerprint of the source that the newest generation would open for a scope.
+func (s *origins) fingerprint(scope cache.Scope) string {
 	if o := s.originFor(scope); o != nil {
-		return o.print
+		return o.fingerprint
 	}
 	return ""
 }
@@ -133,7 +133,7 @@ func (s *origins) planeOf(scope cache.Scope) any {
 	return nil
 }
 
-// open returns the source of a scope, and its print. node is the Node that the source sends: see nodeFor. It is nil
+// open returns the source of a scope, and its fingerprint. node is the Node that the source sends: see nodeFor. It is nil
 // for xdstp names: then the source sends the relay's own Node.
 func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	o := s.originFor(scope)
@@ -148,9 +148,9 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	if o.directory != nil {
 		d := &directoryScope{directorySource: o.directory, origin: o, origins: s}
 		if gated {
-			return &gatedSource{d, s.rollouts, scope}, o.print
+			return &gatedSource{d, s.rollouts, scope}, o.fingerprint
 		}
-		return d, o.print
+		return d, o.fingerprint
 	}
 	if node == nil {
 		node = o.node
@@ -163,9 +163,9 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	opened := &openSource{guardedSource: f, scope: scope, origins: s, origin: o}
 	if gated {
 		s.rollouts.RejectsTo(scope, f)
-		return &gatedSource{opened, s.rollouts, scope}, o.print
+		return &gatedSource{opened, s.rollouts, scope}, o.fingerprint
 	}
-	return opened, o.print
+	return opened, o.fingerprint
 }
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.

@@ -209,7 +209,7 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 			continue
 		}
 		c := AuthorityChange{Authority: a.Name, Change: ChangeChanged, Keys: differingKeys(*old, *a)}
-		c.NewStreams = before.origins[a.Name].print != after.origins[a.Name].print || otherStore && a.Directory == ""
+		c.NewStreams = before.origins[a.Name].fingerprint != after.origins[a.Name].fingerprint || otherStore && a.Directory == ""
 		if len(c.Keys) > 0 || c.NewStreams {
 			changes = append(changes, c)
 		}

@@ -215,9 +215,9 @@ func (r *Relay) commit(p *planned) {
 	if before != nil {
 		r.readiness.configure(cfg)
 		r.derived.Reload(viewsOf(g), derivedPrint(before) != derivedPrint(g))
-		r.scopes.mute(r.origins.print)
+		r.scopes.mute(r.origins.fingerprint)
 		r.server.Reconfigure(func(c downstream.Client) downstream.Names { return r.namesOf(g, c) })
-		r.scopes.replaceOutdated(r.origins.print, r.cache.EachTopic)
+		r.scopes.replaceOutdated(r.origins.fingerprint, r.cache.EachTopic)
 		r.loads.reconfigure()
 		r.origins.release(before)
 	}

@@ -26,11 +26,11 @@ const renewAfter = 15 * time.Second
 // mute stops the updates of the sources that the newest generation would open differently: replaceOutdated replaces
 // them. It outdates their topics: clients that watch these keep their content, but clients that move there because of
 // the newest generation do not get it. mute waits for updates that are being stored.
-func (f *scopes) mute(print func(cache.Scope) string) {
+func (f *scopes) mute(fingerprint func(cache.Scope) string) {
 	muted := map[cache.Scope]source{}
 	f.mu.Lock()
 	for scope, of := range f.sources {
-		if of.print != print(scope) {
+		if of.fingerprint != fingerprint(scope) {
 			muted[scope] = of.source
 			of.muted++
 		}
@@ -83,38 +83,38 @@ func (of *scopeSource) feeds(k cache.Key) bool {
 	return of.started == nil || started
 }
 
-// replaceOutdated replaces the sources that the newest generation would open differently. print returns the print of
+// replaceOutdated replaces the sources that the newest generation would open differently. fingerprint returns the fingerprint of
 // the source that it would open for a scope. It does not wait. each is cache.Cache.EachTopic.
-func (f *scopes) replaceOutdated(print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+func (f *scopes) replaceOutdated(fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for scope, of := range f.sources {
-		if !of.replacing && of.print != print(scope) {
-			f.replaceLater(scope, of, print, each)
+		if !of.replacing && of.fingerprint != fingerprint(scope) {
+			f.replaceLater(scope, of, fingerprint, each)
 		}
 	}
 }
 
 // replaceLater replaces a source. The caller holds mu.
-func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	if f.closed {
 		return
 	}
 	of.replacing = true
 	f.closing.Go(func() {
-		for f.replaceInTurn(scope, of, print, each) {
+		for f.replaceInTurn(scope, of, fingerprint, each) {
 		}
 	})
 }
 
 // replaceInTurn calls replace once it is the scope's turn. The turn ends with the first answer to the new source.
-func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
+func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
 	end := f.turns.take(f.planeOf(scope), f.ended)
 	if end == nil {
 		return false // Close was called
 	}
 	defer end()
-	if again = f.replace(scope, of, print, each); again {
+	if again = f.replace(scope, of, fingerprint, each); again {
 		return true
 	}
 	f.mu.Lock()
@@ -128,7 +128,7 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, print func(ca
 
 // replace closes a source, opens another one, and starts all topics of the scope on it. It returns true if that
 // source is already outdated. Between the two sources no update reaches the cache, so their updates never mix.
-func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
+func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
 	f.mu.Lock()
 	old := of.source
 	of.source = nil
@@ -152,7 +152,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	if of.node != nil {
 		node = f.nodes.nodeOf(of.node)
 	}
-	of.source, of.print = f.open(scope, node)
+	of.source, of.fingerprint = f.open(scope, node)
 	of.started = map[cache.Key]struct{}{}
 	f.mu.Unlock()
 	each(scope, func(k cache.Key) {
@@ -166,7 +166,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	switch {
 	case of.source == nil: // Close was called
 		return false
-	case of.print != print(scope):
+	case of.fingerprint != fingerprint(scope):
 		return true
 	}
 	of.replacing = false
@@ -177,11 +177,11 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, print func(cache.Sc
 	return false
 }
 
-// outdated is the print of a source that must be replaced although its authority has not changed.
+// outdated is the fingerprint of a source that must be replaced although its authority has not changed.
 const outdated = "outdated"
 
 // renewNode replaces the sources of a partition whose Node has changed.
-func (f *scopes) renewNode(partition cache.Scope, print func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+func (f *scopes) renewNode(partition cache.Scope, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	renew := func(scope cache.Scope) {
@@ -192,8 +192,8 @@ func (f *scopes) renewNode(partition cache.Scope, print func(cache.Scope) string
 		if of.node == nil {
 			of.node = f.nodes.open(partition)
 		}
-		if of.print = outdated; !of.replacing {
-			f.replaceLater(scope, of, print, each)
+		if of.fingerprint = outdated; !of.replacing {
+			f.replaceLater(scope, of, fingerprint, each)
 		}
 	}
 	renew(partition)

@@ -27,16 +27,16 @@ func TestASourceThatReplacesOneWithoutTopicsIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, opened := newRecordedScopes()
 		f.topics = noTopics{}
-		open, print := f.open, "first"
+		open, fingerprint := f.open, "first"
 		f.open = func(scope cache.Scope, node *corev3.Node) (source, string) {
 			of, _ := open(scope, node)
-			return of, print
+			return of, fingerprint
 		}
 		k := cache.Key{Scope: scopeB, Name: "x"}
 		f.Start(k)
 		f.Stop(k)
 		<-(*opened)[0].leaving
-		print = "second"
+		fingerprint = "second"
 		f.replaceOutdated(func(cache.Scope) string { return "second" }, func(cache.Scope, func(cache.Key)) {})
 		synctest.Wait()
 		first, second := (*opened)[0], (*opened)[1]
@@ -82,21 +82,21 @@ func TestScopesGetNewSourcesInTurn(t *testing.T) {
 				f := newScopes()
 				f.topics = noTopics{}
 				f.planeOf = func(scope cache.Scope) any { return scope.Authority }
-				print := "before"
+				fingerprint := "before"
 				waiting := 0 // for an answer, or for answersWithin
 				var last time.Duration
 				began := time.Now()
 				f.open = func(scope cache.Scope, _ *corev3.Node) (source, string) {
 					s := &answeringSource{recordedScopeSource{closed: make(chan struct{})}, make(chan struct{})}
-					if print == "before" {
-						return s, print
+					if fingerprint == "before" {
+						return s, fingerprint
 					}
 					at := time.Since(began)
 					if scope.Authority == "other" {
 						if at != 0 {
 							t.Errorf("the scope of another control plane waits for %v", at)
 						}
-						return s, print
+						return s, fingerprint
 					}
 					last = at
 					if waiting++; waiting > renewedAtOnce {
@@ -113,14 +113,14 @@ func TestScopesGetNewSourcesInTurn(t *testing.T) {
 						defer f.mu.Unlock()
 						waiting--
 					})
-					return s, print
+					return s, fingerprint
 				}
 				for i := range scopes {
 					f.Start(cache.Key{Scope: cache.Scope{Authority: "one", Partition: fmt.Sprint(i)}, Name: "x"})
 				}
 				f.Start(cache.Key{Scope: cache.Scope{Authority: "other"}, Name: "x"})
 				f.mu.Lock()
-				print = "after"
+				fingerprint = "after"
 				f.mu.Unlock()
 				f.replaceOutdated(func(cache.Scope) string { return "after" }, func(cache.Scope, func(cache.Key)) {})
 				for at := time.Duration(0); at <= plane.lasts; at += answersWithin {
@@ -129,7 +129,7 @@ func TestScopesGetNewSourcesInTurn(t *testing.T) {
 				synctest.Wait()
 				f.mu.Lock()
 				for scope, of := range f.sources {
-					if of.replacing || of.print != "after" {
+					if of.replacing || of.fingerprint != "after" {
 						t.Errorf("scope %v has its old source", scope)
 					}
 				}
@@ -160,7 +160,7 @@ func TestScopesThatWaitForTheirTurnEnd(t *testing.T) {
 		}
 		f.mu.Lock()
 		for _, of := range f.sources {
-			of.print = "before"
+			of.fingerprint = "before"
 		}
 		f.mu.Unlock()
 		f.replaceOutdated(func(cache.Scope) string { return "after" }, func(cache.Scope, func(cache.Key)) {})

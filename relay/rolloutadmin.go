@@ -137,7 +137,7 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken, c.Rejected})
 	}
 	for _, r := range s.Rejections {
-		v.Rejections = append(v.Rejections, RolloutRejection{loglines.Clip(r.Client), words(r.Words)})
+		v.Rejections = append(v.Rejections, RolloutRejection{loglines.Clip(r.Client), words(r.Message)})
 	}
 	for _, client := range s.Deaths {
 		v.Deaths = append(v.Deaths, loglines.Clip(client))

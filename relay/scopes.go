@@ -13,7 +13,7 @@ import (
 // opens for the first topic and closes after the last. So each scope (authority, partition
 // and dynamic parameters) has one stream upstream, however many clients and topics it has.
 type scopes struct {
-	// open opens a scope's source, and returns its print. It must not block.
+	// open opens a scope's source, and returns its fingerprint. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
@@ -41,12 +41,12 @@ type scopes struct {
 }
 
 type scopeSource struct {
-	// source is nil while it is being replaced: see replace. print is its fingerprint.
-	source source
-	print  string
-	node   *partitionNode // nil for xdstp names
-	topics int
-	idle   int // counts how often the last topic stopped
+	// source is nil while it is being replaced: see replace. fingerprint is that of its origin.
+	source      source
+	fingerprint string
+	node        *partitionNode // nil for xdstp names
+	topics      int
+	idle        int // counts how often the last topic stopped
 	// muted counts the reloads that replaced the source.
 	muted int
 	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new source has started
@@ -89,7 +89,7 @@ func (f *scopes) Start(k cache.Key) {
 			node = f.nodes.nodeOf(n)
 		}
 		of = &scopeSource{node: n}
-		of.source, of.print = f.open(k.Scope, node)
+		of.source, of.fingerprint = f.open(k.Scope, node)
 		f.sources[k.Scope] = of
 		if k.Scope.Params != "" {
 			f.variants++

@@ -63,8 +63,8 @@ func (s *sharedStore) leave() {
 	}
 }
 
-// print returns a text that identifies the store.
-func (s *sharedStore) print() string {
+// fingerprint returns a text that identifies the store.
+func (s *sharedStore) fingerprint() string {
 	if s == nil {
 		return ""
 	}

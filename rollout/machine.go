@@ -70,7 +70,7 @@ const (
 type Decision struct {
 	Kind   Kind
 	Client string // for ShowNew and ShowAccepted an ID, for PassOver a Client.Who
-	Words  string // for SendNACK: the reason
+	Reason string // for SendNACK
 }
 
 // Machine decides which clients get a change. It is a value without concurrency control. Its other methods that take
@@ -120,7 +120,7 @@ type Machine struct {
 }
 
 // Rejection is a client's NACK.
-type Rejection struct{ Client, Words string }
+type Rejection struct{ Client, Message string }
 
 // Client describes a client that joins.
 type Client struct {
@@ -193,7 +193,7 @@ func (m *Machine) Changed(now Time, content string, hidden bool) {
 		m.continues = joins
 	}
 	if slices.Contains(m.refused, content) {
-		m.decisions = append(m.decisions, Decision{Kind: SendNACK, Words: "the same content was refused before"})
+		m.decisions = append(m.decisions, Decision{Kind: SendNACK, Reason: "the same content was refused before"})
 	}
 	m.undecided = true
 }
@@ -400,9 +400,6 @@ func (m *Machine) Thaw(now Time) {
 // Phase returns what the machine is doing.
 func (m *Machine) Phase() Phase { return m.phase }
 
-// Frozen reports whether the machine is frozen.
-func (m *Machine) Frozen() bool { return m.frozen }
-
 // Decisions returns the decisions to perform, in order, and clears them.
 func (m *Machine) Decisions() []Decision {
 	d := m.decisions
@@ -465,5 +462,5 @@ func (m *Machine) stop(reason string) {
 	if rolling {
 		m.decide(GoBack)
 	}
-	m.decisions = append(m.decisions, Decision{Kind: SendNACK, Words: reason})
+	m.decisions = append(m.decisions, Decision{Kind: SendNACK, Reason: reason})
 }

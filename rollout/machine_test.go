@@ -204,7 +204,7 @@ func (p *player) perform(prefix string) {
 		case Accept:
 			fmt.Fprintf(&p.out, "%saccepted\n", prefix)
 		case SendNACK:
-			fmt.Fprintf(&p.out, "%sNACK to the control plane: %s\n", prefix, d.Words)
+			fmt.Fprintf(&p.out, "%sNACK to the control plane: %s\n", prefix, d.Reason)
 		case PassOver:
 			fmt.Fprintf(&p.out, "%s%s is passed over\n", prefix, d.Client)
 		}

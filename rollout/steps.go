@@ -114,7 +114,7 @@ func (m *Machine) stopsFor() string {
 	var parts []string
 	if m.weigh(m.rejected()) >= m.opts.Rejections {
 		for _, r := range m.rejections[:min(len(m.rejections), most)] {
-			parts = append(parts, fmt.Sprintf("client %q rejected the change: %s", r.Client, r.Words))
+			parts = append(parts, fmt.Sprintf("client %q rejected the change: %s", r.Client, r.Message))
 		}
 	}
 	if m.weigh(m.deaths) >= m.opts.Deaths {

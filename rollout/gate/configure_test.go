@@ -66,7 +66,7 @@ func TestChangedSettingsApplyToARunningRollout(t *testing.T) {
 			w.step() // has what the settings ask for
 			w.step() // has what the cohorts ask for
 			is := state{
-				Phase: w.gate.machine.Phase(), Frozen: w.gate.machine.Frozen(), Clients: w.gate.onNew(), Waits: w.gate.pending.nWaits,
+				Phase: w.gate.machine.Phase(), Frozen: w.gate.machine.Status().Frozen, Clients: w.gate.onNew(), Waits: w.gate.pending.nWaits,
 				Cohorts: len(w.gate.cohorts.clients),
 			}
 			w.each(func(m *Member, showing uint64) { m.Sent(showing); m.Acked(showing) })

@@ -170,11 +170,11 @@ func (m *Member) Ended() bool { return m.gate.ended.Load() }
 // has been on the accepted side in between, whether or not the stream noticed.
 func (m *Member) Showing() uint64 { return m.slot.showing.Load() }
 
-// Asked returns a number. When it changes, more is new, and the stream has to report Sent or Untouched again.
-func (m *Member) Asked() uint64 { return m.slot.asked.Load() }
+// Revision returns a number. When it changes, more is new, and the stream has to report Sent or Untouched again.
+func (m *Member) Revision() uint64 { return m.slot.asked.Load() }
 
 // Differing returns the names of a type's topics that differ on the new side. all is true if there are too many to
-// name. When the names change, Asked changes, too.
+// name. When the names change, Revision changes, too.
 func (m *Member) Differing(typeURL string) (names []string, all bool) {
 	return m.gate.pending.index.differing(typeURL)
 }

@@ -208,8 +208,8 @@ func (g *gate) perform(after []func()) []func() {
 				after = g.tidyAbsent(after)
 			case rollout.SendNACK:
 				g.counts.Refused.Add(1)
-				g.log.Warn("a change was refused", "reason", d.Words)
-				after = g.rejectAll(d.Words, after)
+				g.log.Warn("a change was refused", "reason", d.Reason)
+				after = g.rejectAll(d.Reason, after)
 			case rollout.PassOver:
 				g.log.Warn("rejections from an identity or address that alone stopped several rollouts no longer count while other clients accept", "who", d.Client)
 			}

@@ -15,7 +15,7 @@ func mirrorsOf(v *cache.OriginVersion) *mirrors {
 	if v == nil {
 		return nil
 	}
-	m, _ := v.Beside.(*mirrors)
+	m, _ := v.Attachment.(*mirrors)
 	return m
 }
 
@@ -34,7 +34,7 @@ func note(v *cache.OriginVersion, accept, newest bool) *mirrors {
 		if !newest {
 			m.newest.Set("")
 		}
-		v.Beside, m.accepted.Beside, m.newest.Beside = m, m, m
+		v.Attachment, m.accepted.Attachment, m.newest.Attachment = m, m, m
 	}
 	m.latest = v.Latest()
 	if newest {
