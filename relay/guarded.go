@@ -177,13 +177,13 @@ func (r *Relay) guardInstruments() []instrument {
 		}
 	}
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs and list collections that the guard keeps although the authority does not have them any more.",
+		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs, list collections and views that the guard keeps although the authority no longer has them.",
 			samples(func(s *guard.Stats) int64 { return s.Held.Load() })},
 		{r.metrics.Counter, "xds_relay.guard.holds", "Members that the guard began to keep.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Holds.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority had them again.",
+		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority sent them again.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Restored.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard removed in the end, because the authority still did not have them.",
+		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard kept and then removed, because the authority did not send them again.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
 	}
 }

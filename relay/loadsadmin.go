@@ -12,14 +12,14 @@ import (
 
 func (r *Relay) loadInstruments() []instrument {
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.load_reports.clients", "Open streams of clients that report load (LRS).",
+		{r.metrics.Gauge, "xds_relay.load_reports.clients", "Open load reporting streams (LRS) of clients.",
 			one(func() int { return r.loads.hub.Stats().Clients })},
-		{r.metrics.Counter, "xds_relay.load_reports.received", "Load reports from clients.",
+		{r.metrics.Counter, "xds_relay.load_reports.received", "Load reports received from clients.",
 			one(func() uint64 { return r.loads.hub.Stats().Reports })},
 		{r.metrics.Counter, "xds_relay.load_reports.discarded", "Parts of clients' load reports that the relay discarded.", r.loadsDiscarded},
-		{r.metrics.Counter, "xds_relay.load_reports.sent", "Load reports that the relay sent to control planes.",
+		{r.metrics.Counter, "xds_relay.load_reports.sent", "Load reports sent to control planes.",
 			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.loadReports }) }},
-		{r.metrics.Gauge, "xds_relay.load_reports.streams", "Streams to control planes for load reports, also those that the relay tries to open.", r.loadStreams},
+		{r.metrics.Gauge, "xds_relay.load_reports.streams", "Load reporting streams (LRS) to control planes, including those that the relay tries to open.", r.loadStreams},
 	}
 }
 

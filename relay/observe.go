@@ -30,7 +30,7 @@ func (r *Relay) observe() error {
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
 
 	instruments := []instrument{
-		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, and waiting requests of clients that poll.",
+		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, plus the requests of polling clients that wait for an answer.",
 			one(func() int { return r.server.Clients() })},
 		{r.metrics.Counter, "xds_relay.downstream.requests", "Requests from clients, including ACKs and NACKs.",
 			one(func() uint64 { return r.server.Stats().Requests })},
@@ -38,44 +38,44 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Responses })},
 		{r.metrics.Counter, "xds_relay.downstream.nacks", "Responses that clients rejected (NACK).",
 			one(func() uint64 { return r.server.Stats().NACKs })},
-		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams that the relay ended because it holds none of the requested resources and cannot reach their control planes.",
+		{r.metrics.Counter, "xds_relay.downstream.unreachable_ends", "Streams that the relay ended because it has none of the requested resources and cannot reach their control planes.",
 			one(func() uint64 { return r.server.Stats().Unreachable })},
-		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because their clients may have none of the resources that they request.",
+		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because the client is not allowed to have any of the resources that it requests.",
 			one(func() uint64 { return r.server.Stats().Denied })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Refusals })},
-		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused because of who the client is.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
-		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "How often clients exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
-		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "Streams that wait in line to be admitted.",
+		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused or ended because of the client's identity.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
+		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "Times that a client exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
+		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "New streams that wait in line for admission.",
 			one(func() int { return r.server.Stats().Admission.Waiting })},
-		{r.metrics.Counter, "xds_relay.downstream.admission_waited", "Streams that were in line and were admitted.",
+		{r.metrics.Counter, "xds_relay.downstream.admission_waited", "Streams that waited in line for admission until it was their turn.",
 			one(func() uint64 { return r.server.Stats().Admission.Waited })},
-		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that were not admitted.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Admission.Refused })},
-		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections whose clients the relay sent away, because it drains or they are old.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().SentAway })},
-		{r.metrics.Gauge, "xds_relay.downstream.lost_listeners", "Listeners whose sockets have failed, so that they accept no connections, the admin listener among them.", r.lostListeners},
-		{r.metrics.Gauge, "xds_relay.cache.entries", "Cached names, including those that do not exist or failed.",
+		{r.metrics.Counter, "xds_relay.downstream.admission_refused", "Streams that the relay refused at admission.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Admission.Refused })},
+		{r.metrics.Counter, "xds_relay.downstream.connections_sent_away", "Connections that the relay ended gracefully, because it was draining or because of their age.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().SentAway })},
+		{r.metrics.Gauge, "xds_relay.downstream.lost_listeners", "Listeners that accept no connections because their sockets have failed. The admin listener counts, too.", r.lostListeners},
+		{r.metrics.Gauge, "xds_relay.cache.entries", "Resource names in the cache, including those for which the relay has no resource.",
 			one(func() int { return r.cache.Stats().Entries })},
-		{r.metrics.Gauge, "xds_relay.cache.sets", "Cached wildcards and globs.",
+		{r.metrics.Gauge, "xds_relay.cache.sets", "Wildcards and globs in the cache.",
 			one(func() int { return r.cache.Stats().Sets })},
-		{r.metrics.Gauge, "xds_relay.cache.idle", "Cached names, wildcards and globs without a subscriber. They linger.",
+		{r.metrics.Gauge, "xds_relay.cache.idle", "Names, wildcards and globs in the cache that have no subscriber.",
 			one(func() int { return r.cache.Stats().Idle })},
-		{r.metrics.Counter, "xds_relay.collections.loops", "Loops found among redirects and collections.",
+		{r.metrics.Counter, "xds_relay.collections.loops", "Loops that the relay found in redirects and collections.",
 			one(r.derived.Loops)},
-		{r.metrics.Counter, "xds_relay.collections.duplicate_members", "Members that a view leaves out because an earlier collection has a member of the same name.",
+		{r.metrics.Counter, "xds_relay.collections.duplicate_members", "Members that the relay left out of a view or list because an earlier collection has a different member of the same name.",
 			one(r.derived.Clashes)},
-		{r.metrics.Counter, "xds_relay.collections.failures", "Collections that could not be read for a view, and entries of collections that could not be used.",
+		{r.metrics.Counter, "xds_relay.collections.failures", "Times that the relay could not read a collection for a view, or could not use an entry of a collection.",
 			one(r.derived.Failures)},
-		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams to control planes.", r.upstreamStreams},
-		{r.metrics.Gauge, "grpc.xds_client.resources", "Resources that the relay has requested as an xDS client, by their state.", r.requestedResources},
-		{r.metrics.Counter, "xds_relay.upstream.switches", "How often an authority switched to another of its servers.",
+		{r.metrics.Gauge, "xds_relay.upstream.streams", "Streams to control planes, including those that the relay tries to open.", r.upstreamStreams},
+		{r.metrics.Gauge, "grpc.xds_client.resources", "Resources that the relay has requested as an xDS client, by cache state.", r.requestedResources},
+		{r.metrics.Counter, "xds_relay.upstream.switches", "Times that the relay switched to another server of an authority.",
 			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.switches }) }},
-		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions of an authority, with their dynamic parameters, for which no server can be reached.", r.unreachable},
-		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in resource_errors.",
+		{r.metrics.Gauge, "xds_relay.upstream.unreachable", "Partitions for which the relay can reach no server of the authority. A partition counts once for each set of dynamic parameters in use.", r.unreachable},
+		{r.metrics.Counter, "xds_relay.upstream.resource_errors", "Errors that control planes sent in the field resource_errors of responses.",
 			func() []admin.Sample { return r.byAuthority(func(c *counts) *atomic.Uint64 { return c.errors }) }},
-		{r.metrics.Counter, "xds_relay.propagation.not_reached", "Clients that were not sent a change, or have not sent an ACK, when its measurement was given up.", r.propagation.notReached},
+		{r.metrics.Counter, "xds_relay.propagation.not_reached", "Clients that had not been sent a change, or had not acknowledged it, when the relay stopped measuring the change.", r.propagation.notReached},
 		{r.metrics.Counter, "xds_relay.check.failures", "Resources from control planes and directories that clients would reject.", r.rejectable},
-		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, in seconds since the epoch.", r.certificateExpiries},
-		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Attempts to read a certificate, a CA, a token or keys that failed.", r.reloadFailures},
-		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory at the last read.", r.directoryErrors},
+		{r.metrics.Gauge, "xds_relay.certificate.expiry_timestamp_seconds", "When a certificate expires, as a Unix timestamp in seconds.", r.certificateExpiries},
+		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Failed attempts to read a certificate, a CA, a token or keys.", r.reloadFailures},
+		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory when the relay last read them.", r.directoryErrors},
 	}
 	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.loadInstruments(), r.prefetchInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
@@ -92,12 +92,13 @@ type instrument struct {
 	read        func() []admin.Sample
 }
 
-// one reads an instrument that has a single value.
+// one returns a function that reads an instrument with a single value.
 func one[N int | uint64](read func() N) func() []admin.Sample {
 	return func() []admin.Sample { return []admin.Sample{{Value: int64(read())}} }
 }
 
-// byLabel reads an instrument that has a value for each value of a label.
+// byLabel returns a function that reads an instrument with a single label. read returns the instrument's values by the
+// label's value.
 func byLabel(label string, read func() map[string]uint64) func() []admin.Sample {
 	return func() []admin.Sample {
 		var samples []admin.Sample
@@ -116,7 +117,7 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	count := map[kind]int64{}
 	for scope, of := range r.origins.statuses() {
 		for _, st := range of {
-			if st.Protocol != "" { // the relay speaks this type with the server
+			if st.Protocol != "" { // the server has the type
 				count[kind{r.labelOf(scope.Authority), st.Connected}]++
 			}
 		}
@@ -130,17 +131,17 @@ func (r *Relay) upstreamStreams() []admin.Sample {
 	return samples
 }
 
-// labelOf returns the label of an authority in metrics: its name in the configuration, which may be a pattern.
-// Clients can make up any number of names under a pattern.
+// labelOf returns the label of an authority in metrics: its name in the configuration. Authorities under a pattern have
+// the pattern as their label, because clients can make up any number of their names.
 func (r *Relay) labelOf(authority string) string {
 	a, ok := r.now().router.Source(cache.Scope{Authority: authority})
 	if !ok {
-		return "" // it is not configured any more
+		return "" // the authority is no longer configured
 	}
 	return a.Name
 }
 
-// byAuthority returns one of the counters of each authority that has servers.
+// byAuthority returns the values of a counter, one for each authority that has servers.
 func (r *Relay) byAuthority(of func(*counts) *atomic.Uint64) []admin.Sample {
 	var samples []admin.Sample
 	for name, o := range r.now().origins {
@@ -225,7 +226,7 @@ type TypeStatus struct {
 // RefusedStatus is a name that the relay refused to serve a client.
 type RefusedStatus struct {
 	Name   string `json:"name"`
-	Reason string `json:"reason"` // as in the metric
+	Reason string `json:"reason"` // the label reason of xds_relay_downstream_names_refused_total
 	Error  string `json:"error"`
 }
 
@@ -280,9 +281,9 @@ type StreamStatus struct {
 	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Node          string    `json:"node,omitempty"`         // the Node id that the relay sends for old-style names
-	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // fields in which the partition's clients differ
+	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // the Node fields in which the partition's clients differ
 	Type          string    `json:"type,omitempty"`         // for a stream of one type
-	NamesStream   bool      `json:"names_stream,omitempty"` // a stream of names, whose type also has a wildcard
+	NamesStream   bool      `json:"names_stream,omitempty"` // a stream for names only: the type's wildcard has another one
 	Connected     bool      `json:"connected"`
 	Stored        int       `json:"stored,omitempty"` // names and sets of the partition that are served from the store
 	Since         time.Time `json:"since"`
@@ -340,7 +341,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 	for scope, of := range r.origins.statuses() {
 		a, ok := now.router.Source(scope)
 		if !ok {
-			continue // it is not configured any more
+			continue // the authority is no longer configured
 		}
 		v := &views[index[a.Name]]
 		node, differ := r.scopes.nodes.describe(scope)

@@ -139,18 +139,18 @@ func (n *prefetchNames) Side(k cache.Key) cache.Key {
 func (r *Relay) prefetchInstruments() []instrument {
 	stats := r.prefetcher.Stats
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.prefetch.ahead", "Names that the relay has subscribed to for clients that have not requested them yet.",
+		{r.metrics.Gauge, "xds_relay.prefetch.ahead", "Prefetched names that no client has requested yet.",
 			one(func() int { return stats().Ahead })},
-		{r.metrics.Counter, "xds_relay.prefetch.begun", "Names that the relay subscribed to before a client did.",
+		{r.metrics.Counter, "xds_relay.prefetch.begun", "Names that the relay began to prefetch.",
 			one(func() uint64 { return stats().Begun })},
-		{r.metrics.Counter, "xds_relay.prefetch.ended", "Names of these that a client has requested since, and names that were given up because none has.",
+		{r.metrics.Counter, "xds_relay.prefetch.ended", "Prefetched names that a client then requested, or that the relay gave up because no client requested them in time.",
 			func() []admin.Sample {
 				s := stats()
 				return byLabel("outcome", func() map[string]uint64 {
 					return map[string]uint64{"requested": s.Requested, "released": s.Released}
 				})()
 			}},
-		{r.metrics.Counter, "xds_relay.prefetch.refused", "How often names were left to the clients because of a bound.",
+		{r.metrics.Counter, "xds_relay.prefetch.refused", "Times that a bound kept the relay from prefetching names.",
 			byLabel("bound", func() map[string]uint64 { return stats().Refused })},
 	}
 }

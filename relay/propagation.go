@@ -40,7 +40,7 @@ type measured struct {
 }
 
 func newPropagationMetrics(m *admin.Metrics) (*propagationMetrics, error) {
-	h, err := m.Histogram("xds_relay.propagation.duration", "The time from the receipt of a control plane's response until its change was sent to clients, and until they have sent an ACK.", "s", propagationBuckets)
+	h, err := m.Histogram("xds_relay.propagation.duration", "Time from the receipt of a change until the relay has sent it to clients (stage sent) or has received their ACKs (stage acked), in seconds.", "s", propagationBuckets)
 	if err != nil {
 		return nil, err
 	}

@@ -86,18 +86,18 @@ func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 // reloadInstruments returns the metrics of reloads.
 func (r *Relay) reloadInstruments() []instrument {
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.config.info", "The configuration that runs, by its hash. The value is 1.", func() []admin.Sample {
+		{r.metrics.Gauge, "xds_relay.config.info", "The running configuration, identified by its hash. The value is always 1.", func() []admin.Sample {
 			return []admin.Sample{{Value: 1, Labels: []attribute.KeyValue{attribute.String("hash", r.Hash())}}}
 		}},
-		{r.metrics.Gauge, "xds_relay.config.last_reload_success_timestamp_seconds", "When the configuration that runs was loaded, in seconds since the epoch.", func() []admin.Sample {
+		{r.metrics.Gauge, "xds_relay.config.last_reload_success_timestamp_seconds", "When the running configuration was loaded, as a Unix timestamp in seconds.", func() []admin.Sample {
 			return []admin.Sample{{Value: r.configStatus().Loaded.Unix()}}
 		}},
-		{r.metrics.Gauge, "xds_relay.config.last_reload_successful", "Whether the last reload succeeded: 1, or 0 while a newer configuration has errors.", func() []admin.Sample {
+		{r.metrics.Gauge, "xds_relay.config.last_reload_successful", "0 if the last reload failed, otherwise 1.", func() []admin.Sample {
 			if r.configStatus().Problem != "" {
 				return []admin.Sample{{Value: 0}}
 			}
 			return []admin.Sample{{Value: 1}}
 		}},
-		{r.metrics.Counter, "xds_relay.config.reload_failures", "Reloads that failed, so that the old configuration stayed in use.", one(func() uint64 { return r.configStatus().Failures })},
+		{r.metrics.Counter, "xds_relay.config.reload_failures", "Failed reloads. The running configuration stays in use.", one(func() uint64 { return r.configStatus().Failures })},
 	}
 }

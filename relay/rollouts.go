@@ -50,11 +50,11 @@ func (r *Relay) rolloutInstruments() []instrument {
 		}
 	}
 	return []instrument{
-		{r.metrics.Counter, "xds_relay.rollout.accepted", "Changes that were rolled out to all clients, or approved.", samples(func(s gate.Stats) int64 { return int64(s.Accepted) })},
-		{r.metrics.Counter, "xds_relay.rollout.refused", "Changes that clients or a person refused.", samples(func(s gate.Stats) int64 { return int64(s.Refused) })},
-		{r.metrics.Gauge, "xds_relay.rollout.pending", "Resources that differ from the accepted state.", samples(func(s gate.Stats) int64 { return int64(s.Pending) })},
-		{r.metrics.Gauge, "xds_relay.rollout.waiting", "Resources that wait for a person, because they have grown so much.", samples(func(s gate.Stats) int64 { return int64(s.Waiting) })},
-		{r.metrics.Gauge, "xds_relay.rollout.clients", "Clients that have a state that is not accepted yet.", samples(func(s gate.Stats) int64 { return int64(s.Clients) })},
+		{r.metrics.Counter, "xds_relay.rollout.accepted", "Changes that the relay accepted for all clients, after a rollout or because an operator approved them.", samples(func(s gate.Stats) int64 { return int64(s.Accepted) })},
+		{r.metrics.Counter, "xds_relay.rollout.refused", "Changes that the relay refused because clients rejected them or died, or because an operator rejected them.", samples(func(s gate.Stats) int64 { return int64(s.Refused) })},
+		{r.metrics.Gauge, "xds_relay.rollout.pending", "Resources with changes that are not accepted for all clients.", samples(func(s gate.Stats) int64 { return int64(s.Pending) })},
+		{r.metrics.Gauge, "xds_relay.rollout.waiting", "Resources with changes that need an operator's approval, because the resources grew too much or clients rejected them.", samples(func(s gate.Stats) int64 { return int64(s.Waiting) })},
+		{r.metrics.Gauge, "xds_relay.rollout.clients", "Connected clients that have a change that is not accepted for all clients.", samples(func(s gate.Stats) int64 { return int64(s.Clients) })},
 	}
 }
 

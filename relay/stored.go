@@ -138,14 +138,14 @@ func (r *Relay) storeInstruments() []instrument {
 		}
 	}
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.store.stale_topics", "Names, wildcards and globs that are served from the store, as no control plane has answered since the start.", r.staleTopics},
-		{r.metrics.Gauge, "xds_relay.store.bytes", "The size of the store.", stats(func(s store.Stats) uint64 { return uint64(s.Size) })},
-		{r.metrics.Gauge, "xds_relay.store.pending", "Records that are to be written to the store.", stats(func(s store.Stats) uint64 { return uint64(s.Pending) })},
-		{r.metrics.Counter, "xds_relay.store.records_written", "Records written to the store, and deleted from it.", stats(func(s store.Stats) uint64 { return s.Written })},
-		{r.metrics.Counter, "xds_relay.store.failed_commits", "How often the store could not be written.", stats(func(s store.Stats) uint64 { return s.Failures })},
-		{r.metrics.Counter, "xds_relay.store.not_stored", "Resources that were not stored.", r.notStored},
-		{r.metrics.Counter, "xds_relay.store.unreadable_records", "Records in the store that could not be read.", stats(func(s store.Stats) uint64 { return s.Unreadable })},
-		{r.metrics.Counter, "xds_relay.store.files_set_aside", "Files that could not be used as the store, and were renamed.", stats(func(s store.Stats) uint64 { return s.SetAside })},
+		{r.metrics.Gauge, "xds_relay.store.stale_topics", "Names, wildcards and globs that the relay serves from the store because no control plane has answered since the start.", r.staleTopics},
+		{r.metrics.Gauge, "xds_relay.store.bytes", "Size of the store in bytes.", stats(func(s store.Stats) uint64 { return uint64(s.Size) })},
+		{r.metrics.Gauge, "xds_relay.store.pending", "Records that wait to be written to the store.", stats(func(s store.Stats) uint64 { return uint64(s.Pending) })},
+		{r.metrics.Counter, "xds_relay.store.records_written", "Records written to the store or deleted from it.", stats(func(s store.Stats) uint64 { return s.Written })},
+		{r.metrics.Counter, "xds_relay.store.failed_commits", "Transactions that the relay could not write to the store.", stats(func(s store.Stats) uint64 { return s.Failures })},
+		{r.metrics.Counter, "xds_relay.store.not_stored", "Resources that the relay did not store.", r.notStored},
+		{r.metrics.Counter, "xds_relay.store.unreadable_records", "Records in the store that the relay could not read.", stats(func(s store.Stats) uint64 { return s.Unreadable })},
+		{r.metrics.Counter, "xds_relay.store.files_set_aside", "Files that the relay could not use as its store and renamed.", stats(func(s store.Stats) uint64 { return s.SetAside })},
 	}
 }
 
