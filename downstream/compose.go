@@ -62,6 +62,7 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 		}
 		if st.trials != nil {
 			st.switchSides()
+			st.noteFilled()
 		}
 		st.noteSides()
 		if !st.hold(how) {

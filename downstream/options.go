@@ -188,17 +188,18 @@ type Trial interface {
 	// Differing returns the names of the topics of a type that differ on the new side; all is true if there are many.
 	// When further topics differ, Revision has changed.
 	Differing(typeURL string) (names []string, all bool)
-	// IsNew reports whether a resource is not accepted yet.
-	IsNew(*cache.Resource) bool
+	// IsNew reports whether the resource with a hash is not accepted yet.
+	IsNew(hash uint64) bool
 	// Settled notes that the client has answered everything that it was sent first.
 	Settled()
 	// Withdraw notes that the client can only be on the accepted side from now on.
 	Withdraw()
 	// Sent, Untouched, Acked and Rejected report what becomes of the new state: some of it is being sent to the client,
-	// or none of it is; the client has acknowledged everything that it was sent; the client has rejected some. hashes
-	// are the hashes of what was new in the rejected response, nil if that is not known.
+	// or none of it is; the client has acknowledged everything that it was sent; the client has rejected some. revision
+	// is the Revision as of which nothing is sent. hashes are the hashes of what was new in the rejected response, nil
+	// if that is not known.
 	Sent(showing uint64)
-	Untouched(showing uint64)
+	Untouched(showing, revision uint64)
 	Acked(showing uint64)
 	Rejected(showing uint64, words string, hashes []uint64)
 	// Ended reports that the scope no longer has rollouts: what was pending is accepted. The stream leaves.

@@ -167,13 +167,18 @@ type streamTrial struct {
 	stays bool
 	// types has the types that are rolled out and of which the client was sent something.
 	types map[string]*trialType
-	// open are the responses with something new that the client has not answered. asked is Trial.Revision as of when the
-	// stream began to compose a response. reported: Sent or Untouched was called since the move, and since Revision last
-	// changed. rejected: the client has rejected one of the responses.
+	// open are the responses with something new that the client has not answered. asked is Trial.Revision, and filled is
+	// Trial.Filled, as of when the stream began to compose a response. reported: Sent or Untouched was called since the
+	// move, and since Revision last changed. rejected: the client has rejected one of the responses.
 	open     []sentNew
 	asked    uint64
+	filled   bool
 	reported bool
 	rejected bool
+	// news are the hashes of what the client was sent on the new side, the first ones if there are many. kept: the stream
+	// moved to the new side again before it noticed that it should have left, and the client still has some of news.
+	news []uint64
+	kept bool
 }
 
 // trialType says whether the client's last answer of a type was an ACK.

@@ -14,7 +14,7 @@ import (
 // topics there (cache.Scope.New). The rollout decides when. The stream moves its subscriptions when it next composes a
 // response, and reports what the client makes of the change.
 
-// maxSentNews bounds sentNew.hashes.
+// maxSentNews bounds sentNew.hashes and streamTrial.news.
 const maxSentNews = 64
 
 func (t *streamTrial) onNew() bool { return t.showing != 0 }
@@ -163,7 +163,8 @@ func (st *stream) switchSides() {
 			continue
 		}
 		was := t.showing
-		t.showing, t.open, t.reported, t.rejected = showing, nil, false, false
+		t.keep(was != 0 && showing != 0 && !t.rejected)
+		t.showing, t.reported, t.rejected = showing, false, false
 		for _, of := range t.types {
 			of.new = sentNew{}
 		}
@@ -173,6 +174,24 @@ func (st *stream) switchSides() {
 		if showing != 0 {
 			st.showNew(t)
 		}
+	}
+}
+
+// keep forgets what the client was sent on the new side, except what still is new if the stream moves there again.
+func (t *streamTrial) keep(again bool) {
+	isNew := func(hash uint64) bool { return again && t.IsNew(hash) }
+	t.news = slices.DeleteFunc(t.news, func(hash uint64) bool { return !isNew(hash) })
+	t.open = slices.DeleteFunc(t.open, func(of sentNew) bool {
+		return !again || of.hashes != nil && !slices.ContainsFunc(of.hashes, isNew)
+	})
+	t.kept = len(t.news) > 0
+}
+
+// noteFilled notes which topics on the new side are filled. What fills a topic wakes the stream. So what the stream
+// composes after this call has the content of the topics that are filled.
+func (st *stream) noteFilled() {
+	for _, t := range st.trials.each() {
+		t.filled = t.onNew() && !t.reported && t.Filled()
 	}
 }
 
@@ -262,19 +281,31 @@ func (st *stream) composed(r *session.Response) {
 	for _, t := range st.trials.each() {
 		switch {
 		case r == nil:
-			if t.onNew() && !t.reported && t.Filled() && !st.hasMore(t) {
+			if t.onNew() && !t.reported && t.filled && !st.hasMore(t) {
 				t.reported = true
-				t.Untouched(t.showing)
+				t.reportNothing()
 			}
 		case t.RollsOut(r.TypeURL):
 			t.typeState(r.TypeURL)
-			if t.onNew() && slices.ContainsFunc(r.News, t.IsNew) {
+			if t.onNew() && slices.ContainsFunc(r.News, func(res *cache.Resource) bool { return t.IsNew(res.Hash()) }) {
 				t.composedNew(r)
 			}
 		}
 	}
 	if r != nil {
 		r.News = nil
+	}
+}
+
+// reportNothing reports that the client is sent nothing: it has the new content already, or gets none of it.
+func (t *streamTrial) reportNothing() {
+	if !t.kept || !slices.ContainsFunc(t.news, t.IsNew) {
+		t.Untouched(t.showing, t.asked)
+		return
+	}
+	t.Sent(t.showing)
+	if len(t.open) == 0 {
+		t.Acked(t.showing)
 	}
 }
 
@@ -298,14 +329,18 @@ func (t *streamTrial) composedNew(r *session.Response) {
 	}
 	of := sentNew{typeURL: r.TypeURL, nonce: r.Nonce}
 	for _, resource := range r.News {
-		if !t.IsNew(resource) {
+		hash := resource.Hash()
+		if !t.IsNew(hash) {
 			continue
+		}
+		if len(t.news) < maxSentNews && !slices.Contains(t.news, hash) {
+			t.news = append(t.news, hash)
 		}
 		if len(of.hashes) == maxSentNews {
 			of.hashes = nil
 			break
 		}
-		of.hashes = append(of.hashes, resource.Hash())
+		of.hashes = append(of.hashes, hash)
 	}
 	t.types[r.TypeURL].new = of
 	t.open, t.reported = append(t.open, of), true

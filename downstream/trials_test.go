@@ -3,6 +3,7 @@ package downstream
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ type scriptedTrial struct {
 	all       bool
 	said      []string
 	ended     bool
+	filled    func() bool // nil: yes
 }
 
 func (t *scriptedTrial) RollsOut(string) bool { return true }
@@ -47,18 +49,22 @@ func (t *scriptedTrial) say(format string, args ...any) {
 	t.said = append(t.said, fmt.Sprintf(format, args...))
 }
 func (t *scriptedTrial) Moved(showing uint64) { t.say("moved %d", showing) }
-func (t *scriptedTrial) Filled() bool         { return true }
+func (t *scriptedTrial) Filled() bool         { return t.filled == nil || t.filled() }
 func (t *scriptedTrial) Ended() bool          { return t.ended }
-func (t *scriptedTrial) Revision() uint64        { return t.asked }
+func (t *scriptedTrial) Revision() uint64     { return t.asked }
 func (t *scriptedTrial) Differing(string) ([]string, bool) {
 	return t.differing, t.all
 }
-func (t *scriptedTrial) IsNew(r *cache.Resource) bool { return t.news[r.Version()] }
-func (t *scriptedTrial) Settled()                     { t.say("settled") }
-func (t *scriptedTrial) Withdraw()                    { t.say("withdrawn") }
-func (t *scriptedTrial) Sent(showing uint64)          { t.say("sent %d", showing) }
-func (t *scriptedTrial) Untouched(showing uint64)     { t.say("untouched %d", showing) }
-func (t *scriptedTrial) Acked(showing uint64)         { t.say("acked %d", showing) }
+func (t *scriptedTrial) IsNew(hash uint64) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(t.news)), func(version string) bool { return versionOfC(version).Hash() == hash })
+}
+func (t *scriptedTrial) Settled()            { t.say("settled") }
+func (t *scriptedTrial) Withdraw()           { t.say("withdrawn") }
+func (t *scriptedTrial) Sent(showing uint64) { t.say("sent %d", showing) }
+func (t *scriptedTrial) Untouched(showing, revision uint64) {
+	t.say("untouched %d as of %d", showing, revision)
+}
+func (t *scriptedTrial) Acked(showing uint64) { t.say("acked %d", showing) }
 func (t *scriptedTrial) Rejected(showing uint64, words string, news []uint64) {
 	t.say("rejected %d: %s, %d new", showing, words, len(news))
 }
@@ -108,8 +114,13 @@ func (h *trialHost) answer(t *testing.T, words string) {
 func (h *trialHost) apply(isNew bool, version string) {
 	u := cache.Update{Scope: h.trial.scope, TypeURL: xdstype.ClusterV3}
 	u.Scope.New = isNew
-	u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: newTestResource(xdstype.ClusterV3, "c", version, "is "+version)}}, Complete: true}}
+	u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: versionOfC(version)}}, Complete: true}}
 	h.cache.Apply(u)
+}
+
+// versionOfC returns the cluster in a version.
+func versionOfC(version string) *cache.Resource {
+	return newTestResource(xdstype.ClusterV3, "c", version, "is "+version)
 }
 
 // show has the stream look at the side on which it is to be: first the first one, and so on.
@@ -166,20 +177,60 @@ func TestAClientThatIsToBeBackIsNotSentTheNextChange(t *testing.T) {
 	h.reads(t, "1")
 }
 
-// A client that was taken off the new side and put back before its stream noticed reports again what it makes of the
-// new content. Its earlier reports do not count.
+// A client is moved off the new side and back before its stream notices. The client has the new content, which is
+// reported again. What the client has already answered, or answers later, counts.
+func TestAClientThatKeepsTheNewContentIsNotUntouched(t *testing.T) {
+	h := newTrialHost(t)
+	h.onNew(t)
+	h.show(2)
+	h.reads(t)
+	h.says(t, "moved 2", "sent 2")
+	h.answer(t, "")
+	h.says(t, "acked 2")
+	h.show(3)
+	h.reads(t)
+	h.says(t, "moved 3", "sent 3", "acked 3")
+	h.trial.news = map[string]bool{} // it was accepted
+	h.show(4)
+	h.reads(t)
+	h.says(t, "moved 4", "untouched 4 as of 0")
+}
+
+// The new topics are filled while the stream composes a response: what they have is in the next one.
+func TestATopicThatIsFilledMeanwhileIsNotReportedAsUntouched(t *testing.T) {
+	h := newTrialHost(t)
+	h.says(t, "joined, eligible true", "settled")
+	h.trial.news["2"] = true
+	looked := 0
+	h.trial.filled = func() bool {
+		looked++
+		return looked > 1
+	}
+	h.show(1)
+	h.reads(t)
+	h.says(t, "moved 1")
+	h.apply(true, "2")
+	h.reads(t, "2")
+	h.says(t, "sent 1")
+}
+
+// A client that was moved off the new side and back before its stream noticed, and that has rejected what it has,
+// reports again.
 func TestAClientThatIsShownAgainReportsAgain(t *testing.T) {
 	h := newTrialHost(t)
 	h.onNew(t)
 	h.show(2) // it was 0 in between
 	h.reads(t)
-	h.says(t, "moved 2", "untouched 2")
+	h.says(t, "moved 2", "sent 2")
 	h.answer(t, "no such filter")
-	h.says(t)
+	h.says(t, "rejected 2: no such filter, 1 new")
+	h.show(3) // it was 0 in between
+	h.reads(t)
+	h.says(t, "moved 3", "untouched 3 as of 0")
 	h.apply(true, "3")
 	h.reads(t, "3")
 	h.answer(t, "no such cluster")
-	h.says(t, "sent 2", "rejected 2: no such cluster, 1 new")
+	h.says(t, "sent 3", "rejected 3: no such cluster, 1 new")
 }
 
 // When there is more on the new side, a stream reports again whether it is sent some of it.
@@ -191,7 +242,7 @@ func TestAStreamReportsOnceMoreWhenItIsAsked(t *testing.T) {
 	h.trial.asked++
 	h.show(1)
 	h.reads(t)
-	h.says(t, "moved 1", "untouched 1")
+	h.says(t, "moved 1", "untouched 1 as of 1")
 	h.trial.asked++
 	h.apply(true, "3")
 	h.reads(t, "3")

@@ -80,6 +80,50 @@ func TestChangedSettingsApplyToARunningRollout(t *testing.T) {
 	}
 }
 
+// A stream reports that it sends nothing new. Meanwhile more has become new, so the report does not make room for a
+// further first client.
+func TestAnUntouchedClientIsOneAsOfTheNewestRevision(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
+		defer w.cache.Close()
+		w.source["a"], w.source["b"] = "1", "1"
+		w.send(true)
+		for i := range 4 {
+			m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: "c", Eligible: true, Wake: func() {}})
+			m.Settled()
+			w.members = append(w.members, m)
+		}
+		w.step()
+		w.source["a"] = "2"
+		w.send(true)
+		w.step()
+		before := map[*Member]uint64{}
+		w.each(func(m *Member, _ uint64) { before[m] = m.Revision() })
+		if len(before) != 1 {
+			t.Fatalf("%d clients are on the new side, want one", len(before))
+		}
+		w.source["b"] = "2"
+		w.send(true)
+		w.step()
+		late := rapid.Bool().Draw(t, "late")
+		w.each(func(m *Member, showing uint64) {
+			if revision := before[m]; late {
+				m.Untouched(showing, revision)
+			} else {
+				m.Untouched(showing, m.Revision())
+			}
+		})
+		w.step()
+		want := 2
+		if late {
+			want = 1
+		}
+		if n := w.gate.onNew(); n != want {
+			t.Fatalf("after a report, late %v, %d clients are on the new side, want %d", late, n, want)
+		}
+	})
+}
+
 // TestAChangeThatNoLongerWaitsIsRolledOut: with a larger growth, a change joins the first step, and waits for
 // the next rollout after that.
 func TestAChangeThatNoLongerWaitsIsRolledOut(t *testing.T) {

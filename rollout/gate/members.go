@@ -146,7 +146,7 @@ type event struct {
 	member *Member
 	// showing is the showing that the event belongs to.
 	showing uint64
-	move    uint64 // for moved: the number of the move
+	number  uint64 // for moved that of the move, for untouched the Revision
 	// detail has the rarely used fields, nil if the event has none of them. There are one or more events for each
 	// client and change.
 	detail *detail
@@ -179,13 +179,13 @@ func (m *Member) Differing(typeURL string) (names []string, all bool) {
 	return m.gate.pending.index.differing(typeURL)
 }
 
-// IsNew reports whether a resource is being rolled out and not accepted.
-func (m *Member) IsNew(r *cache.Resource) bool { return m.gate.pending.index.has(r.Hash()) }
+// IsNew reports whether the resource with a hash is being rolled out and not accepted.
+func (m *Member) IsNew(hash uint64) bool { return m.gate.pending.index.has(hash) }
 
 // Moved reports that the stream has moved subscriptions to the new side. Filled returns true once all topics there
 // are filled.
 func (m *Member) Moved(showing uint64) {
-	m.note(event{kind: moved, showing: showing, move: m.moves.Add(1)})
+	m.note(event{kind: moved, showing: showing, number: m.moves.Add(1)})
 }
 
 // Filled reports whether all topics that the stream watched at its last move are filled. If not, the gate wakes the
@@ -207,8 +207,11 @@ func (m *Member) Withdraw() { m.note(event{kind: withdrawn}) }
 // Sent reports that the stream is sending something new.
 func (m *Member) Sent(showing uint64) { m.note(event{kind: sent, showing: showing}) }
 
-// Untouched reports that the stream sends nothing new on the new side.
-func (m *Member) Untouched(showing uint64) { m.note(event{kind: untouched, showing: showing}) }
+// Untouched reports that the stream sends nothing new on the new side, as of a Revision. If more has become new since,
+// the report does not count.
+func (m *Member) Untouched(showing, revision uint64) {
+	m.note(event{kind: untouched, showing: showing, number: revision})
+}
 
 // Acked reports that the client has ACKed everything that it was sent on the new side.
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }

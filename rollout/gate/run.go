@@ -75,14 +75,18 @@ func (g *gate) process(e event, after []func()) []func() {
 	case sent:
 		e.member.answer = wasSent
 		m.Sent(now, e.member.slot.id)
-	case untouched, acked:
+	case untouched:
+		if e.number == e.member.slot.asked.Load() {
+			g.answered(e.member, e.kind)
+		}
+	case acked:
 		g.answered(e.member, e.kind)
 	case rejected:
 		m.Rejected(now, e.member.slot.id, e.detail.words)
 		g.noteRejected(e.detail.hashes)
 	case moved:
 		e.member.answer = noAnswer
-		e.member.filled.Store(e.move)
+		e.member.filled.Store(e.number)
 		if e.member.waits.Swap(false) {
 			after = append(after, e.member.client.Wake)
 		}
