@@ -231,7 +231,8 @@ func manyTypes(ctx context.Context, t *testing.T, at *target) {
 		for j := range 64 {
 			reqs = append(reqs, ask(fmt.Sprintf("%d/%d/%s", i, j, strings.Repeat("t", 1000)), "x"))
 		}
-		at.in(ctx, t, conn, "made-up", "quiet", reqs...) // not at the canary's control plane, which ends streams with such types
+		// Not at the canary's control plane, which ends streams with such types.
+		at.in(ctx, t, conn, "made-up", "quiet", reqs...)
 	}
 	at.look(ctx, t)
 }

@@ -55,7 +55,8 @@ func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 						t.Errorf("the control plane received the NACK %q, which blames %s", nack, good)
 					}
 				}
-				received := strings.Contains(nack, `"bad"`) // if the relay knows the name of the bad resource, clients receive the error, too
+				// If the relay knows the name of the bad resource, clients receive the error, too.
+				received := strings.Contains(nack, `"bad"`)
 				for _, c := range clients {
 					c.awaitHas(t, "the good resources", plainEndpoints("good-1", 1), plainEndpoints("good-2", 2))
 					c.await(t, "the client receives an error for the bad resource", func(v *view) bool {

@@ -62,7 +62,7 @@ func gone(typeURL, name string) said { return said{topic: topic{typeURL, name}} 
 func listing(t testing.TB, name string, entries ...*xdscorev3.CollectionEntry) said {
 	t.Helper()
 	value := toAny(t, &listenerv3.ListenerCollection{Entries: entries})
-	value.TypeUrl = "type.googleapis.com/" + strings.Split(name, "/")[3] // all types of collections have the same encoding
+	value.TypeUrl = "type.googleapis.com/" + strings.Split(name, "/")[3] // all collections have one encoding
 	return said{topic{value.GetTypeUrl(), name}, value}
 }
 

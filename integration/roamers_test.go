@@ -215,5 +215,6 @@ func (b *crossroads) carry(front net.Conn) {
 // pass copies data until from ends. io.Copy alone would splice through pipes, which need four more file
 // descriptors for each connection.
 func pass(to io.Writer, from io.Reader) {
-	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10)) // after an error, the caller closes the connection
+	// After an error, the caller closes the connection.
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10))
 }

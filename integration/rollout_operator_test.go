@@ -64,7 +64,8 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	cp.set(plainListener("l", "content-l1"))
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	config := strings.Replace(rolledOut(cp.address, "delta", "soak: 1h"), "address: 127.0.0.1:0", "address: 'unix:"+socket+"'", 2)
-	config = strings.Replace(config, "address: 'unix:"+socket+"'", "address: 127.0.0.1:0", 1) // the first address is the clients' listener
+	// The first address is the clients' listener.
+	config = strings.Replace(config, "address: 'unix:"+socket+"'", "address: 127.0.0.1:0", 1)
 	r := startRelay(t, config)
 	o := operator{t, "unix:" + socket}
 	o.does(1, "there is no rollout", "status")

@@ -393,7 +393,8 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 
 			// When the certificate expires, the relay closes the connection. The client still receives the
 			// reason.
-			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second))) // long enough to connect on a busy machine
+			// Long enough to connect on a busy machine.
+			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second)))
 			if e := await(t, soon); e.Received == 0 {
 				t.Errorf("with a certificate that expires soon: got %+v, want a response", e)
 			}
