@@ -237,7 +237,7 @@ func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedSt
 		if q.leave(line, place, admitted) {
 			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.backlog())
 		}
-	case <-ctx.Done(): // nobody reads the text
+	case <-ctx.Done(): // the client has gone, so the text does not matter
 		if q.leave(line, place, admitted) {
 			return &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
 		}

@@ -22,8 +22,8 @@ type alternative struct {
 	subscriptions int
 }
 
-// primary returns what a topic with an alternative is counted under: the topic without the alternative. ok is false for
-// a topic without one.
+// primary returns the topic without its alternative; alternatives are counted under that topic. ok is false for a
+// topic without an alternative.
 func primary(k cache.Key) (of alternativesOf, ok bool) {
 	const alt = "alt=" // the first in canonical names
 	if k.Scope.Derived == "" || k.Scope.OldStyle {

@@ -11,10 +11,10 @@ import (
 )
 
 // Responses with many resources by name. Clients that are configured alike request the same names in the same order.
-// When they connect at once, all of them are sent the same, in one shared buffer: gRPC handles one buffer faster than a
-// hundred.
+// When they connect at once, their responses have the same resources. The relay puts these into one shared buffer,
+// because gRPC handles one buffer faster than a hundred.
 
-// batches has what was recently sent to more than one client. The zero value is ready.
+// batches has the lists of resources that were recently sent to more than one client. The zero value is ready.
 type batches struct {
 	mu sync.Mutex
 	// sent has the batches by a hash of their resources. A pointer is nil if the resources were sent once.
@@ -25,13 +25,14 @@ type batches struct {
 // garbage collection.
 type batch struct {
 	session.Parts
-	size  int // by which they were found
+	size  int // of the resources, bytes
 	delta bool
 	bytes mem.SliceBuffer
 }
 
-// What is shared: at least so many resources, and at most so many bytes per batch and altogether. Copying large
-// resources gains nothing.
+// Limits of sharing. mostEach bounds the average size of the resources in a batch, because copying large resources
+// gains nothing. mostBatched bounds the bytes of a batch, and mostRemembered the number of batches that the relay
+// remembers.
 const (
 	mostEach       = 4 << 10
 	mostBatched    = 1 << 20

@@ -101,6 +101,6 @@ func prefixOf(ip netip.Addr) netip.Prefix {
 	if ip.Is6() {
 		bits = 64
 	}
-	group, _ := ip.Prefix(bits) // zero for what is no IP address
+	group, _ := ip.Prefix(bits) // zero if it is not an IP address
 	return group
 }

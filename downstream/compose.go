@@ -31,13 +31,13 @@ func (st *stream) next() *session.Response {
 	return r
 }
 
-// holding says what to do while an update of something that the stream watches is being stored.
+// holding says what the stream does if an update of a scope that it watches is being stored.
 type holding int
 
 const (
-	holdAndWait holding = iota
-	holdNow             // or not at all
-	holdOrPark          // the stream is woken then
+	holdAndWait holding = iota // waits until the update is stored
+	holdNow                    // gives up
+	holdOrPark                 // gives up, and is woken when the update is stored
 )
 
 func (st *stream) hold(how holding) bool {
@@ -136,7 +136,7 @@ func (st *stream) inOrder() *session.Response {
 			return st.number(s, r)
 		}
 		if s.AwaitsACK() {
-			return nil // later types may need it
+			return nil // resources of later types may depend on that answer
 		}
 	}
 	if st.sessionClient.Settles {
@@ -154,10 +154,10 @@ func (st *stream) inOrder() *session.Response {
 			return st.number(s, r)
 		}
 		if s.AwaitsACK() {
-			return nil // what it still names must not be removed before
+			return nil // until the client has answered, it may still refer to resources of earlier types
 		}
 		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
-			break // what it still names must not be removed before: these removals are held
+			break // the resources that are held may refer to resources of earlier types
 		}
 	}
 	st.holdRemovals(holds)

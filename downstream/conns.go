@@ -232,7 +232,7 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	addr     limitedAddr
-	group    netip.Prefix // of addresses
+	group    netip.Prefix // see addressGroup
 	began    time.Time
 	close    sync.Once
 	closed   chan struct{}
@@ -243,7 +243,7 @@ type limitedConn struct {
 	waitsFor atomic.Uint32
 	// streams is nil before the first stream. Only the goroutine that reads uses it.
 	streams *rate.Limiter
-	paced   bool // a line about this was logged
+	paced   bool // the log line about a client that is too fast was written, or left out
 
 	ready readyReader
 	calls connCalls

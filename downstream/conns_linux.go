@@ -15,10 +15,10 @@ import (
 
 // readyReader reads from a socket when data is there, into a buffer that it allocates only then.
 type readyReader struct {
-	raw  syscall.RawConn // nil if the connection is no socket
+	raw  syscall.RawConn // nil if the connection is not a socket
 	read func(fd uintptr) bool
 
-	// For one call.
+	// The arguments and the results of the call of ReadOnReady that is in progress.
 	size int
 	pool mem.BufferPool
 	buf  *[]byte

@@ -11,11 +11,12 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// Streams end with PERMISSION_DENIED if their clients may have nothing of what they request. The relay does not answer
-// a wildcard or a glob with what the client may not have, so such a client would wait for ever.
+// A stream ends with PERMISSION_DENIED if its client has no right to anything that it requests. The relay does not
+// answer a wildcard or a glob to which the client has no right, so without that end the client would wait for ever.
 
 // A client has deniedSettle, and up to as much again, to request something that it may have. A client that was sent
-// errors knows already, and if it reconnects, it does so at once: it has longer.
+// errors already knows that it is denied, and would reconnect as soon as its stream ends. So it has deniedAfterErrors
+// in addition, and up to as much again.
 const (
 	deniedSettle      = time.Second
 	deniedAfterErrors = 2 * time.Second
@@ -41,7 +42,7 @@ func (st *stream) denial() (why *cache.Error) {
 // endIfDenied schedules the end of a stream whose client may have nothing. It is called after each request, and when a
 // resource that the client may not have becomes known. The caller holds mu.
 func (st *stream) endIfDenied() {
-	if st.sessionClient.Rights == nil || st.form == formUnary || st.form == formREST { // which are answered
+	if st.sessionClient.Rights == nil || st.form == formUnary || st.form == formREST { // these forms answer with an error
 		return
 	}
 	switch denied := st.denial() != nil; {

@@ -22,7 +22,7 @@ type typeSession interface {
 	TypeURL() string
 
 	// Adding reports that there may be something new or changed to send, though perhaps not now. Removing reports that
-	// there are removals to send that did not go with it.
+	// there are removals to send that Additions has not sent.
 	Adding() bool
 	Removing() bool
 	// AwaitsACK reports that new state can be sent only after the client has answered. Later types wait for that. They
@@ -63,7 +63,7 @@ type typeSession interface {
 	// Reconfigure looks up all subscriptions again, for a client with these rights. The cache must not be held.
 	// restricted: the client may not have everything by this configuration or by the previous one.
 	Reconfigure(rights session.Rights, generation uint32, restricted bool)
-	// Moving reports that a subscription has moved because of that and has no answer yet.
+	// Moving reports that a subscription has moved because of Reconfigure and has no answer yet.
 	Moving() bool
 	// TakeOdd watches individually the names that a group of clients cannot watch any more.
 	TakeOdd()

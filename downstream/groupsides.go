@@ -8,13 +8,14 @@ import (
 // The sides of a group in a rollout. Clients of a group move to the new side of a rollout and back without watches of
 // their own: the group watches the names that differ there, once for all of them.
 //
-//   - Both sides have the same names, and one log of changes. A name that does not differ is the same on both,
-//     so a change of it is one for both.
+//   - Both sides have the same names, and one log of changes. A name that does not differ has one state
+//     on both, so one change in the log is for both sides.
 //   - A client's position in the log has a side. After a client has moved, the group compares what the client holds
 //     at its position with the other side. The difference is the same for all clients that move from there, and is in
 //     one buffer.
-//   - When the first client is on the new side, the group watches what differs. Until a topic there is filled,
-//     its name is as on the accepted side. When the last client leaves the side, these watches end.
+//   - When the first client moves to the new side, the group begins to watch the names that differ. Until a topic
+//     there is filled, its name has the state that it has on the accepted side. When the last client leaves the new
+//     side, these watches end.
 
 // changedNew is changed for the new side.
 func (g *watchGroup) changedNew(w *cache.Watch) cache.Waker {

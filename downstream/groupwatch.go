@@ -210,7 +210,7 @@ func (g *watchGroup) gather(n *session.News) {
 		for _, st := range n.States {
 			n.Bytes = append(n.Bytes, st.Resource.Encoded(delta)...)
 		}
-		n.Parts = mem.BufferSlice{&n.Bytes} // whoever has the parts keeps the news alive
+		n.Parts = mem.BufferSlice{&n.Bytes} // a reference to Parts keeps the news alive
 		return
 	}
 	n.Parts = make(mem.BufferSlice, 0, len(n.States))

@@ -43,7 +43,7 @@ func groupOf(addr net.Addr) netip.Prefix {
 	case *limitedAddr:
 		return a.conn.group
 	case remoteAddr:
-		at, _ := netip.ParseAddrPort(string(a)) // zero for what is no IP address
+		at, _ := netip.ParseAddrPort(string(a)) // zero if it is not an IP address
 		return prefixOf(at.Addr())
 	default:
 		return addressGroup(addr)

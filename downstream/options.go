@@ -53,15 +53,16 @@ type Options struct {
 	MaxResponseBytes int
 	// RelayID is the id of this relay: a client whose requests already passed through it is refused.
 	RelayID string
-	// RemovalHold is how long a stream with several types holds the removal of what its client has, for what the
-	// control plane may send together with it. 0 disables the hold.
+	// RemovalHold is how long a stream with several types holds a removal: the control plane may be about to send
+	// changes of other types after which the client no longer needs the resource. 0 disables the hold.
 	RemovalHold time.Duration
 	// Rollouts decide which clients get a change before others; nil if none do.
 	Rollouts Rollouts
 	// KeepsBack, if not nil, returns for names of a topic whether a rollout withholds something newer: see
 	// gate.Controller.
 	KeepsBack func(topic cache.Key, names []string) []bool
-	// Prefetcher watches what clients of listeners that prefetch will request next; nil disables prefetching.
+	// Prefetcher watches the topics that clients will request next, for clients of listeners that prefetch; nil
+	// disables prefetching.
 	Prefetcher Prefetcher
 	// Rejected, if not nil, is called when a client rejects something, for each scope that the client uses. It must not
 	// block.
@@ -114,19 +115,20 @@ type LoadStream interface {
 
 // Prefetcher watches topics that clients will request next. Its methods must not block.
 type Prefetcher interface {
-	// Join adds a stream whose client's names have that meaning. covers are the wildcards and globs that the stream
-	// watches, as far as they are remembered. onNew are the scopes of which the stream gets what is not accepted yet.
+	// Join adds a stream whose client's names resolve as names says. covers are the wildcards and globs that the
+	// stream watches, as far as they are remembered. onNew are the scopes in which the stream is on the new side of a
+	// rollout.
 	Join(names Names, covers []cache.Key, onNew []cache.Scope) PrefetchAudience
 	// Follows reports whether resources of a type refer to others.
 	Follows(typeURL string) bool
 }
 
-// PrefetchAudience is what a stream shares with all others whose clients' names mean the same. It is comparable.
+// PrefetchAudience is shared by all streams whose clients' names have the same meaning. It is comparable.
 type PrefetchAudience interface {
 	// Want notes that the stream watches a topic of a type that Follows reports, and Unwant that it no longer does.
 	Want(cache.Key)
 	Unwant(cache.Key)
-	// Leave ends the stream's part, after an Unwant for every Want.
+	// Leave takes the stream out of the audience. The stream has called Unwant for every Want.
 	Leave()
 }
 
@@ -178,8 +180,8 @@ type Trial interface {
 	// Showing returns a nonzero number if the stream should be on the new side, and otherwise 0. If the number has
 	// changed, the stream should have been on the accepted side in between.
 	Showing() uint64
-	// Moved notes that the stream has moved to the new side. Filled reports whether everything that it watches there
-	// has got a state since then, as far as a state is known.
+	// Moved notes that the stream has moved to the new side. Filled reports whether all topics that the stream watches
+	// there have got their known states since then.
 	Moved(showing uint64)
 	Filled() bool
 	// Revision returns a number. When it changes, there is more on the new side, and the stream has to call Sent or
@@ -194,10 +196,10 @@ type Trial interface {
 	Settled()
 	// Withdraw notes that the client can only be on the accepted side from now on.
 	Withdraw()
-	// Sent, Untouched, Acked and Rejected report what becomes of the new state: some of it is being sent to the client,
-	// or none of it is; the client has acknowledged everything that it was sent; the client has rejected some. revision
-	// is the Revision as of which nothing is sent. hashes are the hashes of what was new in the rejected response, nil
-	// if that is not known.
+	// Sent, Untouched, Acked and Rejected report what becomes of the new state. Sent: some of it is being sent to the
+	// client. Untouched: none of it is sent to the client, as of a Revision. Acked: the client has acknowledged
+	// everything that it was sent. Rejected: the client has rejected some of it. hashes are the hashes of the resources
+	// that were new in the rejected response, nil if they are not known.
 	Sent(showing uint64)
 	Untouched(showing, revision uint64)
 	Acked(showing uint64)

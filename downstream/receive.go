@@ -187,8 +187,8 @@ func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answ
 	return decodeAndAccept(st, f, data, g)
 }
 
-// takeNew is take for a request that is no repetition, without the stack that this needs. It wakes the stream if there
-// may be something to send.
+// takeNew is take for a request that is not a repetition. A worker processes the request, so that the caller's
+// goroutine does not keep the large stack that this needs. takeNew wakes the stream if there may be something to send.
 func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) error {
 	r, _ := f.unprocessed.Get().(*newRequest[R, S])
 	if r == nil {

@@ -12,11 +12,11 @@ import (
 // A new configuration while streams are open. Each stream gets new Names for its client, and its sessions look up their
 // subscriptions again (Reconfigure in package session).
 //
-// The streams do so one after another, on one separate goroutine: it takes none of the senders, and yields to all
-// runnable goroutines after each stream. So however much there is to look up, the relay stores and sends responses of
-// control planes at the same time, to each stream by the configuration that the stream has. Two things do not wait for
-// a stream's turn: a request is processed by the newest configuration, and a stream with few subscriptions, or with
-// restricting rights, is sent nothing by an older one.
+// One separate goroutine does this for one stream after another: it occupies no sender, and yields to all runnable
+// goroutines after each stream. So while there is much to look up, the relay still stores responses of control planes
+// and sends them to the streams. What a stream is sent depends on the configuration that this stream has. Two things
+// do not wait for a stream's turn: a request is processed by the newest configuration, and a stream with few
+// subscriptions, or with restricting rights, is sent nothing by an older one.
 
 // fewSubscriptions can be looked up in about the time that a response takes.
 const fewSubscriptions = 16

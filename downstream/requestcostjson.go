@@ -9,8 +9,8 @@ import (
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// The cost of a request in JSON, counted while it is being read: if it exceeds a limit, the rest is not read. What is
-// no JSON may count as anything: the decoder finds out why.
+// The cost of a request in JSON, counted while it is being read: if it exceeds a limit, the rest is not read. For
+// bytes that are not valid JSON, any count will do: the decoder rejects them.
 
 // jsonPeeker counts what is in the bytes of a request that are written to it. The zero value is ready.
 type jsonPeeker struct {

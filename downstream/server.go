@@ -107,8 +107,8 @@ type stats struct {
 	admission                  admissionStats
 }
 
-// NewServer makes a server of what is in topics. names is called once for each stream, and again after each
-// Reconfigure.
+// NewServer makes a server that serves the topics of a cache. names is called once for each stream, and again after
+// each Reconfigure.
 func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server {
 	if o.MaxResponseBytes == 0 {
 		o.MaxResponseBytes = DefaultMaxResponseBytes

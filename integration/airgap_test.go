@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestAStoreCrossesAnAirGap checks that a relay that never reaches a control plane serves resources that
-// another relay has stored and exported, and it has imported.
+// TestAStoreCrossesAnAirGap checks that a relay that never reaches a control plane serves the resources that
+// another relay has stored and exported, once it has imported them.
 func TestAStoreCrossesAnAirGap(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	all := []proto.Message{plainCluster("a", "1"), plainCluster("b", "1"), plainEndpoints("at-a", 1)}
@@ -34,11 +34,11 @@ func TestAStoreCrossesAnAirGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	isolated := openPort(t) // nobody serves there
+	isolated := openPort(t) // no server listens there
 	config = storing(t, relayTo(isolated.address, string(delta)), "")
 	imported := regexp.MustCompile(`path: (\S+accepted\.db)`).FindStringSubmatch(config)[1]
 	if imported == path[1] {
-		t.Fatal("both relays have one store")
+		t.Fatal("both relays use the same store")
 	}
 	load := command("store", "import", "--path", imported, "-")
 	load.Stdin = bytes.NewReader(medium)

@@ -14,8 +14,8 @@ import (
 const (
 	cloudEndpoints  = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
 	onpremEndpoints = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
-	// withAlternative is what a client requests that knows of directives, folded what
-	// Envoy makes of it.
+	// withAlternative is the name as a client that supports directives requests it. folded is the name as
+	// Envoy sends it, with the directive inside the id.
 	withAlternative = cloudEndpoints + "#alt=" + onpremEndpoints
 	folded          = "xdstp://cloud.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/foo%23alt=xdstp%3A//onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
 )
@@ -34,8 +34,8 @@ authorities:
 `, failover, cloud.address, upstream, onprem.address, upstream)
 }
 
-// awaitPort waits until a client has endpoints of that name, inside too, with that
-// port.
+// awaitPort waits until a client holds endpoints with this port. Both the name of the resource and the
+// cluster name inside it have to be name.
 func (c *client) awaitPort(t testing.TB, name string, port uint32) {
 	t.Helper()
 	c.await(t, fmt.Sprintf("the %s client has port %d of %s", c.form, port, name), func(v *view) bool {
@@ -48,9 +48,9 @@ func (c *client) awaitPort(t testing.TB, name string, port uint32) {
 	c.mustLive(t)
 }
 
-// TestAlternativeOfAnAuthorityThatIsDown checks that clients get the alternative under the name that
-// they requested, however they spell it, while the primary's authority cannot be reached; and the
-// primary when it answers.
+// TestAlternativeOfAnAuthorityThatIsDown checks that, while the primary's authority cannot be reached,
+// clients receive the alternative under the name that they requested, in their own spelling. When the
+// authority answers, they receive the primary.
 func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 					}
 				}
 			}
-			await("from the request to the alternative, with a primary that never was there", 2, requested)
+			await("from the request to the alternative, before the primary has ever answered", 2, requested)
 			started := time.Now()
 			cloud.start(plainEndpoints(cloudEndpoints, 1))
 			await("from the start of the primary's control plane to the primary", 1, started)
@@ -92,7 +92,7 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 			for _, c := range all {
 				c.read(func(v *view) {
 					if len(v.log) != 4 || len(v.gone) > 0 {
-						t.Errorf("the %s client was sent %v, want four times what there is", c.form, v.log)
+						t.Errorf("the %s client was sent %v, want the endpoints four times and no removals", c.form, v.log)
 					}
 				})
 			}
@@ -100,11 +100,11 @@ func TestAlternativeOfAnAuthorityThatIsDown(t *testing.T) {
 	}
 }
 
-// TestRPCsFlowThroughAnAlternative checks that gRPC's client, which knows nothing of alternatives, sends
-// RPCs by a cluster whose endpoints have one, while the authority of the primary is killed and comes
-// back, twice. gRPC-Go sends a directive if it is folded into the id. It leaves out other directives, so
-// that it requests the primary alone, and keeps that. A name that redirects to a URL with an alternative
-// is a name like any other.
+// TestRPCsFlowThroughAnAlternative checks that RPCs of gRPC's client succeed while the authority of the
+// primary endpoints is killed and restarted, twice. gRPC does not support alternatives. gRPC-Go sends a
+// directive only if it is folded into the id. It drops other directives, so it requests only the primary, and
+// keeps it while the authority is down. A redirect to a URL with an alternative needs no support from the
+// client.
 func TestRPCsFlowThroughAnAlternative(t *testing.T) {
 	const redirected = "xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/either"
 	for _, spelling := range []struct {
@@ -146,7 +146,7 @@ func TestRPCsFlowThroughAnAlternative(t *testing.T) {
 					}
 					back := time.Now()
 					cloud.start(endpoints(next))
-					channel.follow("it is back, with other endpoints", next)
+					channel.follow("it is restarted, with other endpoints", next)
 					t.Logf("from its return to RPCs at the primary: %v", time.Since(back).Round(time.Millisecond))
 					at = next
 				}

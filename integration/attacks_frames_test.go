@@ -1,6 +1,6 @@
 package integration
 
-// Attacks below the level of requests: by connections, and by frames of HTTP/2.
+// Attacks below the level of requests: with connections, and with HTTP/2 frames.
 
 import (
 	"context"
@@ -40,8 +40,8 @@ func flood(ctx context.Context, t *testing.T, dial func(context.Context, *testin
 	<-ctx.Done()
 }
 
-// manyPings are for gRPC, which closes the connection after three of them, and so for how many
-// connections may end soon.
+// manyPings tests the limit on connections that end soon after they were opened: gRPC closes a connection
+// after three pings.
 func manyPings(ctx context.Context, _ *testing.T, at *target) {
 	again(ctx, 2, func(i int) {
 		c, err := rawh2.Dial(at.reserved, rawh2.Options{Deaf: i == 0})
@@ -89,7 +89,7 @@ func longSettings(ctx context.Context, t *testing.T, at *target) {
 	at.flood(ctx, t, func(c *rawh2.Conn) error { return c.Settings(many...) })
 }
 
-// gRPC itself does not count pings while it sends something.
+// pingsBetweenResponses sends pings while the server sends responses. gRPC itself does not count these.
 func pingsBetweenResponses(ctx context.Context, t *testing.T, at *target) {
 	at.flood(ctx, t, func(c *rawh2.Conn) error {
 		stream, err := c.Open(deltaMethod)
@@ -124,7 +124,7 @@ func badRequests(ctx context.Context, t *testing.T, at *target) {
 		conn := connect(t, at.reserved)
 		defer conn.Close()
 		if s := at.send(ctx, t, conn, &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: strings.Repeat("n", 200<<10)}}); s != nil {
-			_, _ = s.Recv() // until it is refused
+			_, _ = s.Recv() // waits until the relay refuses the stream
 		}
 	})
 }

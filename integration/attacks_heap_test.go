@@ -16,15 +16,15 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Go never frees a goroutine's descriptor, and libraries keep what they make when they are
-// first used. So the live heap before the attacks is that of a relay that has served a crowd.
+// Go never frees the descriptor of a goroutine, and libraries keep what they allocate on first use. So the
+// test measures the live heap before the attacks only after the relay has served many clients.
 const (
 	crowdConns   = 150
 	crowdStreams = 6 // of each connection
 )
 
-// serveCrowd has the relay serve well-behaved clients of all kinds, nearly as many as its
-// limits allow, which then leave.
+// serveCrowd connects well-behaved clients of all kinds, nearly as many as the relay's limits allow, and
+// disconnects them again.
 func (at *target) serveCrowd(t *testing.T) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
@@ -37,9 +37,9 @@ func (at *target) serveCrowd(t *testing.T) {
 			crowd.Go(func() {
 				s := at.send(ctx, t, conn, ask(endpointType, canaryName))
 				if s == nil {
-					t.Error("a well-behaved client gets no stream")
+					t.Error("a well-behaved client could not open a stream")
 				} else if _, err := s.Recv(); err != nil {
-					t.Errorf("a well-behaved client is sent %v", err)
+					t.Errorf("a well-behaved client got the error %v", err)
 				}
 				served <- struct{}{}
 				<-ctx.Done()
@@ -78,8 +78,7 @@ const (
 	liveWithin = time.Minute
 )
 
-// settledLive returns the live heap after clients have left: the least value of several garbage
-// collections.
+// settledLive returns the live heap after clients have left: the smallest of several measurements.
 func (at *target) settledLive(t *testing.T) int {
 	t.Helper()
 	least := at.metric(t, liveHeap)
@@ -89,8 +88,8 @@ func (at *target) settledLive(t *testing.T) int {
 	return least
 }
 
-// awaitLive waits until the live heap, as the relay's metrics say it, is within 20 % of before. Reading
-// the metrics makes garbage, so Go runs collections during the wait.
+// awaitLive waits until the live heap in the relay's metrics is at most 20 % larger than before. Reading the
+// metrics makes garbage, so Go runs collections during the wait.
 func (at *target) awaitLive(t *testing.T, before int) {
 	t.Helper()
 	most := before + before/5
@@ -127,7 +126,7 @@ func (at *target) metric(t *testing.T, name string) int {
 	return int(value)
 }
 
-// metricsClient requests texts that are not compressed, as a compressor is a part of the heap.
+// metricsClient requests uncompressed pages, because a compressor would be part of the measured heap.
 func metricsClient(t *testing.T) *http.Client {
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)

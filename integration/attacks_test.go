@@ -30,27 +30,27 @@ import (
 type attack struct {
 	name string
 	act  func(ctx context.Context, t *testing.T, at *target)
-	// refused is the limit that holds it, as the relay's metrics name it; empty if it is not
-	// one that is counted.
+	// refused is the limit that the attack exceeds, as the relay's metrics name it. It is empty if the relay
+	// does not count that limit.
 	refused string
 }
 
 var attacks = []attack{
 	{"type URLs of 4 MB", longTypes, "type_url_bytes"},
-	{"as many long type URLs as may be", manyTypes, ""},
+	{"as many long type URLs as the limits allow", manyTypes, ""},
 	{"made-up node ids of 250 KB", longNodes, ""},
 	{"nodes of many small values", manyValues, "node_values"},
 	{"REST bodies of 4 MB", largeBodies, "node_values"},
 	{"header lists", largeHeaders, ""},
-	{"headers without end", endlessHeaders, ""},
+	{"endless headers", endlessHeaders, ""},
 	{"idle connections", idleConnections, "connections"},
 	{"streams that are reset at once", rapidResets, "streams_per_second"},
 	{"REST requests that are reset at once", rapidRESTResets, "requests_per_second"},
 	{"pings", manyPings, "connections_per_second"},
 	{"settings", manySettings, "control_frames"},
 	{"window updates", manyWindowUpdates, "control_frames"},
-	{"settings of very many values", longSettings, "control_frames"},
-	{"pings while something is sent", pingsBetweenResponses, "control_frames"},
+	{"settings with very many values", longSettings, "control_frames"},
+	{"pings while the relay sends responses", pingsBetweenResponses, "control_frames"},
 	{"settings over REST", manyRESTSettings, "control_frames"},
 	{"pings over REST", manyRESTPings, "control_frames"},
 	{"connections that end at once", shortConnections, "connections_per_second"},
@@ -58,13 +58,13 @@ var attacks = []attack{
 	{"made-up chains of relays", madeUpChains, ""},
 	{"clients that never read", neverRead, ""},
 	{"100,000 names", manyNames, ""},
-	{"requests without end", endlessRequests, "requests_per_second"},
-	{"bad requests without end", badRequests, ""},
-	{"names, and globs of their directories", namesAndGlobs, ""},
+	{"endless requests", endlessRequests, "requests_per_second"},
+	{"endless bad requests", badRequests, ""},
+	{"names and the globs of their directories", namesAndGlobs, ""},
 	{"a list of equal locators in a view", equalLocators, ""},
 	{"made-up authorities", madeUpAuthorities, "scopes"},
 	{"made-up partitions", madeUpPartitions, ""},
-	{"more names than a SotW request has room for", longNamesInSotW, ""},
+	{"more names than fit into a SotW request", longNamesInSotW, ""},
 	{"a name and then the wildcard of made-up types", nameThenWildcard, ""},
 }
 
@@ -77,18 +77,18 @@ func attackedFor() time.Duration {
 	return time.Second
 }
 
-// mostSlower is how much later the canary may be served, in addition to twice the time on a relay that
-// is not attacked. That time is a few milliseconds, and more on a busy machine.
+// mostSlower is how long the canary's updates may take beyond twice the time at a relay that is not attacked.
+// The time at that relay is a few milliseconds, and more on a busy machine.
 const mostSlower = 50 * time.Millisecond
 
-// mostTries is how often a test repeats an attack that made the canary late: a busy machine sometimes
-// delays one of some twenty updates, but not each time.
+// mostTries is how often a test runs an attack that makes the canary late. A busy machine sometimes delays
+// one of about twenty updates, but not in every run.
 const mostTries = 3
 
-// TestNoClientHarmsAnother checks that a well-behaved client, the canary, sees all updates in time
-// during attacks of another client, and that within a minute after the attacker has left, the live heap
-// is within 20 % of its size before the first attack. Because the machine may be busy, the test compares
-// the canary's times with those of the same updates at a relay that is not attacked.
+// TestNoClientHarmsAnother checks that a well-behaved client, the canary, sees all updates in time while
+// another client attacks the relay. Within a minute after the attacker has left, the live heap has to be at
+// most 20 % larger than before the first attack. Because the machine may be busy, the test compares the
+// canary's times with those of the same updates at a relay that is not attacked.
 func TestNoClientHarmsAnother(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -111,14 +111,14 @@ func TestNoClientHarmsAnother(t *testing.T) {
 				if most := 2*alone + mostSlower; attacked <= most || raceDetector() {
 					break
 				} else if tries == mostTries {
-					t.Errorf("the canary is served in %v, and in %v without the attack: want %v at most", attacked, alone, most)
+					t.Errorf("the canary's updates took %v, and %v without the attack: want at most %v", attacked, alone, most)
 					break
 				}
 			}
 			if !raceDetector() && a.refused != "" && at.exceeded(t, a.refused) == refused {
-				t.Errorf("nothing was refused for %s: this is no attack", a.refused)
+				t.Errorf("the relay refused nothing because of %s: the attack does not reach the limit", a.refused)
 			}
-			if !raceDetector() { // which has a heap of its own
+			if !raceDetector() { // the race detector changes the heap
 				at.awaitLive(t, before)
 			}
 		})
@@ -132,7 +132,7 @@ func TestNoClientHarmsAnother(t *testing.T) {
 // attack runs an attack once, and returns the 99th percentiles of the canary's times.
 func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone time.Duration) {
 	t.Helper()
-	// Not a deadline: gRPC would send it to the relay, which would end the streams.
+	// Not a deadline: gRPC would send the deadline to the relay, and the relay would end the streams.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	time.AfterFunc(attackedFor(), cancel)
@@ -141,16 +141,16 @@ func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone
 	seen := watch.watch(ctx, t)
 	attacking.Wait()
 	attacked, alone = seen.percentiles()
-	t.Logf("%d updates in %v, and in %v without the attack; the heap has %d MiB", len(seen), attacked, alone, at.heap(t)>>20)
+	t.Logf("%d updates in %v, and in %v without the attack; the heap is %d MiB", len(seen), attacked, alone, at.heap(t)>>20)
 	return attacked, alone
 }
 
-// target is a relay that is attacked.
+// target is the relay under attack.
 type target struct {
 	relay      *relay
 	grpc, rest string      // addresses
 	tls        *tls.Config // for rest
-	reserved   string      // and one where few connections may end soon
+	reserved   string      // the address of a gRPC listener with a low limit of connections_per_second
 	metrics    *http.Client
 }
 
@@ -166,7 +166,7 @@ func attackedRelay(t *testing.T, config string) *target {
 	}
 }
 
-// heap is the relay's heap including garbage, in bytes.
+// heap returns the size of the relay's heap, garbage included, in bytes.
 func (at *target) heap(t *testing.T) int { return at.metric(t, "go_memstats_heap_alloc_bytes") }
 
 func (at *target) exceeded(t *testing.T, limit string) int {
@@ -176,18 +176,18 @@ func (at *target) exceeded(t *testing.T, limit string) int {
 	return at.metric(t, fmt.Sprintf("xds_relay_downstream_limits_exceeded_total{limit=%q}", limit))
 }
 
-// dial makes a connection of its own, which ends with ctx.
+// dial opens a new connection, which is closed when ctx ends.
 func (at *target) dial(ctx context.Context, t *testing.T) *grpc.ClientConn {
 	conn := connect(t, at.grpc)
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	return conn
 }
 
-// send opens a stream and sends requests on it. It returns the stream, which nobody reads.
+// send opens a stream and sends requests on it. It returns the stream; the caller may read it.
 func (at *target) send(ctx context.Context, t *testing.T, conn *grpc.ClientConn, reqs ...*discoveryv3.DeltaDiscoveryRequest) discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
-		return nil // ctx has ended, or the relay has refused it
+		return nil // ctx has ended, or the relay has refused the stream
 	}
 	for _, req := range reqs {
 		if s.Send(req) != nil {
@@ -231,18 +231,19 @@ func manyTypes(ctx context.Context, t *testing.T, at *target) {
 		for j := range 64 {
 			reqs = append(reqs, ask(fmt.Sprintf("%d/%d/%s", i, j, strings.Repeat("t", 1000)), "x"))
 		}
-		at.in(ctx, t, conn, "made-up", "quiet", reqs...) // the canary's control plane ends streams with such types
+		// Not at the canary's control plane, which ends streams with such types.
+		at.in(ctx, t, conn, "made-up", "quiet", reqs...)
 	}
 	at.look(ctx, t)
 }
 
-// look has the operator look at the clients until ctx ends.
+// look fetches the operator's page /clients again and again until ctx ends.
 func (at *target) look(ctx context.Context, t *testing.T) {
 	pace := time.NewTicker(200 * time.Millisecond)
 	defer pace.Stop()
 	for ; ctx.Err() == nil; <-pace.C {
 		if page := len(fetch(t, "http://"+at.relay.admin+"/clients")); page > 16<<20 {
-			t.Errorf("/clients has %d MiB", page>>20)
+			t.Errorf("/clients is %d MiB", page>>20)
 		}
 	}
 }
@@ -293,7 +294,7 @@ func largeBodies(ctx context.Context, t *testing.T, at *target) {
 	})
 }
 
-// raw makes a connection of a client that follows no rules. It ends with ctx.
+// raw opens a connection of a client that breaks the rules of HTTP/2. It is closed when ctx ends.
 func (at *target) raw(ctx context.Context, t *testing.T, o rawh2.Options) *rawh2.Conn {
 	return dialRaw(ctx, t, at.grpc, o)
 }
@@ -311,7 +312,7 @@ func dialRaw(ctx context.Context, t *testing.T, address string, o rawh2.Options)
 		if o.Silent {
 			t.Error(err)
 		}
-		return nil // the relay may have closed it at once
+		return nil // the relay may have closed the connection at once
 	}
 	context.AfterFunc(ctx, c.Close)
 	return c
@@ -320,7 +321,7 @@ func dialRaw(ctx context.Context, t *testing.T, address string, o rawh2.Options)
 const deltaMethod = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName
 
 func largeHeaders(ctx context.Context, t *testing.T, at *target) {
-	// Those that are just not too large stay for as long as their streams.
+	// Headers just below the limit stay in memory as long as their streams.
 	for range 8 {
 		if c := at.raw(ctx, t, rawh2.Options{}); c != nil {
 			for range 16 {
@@ -347,7 +348,7 @@ func endlessHeaders(ctx context.Context, t *testing.T, at *target) {
 		select {
 		case <-c.Done():
 		case <-time.After(patience):
-			t.Error("a connection whose headers never end stays open")
+			t.Error("the relay keeps a connection open whose headers never end")
 		case <-ctx.Done():
 		}
 		c.Close()
@@ -388,7 +389,7 @@ func watchedHealth(ctx context.Context, t *testing.T, at *target) {
 			return
 		}
 		if i > 1000 {
-			_, _ = w.Recv() // one too many is refused
+			_, _ = w.Recv() // waits until the relay refuses a stream over the limit
 		}
 	}
 	<-ctx.Done()
@@ -414,7 +415,7 @@ func neverRead(ctx context.Context, t *testing.T, at *target) {
 	req := encodedAsk(t)
 	for i := range 20 {
 		o := rawh2.Options{Deaf: true}
-		if i%2 == 0 { // the relay may send nothing, or what nobody takes
+		if i%2 == 0 { // half of the clients allow no data; the others never read it
 			o.Settings = []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
 		}
 		c := at.raw(ctx, t, o)
@@ -430,7 +431,7 @@ func neverRead(ctx context.Context, t *testing.T, at *target) {
 	<-ctx.Done()
 }
 
-// encodedAsk is a request for the canary's resource.
+// encodedAsk returns an encoded request for the canary's resource and the wildcard.
 func encodedAsk(t *testing.T) []byte {
 	req, err := proto.Marshal(ask(endpointType, canaryName, wildcard))
 	if err != nil {

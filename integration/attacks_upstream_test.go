@@ -1,6 +1,6 @@
 package integration
 
-// Attacks by requests that they make the relay send to control planes.
+// Attacks that make the relay send requests to control planes.
 
 import (
 	"context"
@@ -25,14 +25,14 @@ const (
 	equalView     = "xdstp://views/envoy.config.cluster.v3.Cluster/equal/*"
 )
 
-// quietPlane is a control plane that reads all requests, and has nothing but a
-// list collection of very many equal entries.
+// quietPlane is a control plane that reads all requests. Its only resource is a list collection with very
+// many equal entries.
 type quietPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	list *discoveryv3.Resource
 }
 
-// startQuietPlane returns its address.
+// startQuietPlane starts a quietPlane and returns its address.
 func startQuietPlane(t *testing.T) string {
 	t.Helper()
 	entry, err := proto.Marshal(located("xdstp://quiet.example.com/envoy.config.cluster.v3.Cluster/member"))
@@ -86,9 +86,9 @@ func ended(err error) error {
 	return err
 }
 
-// attackedConfig is the configuration of the attacked relay. The quiet control plane is there under one
-// name, under a pattern, in SotW, with a partition for each node, and in a view. The REST listener has
-// TLS.
+// attackedConfig is the configuration of the attacked relay. The quiet control plane serves an authority with
+// a fixed name, an authority with a pattern, an authority in SotW, a partition for each node, and a view. The
+// REST listener has TLS.
 func attackedConfig(plane, quiet, cert, key string) string {
 	server := func(name, protocol string) string {
 		return fmt.Sprintf("  - name: %q\n    servers: [{address: %q, protocol: %s}]\n", name, quiet, protocol)
@@ -121,8 +121,7 @@ cache: {linger: 200ms}
 `
 }
 
-// in opens a stream of a client whose names are old-style ones, which its cluster says the
-// meaning of.
+// in opens a stream of a client with old-style names. Its Node's cluster decides which authority serves them.
 func (at *target) in(ctx context.Context, t *testing.T, conn *grpc.ClientConn, id, cluster string, reqs ...*discoveryv3.DeltaDiscoveryRequest) {
 	reqs[0].Node = &corev3.Node{Id: id, Cluster: cluster}
 	at.send(ctx, t, conn, reqs...)
@@ -132,7 +131,7 @@ func ask(typeURL string, names ...string) *discoveryv3.DeltaDiscoveryRequest {
 	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 }
 
-// batches are requests for very many names, with a number each.
+// batches returns requests for n names, made from format and a number.
 func batches(n int, format string) (reqs []*discoveryv3.DeltaDiscoveryRequest) {
 	const batch = 500
 	for i := 0; i < n; i += batch {

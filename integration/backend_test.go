@@ -1,6 +1,6 @@
 package integration
 
-// Backends, which RPCs reach in the end.
+// The backends that answer RPCs.
 
 import (
 	"net"
@@ -28,7 +28,7 @@ func startBackend(t testing.TB, id string) *backend {
 	return b
 }
 
-// start lets the backend serve, again after stop.
+// start starts the backend. It may be called again after stop.
 func (b *backend) start() {
 	b.grpc = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&emptypb.Empty{}); err != nil {

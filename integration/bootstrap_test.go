@@ -38,9 +38,9 @@ import (
 	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is a gRPC
-// client that prints which backend answered it. A process of its own is necessary, because gRPC reads
-// from its environment only at its start whether it may send tokens.
+// visitorBootstrap is the file of a bootstrap. With it in its environment, the test's binary is a gRPC client
+// that prints which backend answered it. The client needs its own process: gRPC reads only once, at its
+// start, from the environment whether it may send tokens.
 const visitorBootstrap = "XDS_TEST_VISITOR_BOOTSTRAP"
 
 func runVisitor(file string) error {
@@ -67,7 +67,7 @@ func runVisitor(file string) error {
 	return err
 }
 
-// printedBootstrap is what the command prints.
+// printedBootstrap runs `xds-relay bootstrap` and returns its output.
 func printedBootstrap(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := command(append([]string{"bootstrap"}, args...)...)
@@ -80,7 +80,7 @@ func printedBootstrap(t *testing.T, args ...string) []byte {
 	return text
 }
 
-// shopPlane serves everything for xds:///shop, which leads to that backend.
+// shopPlane starts a control plane with all resources of xds:///shop, which lead to b.
 func shopPlane(t *testing.T, node string, b *backend) *controlPlane {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
@@ -112,8 +112,8 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		listener string
-		flags    []string // of the bootstrap
-		envoy    []string // further ones for Envoy
+		flags    []string // of xds-relay bootstrap
+		envoy    []string // more flags, for Envoy only
 		token    bool
 	}{
 		{name: "in plaintext"},
@@ -146,7 +146,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 			text := printedBootstrap(t, append([]string{"--for", "grpc"}, flags...)...)
 			visit(t, text, b.id, tt.token)
 
-			// At the first of two addresses nobody serves.
+			// Of two addresses, no server listens at the first.
 			flags = append([]string{"--server", nobody.address}, flags...)
 			text = printedBootstrap(t, append([]string{"--for", "grpc"}, flags...)...)
 			visit(t, text, b.id, tt.token)
@@ -158,7 +158,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 	}
 }
 
-// visit sends an RPC by a bootstrap for gRPC.
+// visit sends an RPC with a bootstrap for gRPC, and checks that it reaches the backend.
 func visit(t *testing.T, bootstrap []byte, backend string, token bool) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
@@ -190,7 +190,7 @@ func connectAsEnvoy(t *testing.T, text []byte, token bool) {
 	}
 	ads := b.GetDynamicResources().GetAdsConfig().GetGrpcServices()[0]
 	if by := b.GetConfigSources()[0].GetApiConfigSource().GetGrpcServices()[0]; !proto.Equal(ads, by) {
-		t.Errorf("names of authorities go to %v, and others to %v", by, ads)
+		t.Errorf("the bootstrap sends names with authorities to %v, and other names to %v", by, ads)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -251,12 +251,11 @@ func connectAsEnvoy(t *testing.T, text []byte, token bool) {
 		t.Fatal(err)
 	}
 	if resp, err := stream.Recv(); err != nil || len(resp.GetResources()) != 1 || resp.GetResources()[0].GetName() != "shop-cluster" {
-		t.Errorf("by Envoy's bootstrap the clusters are %v: %v", resp, err)
+		t.Errorf("with Envoy's bootstrap, the response is %v: %v", resp, err)
 	}
 }
 
-// clientTLS is TLS as Envoy has it: it asks for sni, and the server's certificate has to have one of
-// the names.
+// clientTLS is TLS as Envoy does it: it sends sni, and requires one of the names in the server's certificate.
 func clientTLS(t *testing.T, ca, cert, key, sni string, names []string) credentials.TransportCredentials {
 	t.Helper()
 	text, err := os.ReadFile(ca)

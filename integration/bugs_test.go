@@ -6,11 +6,12 @@ import (
 	"testing"
 )
 
-// The bugs that chaos has to find (make chaos-bugs) can be put into the code as it is.
+// TestBugsApplyToTheCode checks that the patches with bugs, which the chaos test has to find (make
+// chaos-bugs), apply to the current code.
 func TestBugsApplyToTheCode(t *testing.T) {
 	bugs, err := filepath.Glob("testdata/bugs/*.patch")
 	if err != nil || len(bugs) < 8 {
-		t.Fatalf("%d bugs, %v", len(bugs), err)
+		t.Fatalf("found %d patches (%v), want at least 8", len(bugs), err)
 	}
 	for _, bug := range bugs {
 		path, err := filepath.Abs(bug)

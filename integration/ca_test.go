@@ -1,6 +1,6 @@
 package integration
 
-// Certificates, in files as Kubernetes mounts a Secret.
+// Certificates in files, laid out as Kubernetes mounts a Secret.
 
 import (
 	"crypto/x509"
@@ -12,7 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// issued returns a certificate of that name for servers on 127.0.0.1, and for clients.
+// issued returns a certificate with this common name, for servers on 127.0.0.1 and for clients.
 func issued(t testing.TB, ca *certtest.CA, name string) *certtest.Pair {
 	t.Helper()
 	o := certtest.Loopback
@@ -20,7 +20,7 @@ func issued(t testing.TB, ca *certtest.CA, name string) *certtest.Pair {
 	return ca.Issue(t, o)
 }
 
-// pool returns CAs as roots.
+// pool returns the CAs as a pool of trusted roots.
 func pool(cas ...*certtest.CA) *x509.CertPool {
 	p := x509.NewCertPool()
 	for _, ca := range cas {
@@ -29,8 +29,8 @@ func pool(cas ...*certtest.CA) *x509.CertPool {
 	return p
 }
 
-// mounted is a Secret that Kubernetes has mounted: its files are symlinks into ..data, which is
-// a symlink that is replaced as a whole.
+// mounted imitates a Secret that Kubernetes has mounted. Its files are symlinks into ..data, which is itself
+// a symlink. An update replaces ..data.
 type mounted struct {
 	dir        string
 	files      map[string][]byte
@@ -51,7 +51,7 @@ func mount(t testing.TB, files map[string][]byte) *mounted {
 
 func (m *mounted) path(name string) string { return filepath.Join(m.dir, name) }
 
-// update replaces files. The others stay.
+// update replaces the files in the map and keeps all others.
 func (m *mounted) update(t testing.TB, files map[string][]byte) {
 	t.Helper()
 	for name, data := range files {

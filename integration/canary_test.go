@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// canary is a well-behaved client whose resource changes all the time, and the same client
-// of another relay, with which it is compared.
+// canary is a well-behaved client whose resource changes all the time, and a control: the same client at a
+// relay that is not attacked.
 type canary struct {
 	plane           *controlPlane
 	client, control *client
@@ -31,13 +31,13 @@ func startCanary(t *testing.T, cp *controlPlane, of, control *relay) *canary {
 	return c
 }
 
-// delays are the times from a change at the control plane until the client of each relay had it.
+// delays are the times from a change at the control plane to its arrival at the client of each relay.
 type delays []struct{ client, control time.Duration }
 
 // percentiles returns the 99th percentiles of each.
 func (d delays) percentiles() (client, control time.Duration) { return d.at(99) }
 
-// medians returns the medians, which hardly depend on pauses of the machine.
+// medians returns the medians. Pauses of the machine hardly affect them.
 func (d delays) medians() (client, control time.Duration) { return d.at(50) }
 
 func (d delays) at(percentile int) (client, control time.Duration) {
@@ -52,7 +52,7 @@ func (d delays) at(percentile int) (client, control time.Duration) {
 	return at(func(i int) time.Duration { return d[i].client }), at(func(i int) time.Duration { return d[i].control })
 }
 
-// updates changes the resource n times, and checks that the client sees each change.
+// updates changes the resource n times, and waits until both clients have each change.
 func (c *canary) updates(t *testing.T, n int) (all delays) {
 	t.Helper()
 	pace := time.NewTicker(canaryPace)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// writeCertificate writes a certificate for 127.0.0.1, and returns its files and who trusts
+// writeCertificate writes a self-signed certificate for 127.0.0.1, and returns its files and roots that trust
 // it.
 func writeCertificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
 	t.Helper()

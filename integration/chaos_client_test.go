@@ -1,6 +1,6 @@
 package integration
 
-// A client whose behaviour is random and legal, and that checks everything that it receives.
+// A client that behaves randomly, within the protocol, and checks everything that it receives.
 
 import (
 	"context"
@@ -26,19 +26,22 @@ type chaosClient struct {
 	plane  *chaosPlane
 	relays *relays
 	rand   *rand.Rand
-	// rejects: it NACKs some of what it is sent.
+	// rejects decides at random whether the client NACKs a response.
 	rejects func() bool
-	// steady is what it always wants, and nothing else. The zero topic: it changes what it wants.
+	// steady is the only topic that the client requests, at all times. If it is the zero topic, the client
+	// changes its subscriptions.
 	steady topic
-	// view are the control planes whose globs of endpoints it has as one set.
+	// view has the control planes whose globs of endpoints make up the client's view. It is empty without a
+	// view.
 	view []*chaosPlane
-	// comesBack: when all is quiet, its stream ends, and it resumes after the last changes. Others stay.
+	// comesBack says that the client ends its stream when the failures stop, and resumes after the last
+	// changes. Other clients keep their streams.
 	comesBack bool
-	// past has the newest requests and responses, for a failed test.
+	// past has the newest requests and responses, for the output of a failed test.
 	past chaosPast
 }
 
-// chaosPast is the newest events, in order.
+// chaosPast keeps the newest events, in order.
 type chaosPast struct {
 	mu   sync.Mutex
 	last []string
@@ -54,7 +57,7 @@ func (p *chaosPast) add(format string, args ...any) {
 	p.last = append(p.last, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// String returns it, a line for each event.
+// String returns the events, one per line.
 func (p *chaosPast) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,9 +73,9 @@ func newChaosClient(plane *chaosPlane, f form, n int, relays *relays, rejects fu
 	return c
 }
 
-// live connects again and again until ctx ends: each time it stays for a while, and changes its
-// subscriptions. When quiet is closed, it stays as it is; when published is closed, too, it may
-// reconnect.
+// live connects again and again until ctx ends: each time it stays connected for a while, and changes its
+// subscriptions. When quiet is closed, it keeps its subscriptions. A client that disconnects then connects
+// again only when published is closed, too.
 func (c *chaosClient) live(ctx context.Context, quiet, published <-chan struct{}) {
 	const breath = 50 * time.Millisecond
 	for ctx.Err() == nil {
@@ -90,7 +93,7 @@ func (c *chaosClient) live(ctx context.Context, quiet, published <-chan struct{}
 	}
 }
 
-// connect has one stream, with a connection of its own.
+// connect opens a stream on a new connection, and returns when the client disconnects or the stream ends.
 func (c *chaosClient) connect(ctx context.Context, quiet <-chan struct{}) {
 	address, which := c.relays.current()
 	c.update(func(h *chaosHeld) { h.relay = which })
@@ -140,7 +143,7 @@ func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-
 		break
 	}
 	select {
-	case <-quiet: // it stays
+	case <-quiet: // the client keeps its stream, unless comesBack
 		if c.comesBack {
 			return
 		}
@@ -163,7 +166,7 @@ func (c *chaosClient) forget() {
 	})
 }
 
-// begin sends the first request of each type, with what is held.
+// begin sends the first request of each type, with the versions that the client holds.
 func (c *chaosClient) begin(s chaosStream) (ok bool) {
 	ok = true
 	c.update(func(h *chaosHeld) {
@@ -190,20 +193,20 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 		}
 		for _, set := range chaosSets() {
 			if h.wanted[set] {
-				h.barriers.after[set] = 0 // nothing can have been sent before
+				h.barriers.after[set] = 0 // the relay cannot have sent anything before it
 			}
 		}
 	})
 	return ok
 }
 
-// wish adds or ends one subscription.
+// wish adds or removes one subscription.
 func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	all := c.plane.all()
 	sets := []topic{{clusterType, wildcard}}
 	if c.plane.plane.speaks == delta && c.form == delta {
-		// In SotW a client that adds a glob to names cannot know of the response that is
-		// on its way whether it is all there is.
+		// A SotW client that adds a glob to its names cannot tell whether a response that was already on its
+		// way has all members of the glob.
 		sets = append(sets, topic{endpointType, c.plane.glob() + wildcard})
 	}
 	const often = 6
@@ -222,7 +225,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 			return
 		}
 		if len(h.names(t.typeURL)) == 1 {
-			ok = true // SotW: no names at all would be another thing
+			ok = true // in SotW, a request without names would have another meaning
 			return
 		}
 		delete(h.wanted, t)
@@ -240,7 +243,7 @@ func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	return ok
 }
 
-// names are the requested names of a type.
+// names returns the requested names of a type.
 func (h *chaosHeld) names(typeURL string) (names []string) {
 	for t := range h.wanted {
 		if t.typeURL == typeURL {
@@ -254,14 +257,14 @@ func (h *chaosHeld) names(typeURL string) (names []string) {
 // wants reports whether the client requests a resource, by name or in a set.
 func (h *chaosHeld) wants(t topic) bool { return among(h.wanted, t) }
 
-// among reports whether a resource is among what is wanted, by name or in a set.
+// among reports whether wanted has a resource, by its name or in a set.
 func among(wanted map[topic]bool, t topic) bool {
 	directory := t.name[:strings.LastIndexByte(t.name, '/')+1]
 	return wanted[t] || wanted[topic{t.typeURL, directory + wildcard}] || wanted[topic{t.typeURL, wildcard}]
 }
 
-// knows says that a response that comes now was sent by a relay that knows that the client has requested
-// a set.
+// knows reports whether the relay is certain to have read the request for a set before it sent the response
+// that the client receives now.
 func (h *chaosHeld) knows(f form, set topic) bool {
 	if f == delta {
 		return h.barriers.known(set)
@@ -279,8 +282,7 @@ func (h *chaosHeld) drop(t topic) {
 	delete(h.versions, t)
 }
 
-// read takes responses until the stream ends. Now and then it does not read for a
-// while.
+// read receives responses until the stream ends. Now and then it pauses.
 func (c *chaosClient) read(ctx context.Context, s chaosStream, r *rand.Rand, quiet <-chan struct{}) {
 	const stall = 300 * time.Millisecond
 	for {
@@ -307,7 +309,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	c.past.add("receives %s", summary(r))
 	c.check(h, r)
 	h.nonces[r.typeURL] = r.nonce
-	// Clients do not reject removals, because the relay does not send them again.
+	// The client does not reject removals, because the relay does not send a rejected removal again.
 	loses := len(h.losses(r)) > 0
 	if !loses && c.rejects() {
 		c.past.add("rejects that")
@@ -324,7 +326,7 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	}
 	for name, res := range r.resources {
 		t := topic{r.typeURL, name}
-		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check says if it is wrong
+		_, revision, _ := revisionOf(r.typeURL, []byte(res.value)) // check reports errors
 		if h.wants(t) {
 			h.held[t], h.versions[t] = revision, res.version
 			h.saw(t, revision, rejections)
@@ -352,7 +354,7 @@ func summary(r *response) string {
 	return fmt.Sprintf("%s nonce %s version %s: %v, without %v, errors %v", r.typeURL, r.nonce, r.version, all, r.removed, r.errors)
 }
 
-// losses are the removals that the client received.
+// losses returns the resources that a response removes.
 func (h *chaosHeld) losses(r *response) (lost []topic) {
 	for _, name := range r.removed {
 		lost = append(lost, topic{r.typeURL, name})
@@ -386,13 +388,13 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		t := topic{r.typeURL, name}
 		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
 		if err != nil || inner != name {
-			c.plane.truth.report(c, "received %v with a content that is none of it: %q (%v)", t, res.value, err)
+			c.plane.truth.report(c, "received %v with a content of another resource, or an invalid one: %q (%v)", t, res.value, err)
 			continue
 		}
 		before := h.newest[t]
 		of := c.planeOf(t)
 		if t.onTwoStreams() || !of.inOrder() {
-			before = absent // in no order
+			before = absent // the revisions may come in any order
 		}
 		if poison := c.plane.poison; poison != nil && (poison.is(revision) || h.mayGoBack(t, poison.rejections())) {
 			before = absent
@@ -401,20 +403,20 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	}
 	for _, t := range h.losses(r) {
 		if r.full && !h.always(t) {
-			continue // it may answer a request without that name
+			continue // the response may answer a request without that name
 		}
 		if t.onTwoStreams() && h.gaveUp(t) {
-			continue // the stream that counts now may be behind
+			continue // the stream from which the resource comes now may be behind
 		}
 		c.planeOf(t).truth.sawAbsence(c, t, h.held[t], h.newest[t])
 	}
-	// Envoy takes a response without anything in it for a set without members.
+	// To Envoy, an empty response means that the set has no members.
 	if len(r.resources) > 0 || len(r.removed) > 0 {
 		h.answered[r.typeURL] = true
 	}
 	for _, t := range chaosSets() {
 		if t.typeURL == r.typeURL && h.wanted[t] && h.knows(c.form, t) && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
-			c.plane.truth.report(c, "wants %v, and before any answer to that is sent a response of nothing: %v", t, r)
+			c.plane.truth.report(c, "requested %v, and received an empty response before any answer to that: %v", t, r)
 		}
 	}
 }
@@ -429,7 +431,7 @@ func (c *chaosClient) planeOf(t topic) *chaosPlane {
 	return c.plane
 }
 
-// expected returns the resources that the client has to hold when everything is quiet.
+// expected returns the resources that the client has to hold after all failures and changes.
 func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 	want := map[topic]int{}
 	for _, p := range c.view {
@@ -452,12 +454,12 @@ func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 	return want
 }
 
-// differences lists how a quiet client differs from the truth.
+// differences lists how the client's resources differ from expected.
 func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 	want := c.expected(h)
 	for _, set := range chaosSets() {
 		if c.form == delta && h.wanted[set] && !h.barriers.known(set) {
-			all = append(all, fmt.Sprintf("%s has had no answer to the barrier after its request of %v", c.id, set))
+			all = append(all, fmt.Sprintf("%s received no answer to the barrier after its request for %v", c.id, set))
 		}
 	}
 	for t, revision := range want {

@@ -11,32 +11,34 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// chaosHeld has the resources and requests of a client.
+// chaosHeld is the state of a chaos client.
 type chaosHeld struct {
 	wanted   map[topic]bool
 	held     map[topic]int    // revisions
 	versions map[topic]string // delta
 	infos    map[string]string
 	nonces   map[string]string // of this stream
-	answered map[string]bool   // types of which a resource or removal came on this stream
-	newest   map[topic]int     // the newest that it ever had, and that no relay may have lost
+	answered map[string]bool   // types of which the client received a resource or removal on this stream
+	newest   map[topic]int     // the newest revision that the client received and that no killed relay can have lost
 	seen     map[topic][]sighting
 	relay    int // the number of the relay of this stream
-	// Of this stream: its number, whether the client held nothing when it began, and which poison the
-	// control plane had learned to be rejected by clients of its relay.
+	// The number of this stream; whether the client held nothing when the stream began; and the poison of
+	// which the control plane knew then that clients of this relay had rejected it.
 	stream  int
 	fresh   bool
 	stopped map[int]bool
-	// requested is what was wanted when each SotW request of this stream was sent, by type. A
-	// response may answer any of them.
+	// requested has, by type, what the client wanted at each SotW request of this stream. A response may
+	// answer any of these requests.
 	requested map[string][]map[topic]bool
-	// begun is what was ever requested on this stream, and by how what is held may have come.
+	// begun has everything that the client ever requested on this stream. by says through which requests a
+	// held resource may have come.
 	begun map[topic]bool
 	by    map[topic]wantedBy
-	// left is what was given up on this stream, until the relay is known to have read that it is requested again:
-	// a response may have been sent before the relay had read either.
+	// left has the topics from which the client unsubscribed on this stream. If the client subscribes again,
+	// the topic stays until the relay is certain to have read that: it may have sent a response before it
+	// read either request.
 	left map[topic]bool
-	// barriers: see chaosBarriers. It is of this stream.
+	// barriers are those of this stream.
 	barriers chaosBarriers
 }
 
@@ -48,21 +50,20 @@ func chaosSets() []topic {
 	return []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}, {endpointType, chaosGlob(pairName) + wildcard}}
 }
 
-// chaosBarriers know which sets the relay knows that the client has requested. Without them, a response
-// may have been sent before the relay has read the request. After a client has requested a set, it
-// requests a name of an authority that does not exist, of another type. Once the relay answers that, it
-// has read both requests, so it has sent all later responses with knowledge of the set. This is for
-// delta.
+// chaosBarriers tell a delta client which of its requests for sets the relay has read. Without them, the
+// client could not tell whether the relay sent a response before or after it read a request. After each
+// request for a set, the client requests a name in an authority that does not exist, of another type. When
+// the relay answers that request, it has read both, so all later responses take the set into account.
 type chaosBarriers struct {
 	sent, passed int
-	after        map[topic]int // the barrier that followed the request of a set
+	after        map[topic]int // the number of the barrier after the request for a set
 }
 
 func chaosBarrier(n int) string {
 	return fmt.Sprintf("xdstp://nobody/envoy.config.route.v3.RouteConfiguration/%d", n)
 }
 
-// passes records a response to barriers.
+// passes records which barriers a response answers.
 func (b *chaosBarriers) passes(r *response) {
 	for n := b.passed + 1; n <= b.sent; n++ {
 		if slices.ContainsFunc(r.errors, func(e *discoveryv3.ResourceError) bool { return e.GetResourceName().GetName() == chaosBarrier(n) }) {
@@ -71,14 +72,15 @@ func (b *chaosBarriers) passes(r *response) {
 	}
 }
 
-// known says that the relay has read the last request of a set.
+// known reports whether the relay is certain to have read the last request for a set.
 func (b *chaosBarriers) known(set topic) bool {
 	n, ok := b.after[set]
 	return ok && b.passed >= n
 }
 
-// onTwoStreams says that the relay may get a resource on two streams of the control plane, of
-// which either may be behind: clusters are in a wildcard, too. Names and globs share a stream.
+// onTwoStreams reports whether the relay may receive a resource on two streams of the control plane, either
+// of which may be behind the other. That is so for clusters, which are also members of the wildcard. Names
+// and globs share a stream.
 func (t topic) onTwoStreams() bool { return t.typeURL == clusterType }
 
 // sighting is a revision that a client received.
@@ -86,14 +88,15 @@ type sighting struct {
 	revision int
 	at       time.Time
 	relay    int // the number of the relay that sent it
-	// The stream on which it came, and how often clients had rejected poison then.
+	// The number of the stream on which the client received it, and how often clients had rejected poison by
+	// then.
 	stream, rejections int
 }
 
-// stored is how long a relay that is killed may have had something that it had not yet stored, on a busy machine.
+// stored is the longest time that a relay takes to store what it has received, on a busy machine.
 const stored = 2 * time.Second
 
-// saw records what a client receives for a resource.
+// saw records the revision of a resource that the client received.
 func (h *chaosHeld) saw(t topic, revision, rejections int) {
 	h.newest[t] = revision
 	all := append(h.seen[t], sighting{revision, time.Now(), h.relay, h.stream, rejections})
@@ -103,7 +106,7 @@ func (h *chaosHeld) saw(t topic, revision, rejections int) {
 	h.seen[t] = all
 }
 
-// forgive drops what a killed relay may have lost, so that the next relay may have something older.
+// forgive forgets the revisions that a killed relay may not have stored. The next relay may serve older ones.
 func (h *chaosHeld) forgive(r *relays) {
 	for t, all := range h.seen {
 		for len(all) > 0 && r.diedWithin(all[len(all)-1].relay, all[len(all)-1].at, stored) {
@@ -116,8 +119,8 @@ func (h *chaosHeld) forgive(r *relays) {
 	}
 }
 
-// wantedBy is how a resource is requested, and whether one of the two was given up since the resource came,
-// if only for a moment.
+// wantedBy says whether the client requests a resource by its name, and whether in a set. gaveUp says that
+// the client has ended one of these subscriptions since it received the resource, if only for a moment.
 type wantedBy struct{ name, set, gaveUp bool }
 
 func waysTo(t topic, wanted map[topic]bool) wantedBy {
@@ -125,14 +128,14 @@ func waysTo(t topic, wanted map[topic]bool) wantedBy {
 	return wantedBy{name: wanted[t], set: wanted[topic{t.typeURL, directory + wildcard}]}
 }
 
-// gaveUp says that something is not requested any more in a way in which it may have come.
+// gaveUp reports whether the client has ended a subscription through which a resource may have come.
 func (h *chaosHeld) gaveUp(t topic) bool {
 	was, is := h.by[t], waysTo(t, h.wanted)
 	return was.gaveUp || was.name && !is.name || was.set && !is.set
 }
 
-// came records in which ways a resource may have come: also in one that was given up before it came, and
-// may be requested again when the next response comes.
+// came records through which subscriptions a resource may have come. They include a subscription that the
+// client ended before the resource came, and that it may begin again before the next response.
 func (h *chaosHeld) came(t topic) {
 	h.by[t] = waysTo(t, h.begun)
 	by, left := h.by[t], waysTo(t, h.left)
@@ -140,7 +143,7 @@ func (h *chaosHeld) came(t topic) {
 	h.by[t] = by
 }
 
-// giveUp records what is not requested any more in a way in which it may have come.
+// giveUp updates wantedBy.gaveUp of all resources after an unsubscription.
 func (h *chaosHeld) giveUp() {
 	for t, by := range h.by {
 		by.gaveUp = h.gaveUp(t)
@@ -148,5 +151,5 @@ func (h *chaosHeld) giveUp() {
 	}
 }
 
-// String describes what the client holds, for a failed test.
+// String describes the state, for the output of a failed test.
 func (h *chaosHeld) String() string { return fmt.Sprintf("wanted %v, held %v", h.wanted, h.held) }

@@ -1,7 +1,6 @@
 package integration
 
-// A hostile control plane and hostile clients: they send random messages, of which some are chosen to do
-// harm.
+// A hostile control plane and hostile clients: they send random messages, some of which are made to do harm.
 
 import (
 	"context"
@@ -22,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// hostilePlane is the control plane of an authority. It sends arbitrary responses, also about names of
-// other authorities.
+// hostilePlane is the control plane of an authority. It sends arbitrary responses, also for names of other
+// authorities.
 type hostilePlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*port
@@ -65,7 +64,7 @@ func (p *hostilePlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDis
 	}
 }
 
-// hostileResponse is a response that may be to a request.
+// hostileResponse returns a random response, which may or may not fit the request.
 func hostileResponse(r *rand.Rand, req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.DeltaDiscoveryResponse {
 	resp := &discoveryv3.DeltaDiscoveryResponse{
 		TypeUrl: req.GetTypeUrl(), Nonce: hostileText(r), SystemVersionInfo: hostileText(r),
@@ -116,7 +115,7 @@ func hostileResource(r *rand.Rand, typeURL, name string) *discoveryv3.Resource {
 	return res
 }
 
-// hostileText is a short or long text with special characters and others.
+// hostileText returns a random text, short or long, with special characters among others.
 func hostileText(r *rand.Rand) string {
 	parts := []string{"xdstp:", "//", "evil", "delta", "/", "*", "?", "#alt=", "%", "a=b", "&", "\x7f", "\x00", "é", " ", clusterType, "cluster-1"}
 	var b strings.Builder
@@ -203,7 +202,7 @@ func hostileDelta(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServic
 			return
 		}
 		if r.IntN(2) == 0 {
-			continue // it does not read all that it is sent
+			continue // the client does not read every response
 		}
 		if _, err := stream.Recv(); err != nil {
 			return

@@ -18,22 +18,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// chaosPlane is an honest control plane in one form, with one or two servers. The servers are killed,
-// fall silent, become slow and lose streams; what they send for a resource is always true.
+// chaosPlane is an honest control plane that speaks one form of the protocol, with one or two servers. The
+// servers are killed, fall silent, become slow and lose streams, but they only ever send true resources.
 type chaosPlane struct {
-	name    string // of its authority, and of the clusters of nodes that it serves
+	name    string // the name of its authority, and the Node's cluster of its clients
 	plane   *collectionPlane
 	truth   *chaosTruth
-	names   []topic // that change; those in removable may be absent, too
-	calm    []topic // that change now and then, and are never absent
+	names   []topic // these change; some are sometimes absent, see removable
+	calm    []topic // these change now and then, and are never absent
 	servers []*chaosServer
-	// poison is what clients reject, nil if changes are not rolled out.
+	// poison records which revisions clients reject. It is nil if changes are not rolled out.
 	poison *chaosPoison
-	// past has the newest messages on its streams, for a failed test.
+	// past has the newest messages on its streams, for the output of a failed test.
 	past chaosPast
 }
 
-// chaosMore is how many clusters a control plane has, without the anchor.
+// chaosMore is the number of clusters of a control plane, without the anchor.
 const chaosMore = 24
 
 // anchor is a resource that always exists.
@@ -72,22 +72,22 @@ func startChaosPlane(t testing.TB, name string, speaks form, servers int, r *ran
 	return p
 }
 
-// chaosGlob is the directory of a glob collection of endpoints.
+// chaosGlob returns the directory of an authority's glob collection of endpoints.
 func chaosGlob(authority form) string {
 	return "xdstp://" + string(authority) + "/envoy.config.endpoint.v3.ClusterLoadAssignment/glob/"
 }
 
 func (p *chaosPlane) glob() string { return chaosGlob(form(p.name)) }
 
-// all returns all resources that the control plane ever has.
+// all returns the topics of all resources that the control plane ever has.
 func (p *chaosPlane) all() []topic { return append(append([]topic(nil), p.names...), p.calm...) }
 
-// inOrder reports whether the relay gets the states of a resource in their order. It does not from
-// two servers, of which either may be behind.
+// inOrder reports whether the relay receives the states of a resource in their order. With two servers it
+// does not, because either may be behind the other.
 func (p *chaosPlane) inOrder() bool { return len(p.servers) < 2 }
 
-// removable reports whether the control plane sometimes removes a resource, and its form has a way to
-// send removals. It never removes resources whose states do not come in order.
+// removable reports whether the control plane sometimes removes a resource. It does so only if the form of
+// the protocol can express the removal, and only if it has no second server and no rollout.
 func (p *chaosPlane) removable(t topic) bool {
 	for _, calm := range p.calm {
 		if t == calm {
@@ -119,7 +119,7 @@ func (p *collectionPlane) change(f func()) {
 	p.changed = make(chan struct{})
 }
 
-// change changes some resources, at most a few times in one go, until ctx ends.
+// change changes a few resources at a time, again and again, until ctx ends.
 func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 	const most, breath, seldom = 5, 30 * time.Millisecond, 20
 	for pause(ctx, r, breath) {
@@ -133,7 +133,7 @@ func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// suffer causes failures until ctx ends, and repairs them then.
+// suffer causes failures until ctx ends, and repairs each of them.
 func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	const between, lasting = 800 * time.Millisecond, 600 * time.Millisecond
 	kinds := 6
@@ -151,7 +151,7 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 			s.mute()
 			pause(ctx, r, lasting)
 			s.speak()
-		case 2: // it opens streams and says nothing
+		case 2: // it accepts streams and sends nothing
 			s.mute()
 			s.kill()
 			s.start()
@@ -163,7 +163,7 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 			s.set(func() { s.delay = 20 * time.Millisecond })
 			pause(ctx, r, 2*lasting)
 			s.set(func() { s.delay = 0 })
-		case 5: // it was restarted, and all has another version now
+		case 5: // it is restarted, and all versions are different then
 			s.kill()
 			p.rename()
 			s.start()
@@ -176,8 +176,8 @@ func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// forget restarts the servers before they have restored their resources: their wildcards and globs are
-// almost empty, then half full, and then as they were.
+// forget restarts the servers, which then restore their resources step by step: their wildcards and globs are
+// first almost empty, then half full, and then complete.
 func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Duration) {
 	for _, s := range p.servers {
 		s.kill()
@@ -206,7 +206,7 @@ func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Dura
 	}
 }
 
-// rename gives all resources other versions, with the content that they have.
+// rename changes the versions of all resources, and keeps their content.
 func (p *chaosPlane) rename() {
 	p.plane.change(func() {
 		p.plane.prefix += "'"
@@ -218,7 +218,7 @@ func (p *chaosPlane) rename() {
 	})
 }
 
-// pause waits for a random time up to twice that, and says whether ctx goes on.
+// pause waits for a random time, on average about. It returns false if ctx ends first.
 func pause(ctx context.Context, r *rand.Rand, about time.Duration) bool {
 	timer := time.NewTimer(time.Duration(r.Int64N(int64(2 * about))))
 	defer timer.Stop()
@@ -237,9 +237,9 @@ type chaosServer struct {
 
 	mu     sync.Mutex
 	server *grpc.Server
-	muted  chan struct{} // closed when it speaks again; nil while it does
-	broken int           // streams that are to break at their next response
-	delay  time.Duration // of each response
+	muted  chan struct{} // closed when the server sends again; nil while it sends
+	broken int           // number of streams that break at their next response
+	delay  time.Duration // before each response
 }
 
 func (s *chaosServer) set(f func()) {
@@ -275,7 +275,7 @@ func (s *chaosServer) intercept(srv any, stream grpc.ServerStream, _ *grpc.Strea
 	return handle(srv, &sufferingStream{stream, s})
 }
 
-// sufferingStream is a stream of a control plane that fails in many ways.
+// sufferingStream is a stream to which the failures of its chaosServer apply.
 type sufferingStream struct {
 	grpc.ServerStream
 	of *chaosServer

@@ -1,6 +1,7 @@
 package integration
 
-// A control plane whose changes are rolled out. All clients reject some of the changes, the poison.
+// A control plane whose changes the relay rolls out. Some of the changes are poison: every client rejects
+// them.
 
 import (
 	"context"
@@ -19,19 +20,21 @@ import (
 // rolledName is the authority with a rollout.
 const rolledName = "rolled"
 
-// chaosRollout stops for poison alone: clients come and go.
+// chaosRollout allows so many deaths of clients that only rejections stop the rollout: the clients of the chaos
+// test disconnect all the time.
 const chaosRollout = "{soak: 1s, steps: [50%], deaths: 1000}"
 
 // chaosPoison records which of a control plane's revisions are poison.
 type chaosPoison struct {
 	mu sync.Mutex
-	// refused has each poison, and the relays that have passed on that a client rejected it.
+	// refused has each poison, with the relays that have told the control plane of a rejection.
 	refused  map[int]map[int]bool
 	rejected int // how often clients rejected poison
-	nacked   int // how many rejections the control plane was sent
-	// taken is when a client first had a resource: a first answer is accepted, whatever its content.
+	nacked   int // how many rejections the control plane received
+	// taken says when a client first received a resource. The rollout accepts the first answer, whatever its
+	// content.
 	taken map[topic]time.Time
-	// triedAgain is the newest revision of poison that a relay may try again: see mayTryAgain.
+	// triedAgain is the newest revision of poison that a relay may send again: see mayTryAgain.
 	triedAgain int
 }
 
@@ -39,7 +42,7 @@ func newChaosPoison() *chaosPoison {
 	return &chaosPoison{refused: map[int]map[int]bool{}, taken: map[topic]time.Time{}}
 }
 
-// took records that a client has a resource.
+// took records that a client received a resource.
 func (p *chaosPoison) took(t topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +51,8 @@ func (p *chaosPoison) took(t topic) {
 	}
 }
 
-// isAccepted says that a resource is not new to a relay, also to the next one.
+// isAccepted reports whether the relay has accepted a state of a resource, and has had the time to store it
+// for the relay after it.
 func (p *chaosPoison) isAccepted(t topic) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,14 +73,14 @@ func (p *chaosPoison) is(revision int) bool {
 	return p.refused[revision] != nil
 }
 
-// isRejected reports whether the control plane has learned that clients of a relay have rejected a poison.
+// isRejected reports whether the control plane knows that clients of some relay have rejected a poison.
 func (p *chaosPoison) isRejected(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.refused[revision]) > 0
 }
 
-// stoppedAt returns what clients of a relay have rejected, if the control plane has learned so.
+// stoppedAt returns the poison of which the control plane knows that clients of this relay have rejected it.
 func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,16 +93,17 @@ func (p *chaosPoison) stoppedAt(relay int) map[int]bool {
 	return all
 }
 
-// mayTryAgain records that a relay may try again the poison up to a revision. The control plane restores
-// its resources only step by step. A change may be back before the poison's cure, while the guard holds
-// the poison: if the rejected response had what changes, the relay tries all of that again.
+// mayTryAgain records that a relay may send clients the poison up to a revision once more. While the control
+// plane restores its resources step by step, a change may come back before the poison's replacement, and the
+// guard holds the poison. If a resource of the rejected response changes then, the relay tries all of that
+// response again.
 func (p *chaosPoison) mayTryAgain(revision int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.triedAgain = revision
 }
 
-// isTriedAgain says that a relay may try poison again.
+// isTriedAgain reports whether a relay may send a poison once more.
 func (p *chaosPoison) isTriedAgain(revision int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +117,7 @@ func (p *chaosPoison) rejections() int {
 	return p.rejected
 }
 
-// rejects returns the words in which a client of a relay rejects a response, nil if it has no poison.
+// rejects returns the error with which a client of a relay rejects a response, or nil if it has no poison.
 func (p *chaosPoison) rejects(relay int, r *response) *rpcstatus.Status {
 	for _, res := range r.resources {
 		_, revision, _ := revisionOf(r.typeURL, []byte(res.value))
@@ -129,7 +134,7 @@ func (p *chaosPoison) rejects(relay int, r *response) *rpcstatus.Status {
 
 var poisonWords = regexp.MustCompile(`poison (\d+) of relay (\d+)`)
 
-// hears processes a request of a relay, which may contain a client's words.
+// hears processes a request of a relay, which may contain a client's error message.
 func (p *chaosPoison) hears(m any) {
 	req, ok := m.(interface{ GetErrorDetail() *rpcstatus.Status })
 	if !ok {
@@ -152,14 +157,14 @@ var (
 	_ interface{ GetErrorDetail() *rpcstatus.Status } = (*discoveryv3.DeltaDiscoveryRequest)(nil)
 )
 
-// poisonSome changes clusters, and now and then to poison, until ctx ends. Once clients have rejected the poison,
-// a cluster changes that has never changed: the rest goes to clients, and the poison must not. Nothing else changes
-// while there is poison: what was new in the response that a client rejected may be why, and if it changes, all
-// of that is tried again.
+// poisonSome changes clusters until ctx ends, and now and then turns one into poison. Once clients have
+// rejected the poison, it changes a cluster that has never changed before: that change has to reach clients,
+// and the poison must not. Nothing else changes while there is poison. The relay takes everything new in a
+// rejected response for a possible cause, and tries all of it again if any of it changes.
 func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 	const breath, lasting, most = 300 * time.Millisecond, 800 * time.Millisecond, 4
 	cluster := func(i int) topic { return topic{clusterType, fmt.Sprint("cluster-", i)} }
-	unchanged := chaosMore / 2 // and those after it
+	unchanged := chaosMore / 2 // this cluster and those after it have not changed yet
 	for pause(ctx, r, 2*lasting) {
 		for range r.IntN(most) {
 			p.publish(cluster(r.IntN(chaosMore/2)), true)
@@ -185,7 +190,7 @@ func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// checkPoison checks a response of a control plane whose changes are rolled out.
+// checkPoison checks a response with resources of a control plane whose changes are rolled out.
 func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 	poison := c.plane.poison
 	for name, res := range r.resources {
@@ -193,15 +198,15 @@ func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 		switch {
 		case !poison.is(revision):
 		case h.stopped[revision] && !poison.isTriedAgain(revision):
-			c.plane.truth.report(c, "was sent %s at revision %d, of which the control plane had learned before this stream that it was rejected", name, revision)
+			c.plane.truth.report(c, "received %s at revision %d, although the control plane knew before this stream that clients had rejected it", name, revision)
 		case h.fresh && !h.answered[r.typeURL]:
-			c.plane.truth.report(c, "held nothing and was sent %s first at revision %d, which nobody accepts", name, revision)
+			c.plane.truth.report(c, "held nothing, and received as its first answer %s at revision %d, which every client rejects", name, revision)
 		}
 	}
 }
 
-// mayGoBack records that a client may receive an older state than it had: since then it, or another one,
-// has rejected something, or its stream has ended.
+// mayGoBack reports whether a client may receive an older state of a resource than it had. That is so if a
+// client has rejected poison since then, or the stream is another one.
 func (h *chaosHeld) mayGoBack(t topic, rejections int) bool {
 	all := h.seen[t]
 	return len(all) > 0 && (all[len(all)-1].stream != h.stream || all[len(all)-1].rejections != rejections)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// showProgress prints the progress of chaos until ctx ends: on a terminal in one line that changes,
-// elsewhere in one line each minute.
+// showProgress prints the progress of chaos until ctx ends. On a terminal it updates one line; elsewhere it
+// prints a line each minute.
 func showProgress(ctx context.Context, to io.Writer, terminal bool, begun time.Time, whole time.Duration, state func() string) {
 	every := time.Minute
 	if terminal {
@@ -37,7 +37,7 @@ func showProgress(ctx context.Context, to io.Writer, terminal bool, begun time.T
 	}
 }
 
-// During an hour of chaos, its progress is shown.
+// TestChaosShowsHowFarItIs checks the progress output of a long run.
 func TestChaosShowsHowFarItIs(t *testing.T) {
 	for _, of := range []struct {
 		terminal bool
@@ -52,7 +52,7 @@ func TestChaosShowsHowFarItIs(t *testing.T) {
 			var shown strings.Builder
 			showProgress(ctx, &shown, of.terminal, time.Now(), 3*time.Minute, func() string { return "2 relays" })
 			if !strings.HasSuffix(shown.String(), of.want) {
-				t.Errorf("it shows %q, want at the end %q", shown.String(), of.want)
+				t.Errorf("the output is %q, want it to end with %q", shown.String(), of.want)
 			}
 		})
 	}

@@ -23,17 +23,17 @@ const shopName = "shop"
 // annexName is the authority of the channel's endpoints.
 const annexName = "annex"
 
-// chaosShop is a control plane that has all resources that lead to endpoints. It redirects the endpoints
-// to another control plane, which has those of the backends.
+// chaosShop is a control plane with a listener, a route configuration and a cluster. It redirects the
+// cluster's endpoints to another control plane, the annex, which has the endpoints of each backend.
 type chaosShop struct {
 	plane, annex *chaosPlane
-	backends     []*backend // two that it moves between, and the one that it has at last
+	backends     []*backend // two between which the shop moves, and the one at the end: see last
 	visits       atomic.Int64
 
 	t testing.TB
 
 	mu sync.Mutex
-	at int // which backend
+	at int // the index of the backend
 }
 
 func startChaosShop(t testing.TB, r *rand.Rand) *chaosShop {
@@ -55,7 +55,7 @@ func startChaosShop(t testing.TB, r *rand.Rand) *chaosShop {
 	return s
 }
 
-// emptyChaosPlane is a control plane that has nothing yet, and does not serve.
+// emptyChaosPlane returns a control plane without resources, whose server is not started.
 func emptyChaosPlane(t testing.TB, name string, r *rand.Rand) *chaosPlane {
 	p := &chaosPlane{
 		name: name, truth: newChaosTruth(),
@@ -75,14 +75,14 @@ func (p *chaosPlane) setAnswer(is said) {
 	})
 }
 
-// door is the name of the endpoints of a backend.
+// door returns the name of a backend's endpoints.
 func door(i int) string { return xdstp(annexName, endpointType, fmt.Sprint("door-", i)) }
 
 func (s *chaosShop) endpoints(i int) proto.Message {
 	return endpointsAt(s.t, door(i), s.backends[i].address)
 }
 
-// redirect changes the endpoints to those of a backend.
+// redirect points the shop's endpoints at those of the current backend.
 func (s *chaosShop) redirect() {
 	s.mu.Lock()
 	at := s.at
@@ -90,14 +90,16 @@ func (s *chaosShop) redirect() {
 	s.plane.setAnswer(redirect(s.t, endpointType, "shop-endpoints", door(at)))
 }
 
-// tour makes the channel use both doors that it has during chaos, so that the relay has both.
+// tour moves the shop to each backend that it has during chaos, so that the relay holds the endpoints of
+// both.
 func (s *chaosShop) tour(c *channel) {
 	for at := range s.last() {
 		c.awaitReaches(someMethod, s.moveTo(at))
 	}
 }
 
-// last is a backend that the shop has only at the end: RPCs that reach it do not use older resources.
+// last is the index of the backend to which the shop moves only at the end. An RPC that reaches it proves
+// that the channel has the newest resources.
 func (s *chaosShop) last() int { return len(s.backends) - 1 }
 
 // moveTo moves the shop to a backend.
@@ -113,7 +115,7 @@ func (s *chaosShop) moveTo(at int) *backend {
 func (s *chaosShop) move(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 300*time.Millisecond) {
 		if r.IntN(3) == 0 {
-			s.annex.setAnswer(has(s.t, s.endpoints(r.IntN(s.last())))) // in another version
+			s.annex.setAnswer(has(s.t, s.endpoints(r.IntN(s.last())))) // the same endpoints in a new version
 			continue
 		}
 		s.mu.Lock()
@@ -131,7 +133,7 @@ func (s *chaosShop) open(t testing.TB, relays *relays) *channel {
 	return dialXDS(t, b, "xds:///shop")
 }
 
-// visit sends RPCs until ctx ends. Once the first has reached a backend, all must.
+// visit sends RPCs until ctx ends. After the first RPC that succeeds, every RPC has to succeed.
 func (s *chaosShop) visit(ctx context.Context, c *channel) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(context.Background(), patience)

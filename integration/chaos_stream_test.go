@@ -15,7 +15,7 @@ import (
 // chaosStream is a stream in either form.
 type chaosStream interface {
 	request(h *chaosHeld, typeURL string, add, remove []string) error
-	// barrier follows the request of a set.
+	// barrier sends the barrier after a request for a set: see chaosBarriers.
 	barrier(h *chaosHeld, set topic) error
 	receive() (response, error)
 	answer(h *chaosHeld, r *response, nack *rpcstatus.Status) error

@@ -21,16 +21,16 @@ import (
 
 var (
 	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
-	chaosSeed = flag.Uint64("chaos-seed", 0, "what the chaos is drawn from; 0: the time")
-	chaosAll  = flag.Bool("chaos-all", false, "with a store, servers that have not restored what they had, two servers of an authority, and rollouts")
+	chaosSeed = flag.Uint64("chaos-seed", 0, "the seed of all random decisions; 0: the current time")
+	chaosAll  = flag.Bool("chaos-all", false, "also test a store, control planes that restart before they have restored their resources, an authority with two servers, and rollouts")
 )
 
-// TestChaos checks that during all failures no client receives anything false: no content that never
-// existed, none that is older than what it had, no absence of a resource that always existed, and no
-// empty state before an answer. Once one RPC has reached a backend, all do, through a redirect to
-// another authority. The relay sends nothing that a client has rejected to later clients, and new
-// clients begin with the accepted state. When all is quiet again, every client holds what the control
-// planes have, also by a view.
+// TestChaos checks that during all failures no client receives anything false: no content that never existed,
+// no content older than what it had, no removal of a resource that was never removed, and no empty state
+// before the first answer. After one RPC has reached a backend through a redirect to another authority, all
+// later RPCs do. Once the control plane knows that clients have rejected a change, the relay sends it to no
+// new client; new clients begin with the accepted state. After the failures, every client holds exactly the
+// resources of the control planes, also through a view.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -48,7 +48,7 @@ func TestChaos(t *testing.T) {
 	}
 	if *chaosAll {
 		planes = append(planes, startChaosPlane(t, pairName, delta, 2, actor()))
-		// A relay without a store accepts the first responses after its restart, also poison.
+		// Rollouts need a store: without one, a restarted relay accepts the first responses, even poison.
 		rolled := startChaosPlane(t, rolledName, []form{delta, sotw}[actor().IntN(2)], 1, actor())
 		rolled.poison = newChaosPoison()
 		planes = append(planes, rolled)
@@ -95,7 +95,7 @@ func TestChaos(t *testing.T) {
 			if p.poison != nil {
 				c.steady = topic{clusterType, wildcard}
 			}
-			c.comesBack = n%4 < 2 // of both forms
+			c.comesBack = n%4 < 2 // clients of both forms
 			clients = append(clients, c)
 			living.Go(func() { c.live(life, quiet, published) })
 		}
@@ -113,7 +113,7 @@ func TestChaos(t *testing.T) {
 	running.Go(func() { shop.move(chaos, moves) })
 	for _, p := range shop.planes() {
 		if p.truth.found = stop; p == shop.annex && !*chaosAll {
-			continue // a relay without a store has nothing of the other door when it is killed
+			continue // without a store, a new relay would not have the endpoints of the other backend
 		}
 		accidents := actor()
 		running.Go(func() { p.suffer(chaos, accidents) })
@@ -132,7 +132,8 @@ func TestChaos(t *testing.T) {
 	})
 	running.Wait()
 
-	// There are no more failures. Rejected resources come again when they change.
+	// The failures are over. All resources change once more, so that clients receive those that they have
+	// rejected.
 	all := append(slices.Clone(planes), shop.planes()...)
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
@@ -148,9 +149,9 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	close(published)
-	within(t, grpcsBackoff, "gRPC has a stream to the last relay", func() error {
+	within(t, grpcsBackoff, "the gRPC channel has a stream to the last relay", func() error {
 		if streams := fetch(t, "http://"+relays.now.admin+"/clients"); !strings.Contains(streams, `"node": "shopper"`) {
-			return errors.New("it has none")
+			return errors.New("it has no stream")
 		}
 		return nil
 	})
@@ -159,7 +160,7 @@ func TestChaos(t *testing.T) {
 		for _, c := range clients {
 			c.watched.read(func(h *chaosHeld) {
 				if len(c.differences(h)) > 0 {
-					t.Logf("the past of %s:\n%v\nof its control plane:\n%v", c.id, &c.past, &c.plane.past)
+					t.Logf("the last events of %s:\n%v\nthe last events of its control plane:\n%v", c.id, &c.past, &c.plane.past)
 				}
 			})
 		}
@@ -181,21 +182,22 @@ func TestChaos(t *testing.T) {
 		t.Logf("%s: %d changes", p.name, p.truth.newest)
 		p.truth.mu.Unlock()
 		if p.poison != nil {
-			t.Logf("%s: %d poisons, which clients rejected %d times, and the control plane was sent %d NACKs", p.name, len(p.poison.refused), p.poison.rejected, p.poison.nacked)
+			t.Logf("%s: %d changes were poison; clients rejected them %d times, and the control plane received %d NACKs", p.name, len(p.poison.refused), p.poison.rejected, p.poison.nacked)
 		}
 	}
 	t.Logf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
 }
 
-// grpcsBackoff is how long gRPC-Go waits at most before it opens a stream again, if relays were killed again and again
-// before they had answered: two minutes, and a fifth more by chance. It is as long for the connection below.
+// grpcsBackoff is the longest time that gRPC-Go may take to open a stream again after a series of relays that
+// were killed before they had answered. The backoff of the stream is at most two minutes plus a random fifth,
+// and that of the connection is the same.
 const grpcsBackoff = 2 * 144 * time.Second
 
-// guardsSilence is how old a stream has to be on which a delta control plane has nothing to say, until what the guard
-// holds goes: docs/safety.md, "The guard".
+// guardsSilence is how old a delta stream without any response has to be before the guard removes the
+// resources that it holds: docs/safety.md, "The guard".
 const guardsSilence = time.Minute
 
-// wrong fails a test for impossible observations of clients, and reports whether there were any.
+// wrong fails the test if clients made impossible observations, and reports whether they did.
 func wrong(t *testing.T, planes []*chaosPlane) (is bool) {
 	for _, p := range planes {
 		for _, wrong := range p.truth.violations() {
@@ -221,8 +223,8 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 		for _, s := range p.servers {
 			servers = append(servers, server(s.address, p.plane.speaks))
 		}
-		// The guard holds everything that goes when a control plane is back, for longer than one takes to
-		// restore what it has, and lets it go before the end.
+		// The guard holds all resources that a restarted control plane does not have. It holds them for
+		// longer than the control plane takes to restore them, but not beyond the end of the test.
 		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
 		if p.poison != nil {
 			fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
@@ -242,7 +244,7 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 	return b.String()
 }
 
-// viewed are the control planes that are in the view: those with globs.
+// viewed returns the control planes that are in the view: those with globs.
 func viewed(planes []*chaosPlane) (all []*chaosPlane) {
 	for _, p := range planes {
 		if p.name == string(delta) || p.name == pairName {
@@ -252,15 +254,15 @@ func viewed(planes []*chaosPlane) (all []*chaosPlane) {
 	return all
 }
 
-// relays are one relay after another.
+// relays runs one relay at a time. When it kills a relay, it starts the next one.
 type relays struct {
 	t      testing.TB
 	config string
 
 	mu    sync.Mutex
 	now   *relay
-	which int         // the number of that
-	kills []time.Time // of the relays so far
+	which int         // the number of the current relay
+	kills []time.Time // when each earlier relay was killed
 }
 
 func newRelays(t testing.TB, config string) *relays {
@@ -273,7 +275,7 @@ func (r *relays) address() string {
 	return r.now.address
 }
 
-// current returns the address of the relay and its number.
+// current returns the address and the number of the current relay.
 func (r *relays) current() (address string, which int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,14 +288,14 @@ func (r *relays) count() int {
 	return len(r.kills) + 1
 }
 
-// diedWithin reports whether a relay was killed within a while after a time.
+// diedWithin reports whether the relay with this number was killed less than while after at.
 func (r *relays) diedWithin(which int, at time.Time, while time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return which < len(r.kills) && r.kills[which].Sub(at) < while
 }
 
-// die kills the relay now and then, until ctx ends, and starts another.
+// die replaces the relay now and then until ctx ends.
 func (r *relays) die(ctx context.Context, random *rand.Rand) {
 	const between = 4 * time.Second
 	for pause(ctx, random, between) {

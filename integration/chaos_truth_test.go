@@ -1,6 +1,6 @@
 package integration
 
-// What is true during a chaos run, and what follows from it for a client.
+// The history of all resources during a chaos run, and what clients may observe according to it.
 
 import (
 	"fmt"
@@ -19,20 +19,20 @@ import (
 // absent is the revision of a resource that does not exist.
 const absent = 0
 
-// chaosTruth is the history of all resources of one control plane: the revisions
-// that each has had, in order. A revision says which content it is.
+// chaosTruth is the history of all resources of one control plane: the revisions that each has had, in order.
+// A revision identifies a content.
 type chaosTruth struct {
 	mu      sync.Mutex
 	history map[topic][]int
 	newest  int
-	wrong   []string // what clients have seen that cannot be
-	found   func()   // is called when there is something wrong
+	wrong   []string // the impossible observations of clients
+	found   func()   // called at each impossible observation
 }
 
 func newChaosTruth() *chaosTruth { return &chaosTruth{history: map[topic][]int{}, found: func() {}} }
 
-// set gives a resource a new revision, or makes it absent, and returns it as the
-// control plane says it: nil if it is absent.
+// set gives a resource a new revision, or makes it absent, and returns it as the control plane sends it: nil
+// if it is absent.
 func (w *chaosTruth) set(t topic, exists bool) *discoveryv3.Resource {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,7 +45,7 @@ func (w *chaosTruth) set(t topic, exists bool) *discoveryv3.Resource {
 	return &discoveryv3.Resource{Name: t.name, Version: strconv.Itoa(w.newest), Resource: chaosResource(t, w.newest)}
 }
 
-// chaosResource is a resource whose content is its revision.
+// chaosResource returns a resource that has its revision as its content.
 func chaosResource(t topic, revision int) *anypb.Any {
 	var m proto.Message = &clusterv3.Cluster{Name: t.name, AltStatName: strconv.Itoa(revision)}
 	if t.typeURL == endpointType {
@@ -56,12 +56,12 @@ func chaosResource(t topic, revision int) *anypb.Any {
 	}
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(err) // it is a message of ours
+		panic(err) // cannot happen: the message is valid
 	}
 	return &anypb.Any{TypeUrl: t.typeURL, Value: value}
 }
 
-// revisionOf returns the revision that a resource's content says, and its name.
+// revisionOf returns the name and the revision inside a resource.
 func revisionOf(typeURL string, value []byte) (name string, revision int, err error) {
 	if typeURL == endpointType {
 		var m endpointv3.ClusterLoadAssignment
@@ -83,7 +83,7 @@ func (w *chaosTruth) now(t topic) int {
 	return w.nowLocked(t)
 }
 
-// newestRevision returns that of the last change.
+// newestRevision returns the revision of the last change.
 func (w *chaosTruth) newestRevision() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *chaosTruth) nowLocked(t topic) int {
 	return all[len(all)-1]
 }
 
-// all returns what exists of a type, with its newest revisions.
+// all returns the names of all existing resources of a type, with their newest revisions.
 func (w *chaosTruth) all(typeURL string) map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +111,8 @@ func (w *chaosTruth) all(typeURL string) map[string]int {
 	return exist
 }
 
-// sawResource checks a resource that a client received, which it had last at the
-// revision before, absent if it never had it.
+// sawResource checks a resource that a client received. before is the revision that the client had last,
+// absent if it had none.
 func (w *chaosTruth) sawResource(client *chaosClient, t topic, before, revision int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,11 +124,11 @@ func (w *chaosTruth) sawResource(client *chaosClient, t topic, before, revision 
 	}
 }
 
-// sawAbsence checks a removal that a client received. The client held the resource at that
-// revision, or not at all. The control plane must have removed it since then; or, if the relay was killed
-// with what the client held, since the newest revision that the client had before that and that was stored: the
-// next relay has what was stored, and holds it if the control plane is restarted, too, and has not restored
-// what it had.
+// sawAbsence checks a removal that a client received. held is the revision that the client held, absent if it
+// held none. stored is the newest revision that the client received and that no killed relay can have lost.
+// The control plane must have removed the resource after stored. It need not have removed it after held: if
+// the relay is killed, the next one serves the stored revision, also while a restarted control plane has not
+// yet restored the resource.
 func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held, stored int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,20 +139,19 @@ func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held, stored int) 
 			since = slices.Index(all, stored) + 1
 		}
 	} else if len(all) == 0 || all[0] != absent {
-		return // it did not exist before its first revision
+		return // the resource did not exist before its first revision
 	}
 	if !slices.Contains(all[since:], absent) {
-		w.violation(client, "learned that %v, which it held at revision %d, is gone, and it never was: since then it had %v", t, held, all[since:])
+		w.violation(client, "received the removal of %v, which it held at revision %d and which was never removed: its later revisions are %v", t, held, all[since:])
 	}
 }
 
-// violation notes what a client saw that cannot be, and what happened to the client until
-// then. The caller holds mu.
+// violation records an impossible observation of a client, with the client's past. The caller holds mu.
 func (w *chaosTruth) violation(client *chaosClient, format string, args ...any) {
 	w.note(client.id, fmt.Sprintf(format, args...), &client.past, &client.plane.past)
 }
 
-// note notes what somebody saw that cannot be. The caller holds mu.
+// note records an impossible observation. The caller holds mu.
 func (w *chaosTruth) note(who, what string, pasts ...*chaosPast) {
 	const most = 3
 	if len(w.wrong) == most {
@@ -165,21 +164,21 @@ func (w *chaosTruth) note(who, what string, pasts ...*chaosPast) {
 	w.wrong = append(w.wrong, who+" "+what)
 }
 
-// report notes what a client saw that cannot be.
+// report records an impossible observation of a client.
 func (w *chaosTruth) report(client *chaosClient, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.violation(client, format, args...)
 }
 
-// reportOf is report for somebody who is no chaosClient.
+// reportOf is report for an observer that is not a chaosClient.
 func (w *chaosTruth) reportOf(who string, past *chaosPast, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.note(who, fmt.Sprintf(format, args...), past)
 }
 
-// violations returns what was noted.
+// violations returns the recorded observations.
 func (w *chaosTruth) violations() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

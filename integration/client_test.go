@@ -1,7 +1,6 @@
 package integration
 
-// Raw xDS clients, which keep to the protocol and write down all that they are
-// sent.
+// Raw xDS clients, which follow the protocol and record everything that they receive.
 
 import (
 	"context"
@@ -28,7 +27,7 @@ type view struct {
 	// state lacks a name that an earlier one had.
 	gone   map[topic]bool
 	errors map[topic]string
-	// versions are those of the newest responses, by type.
+	// versions has the version of the newest response of each type.
 	versions map[string]string
 	// log has all names in the order in which the client received them, with a - before
 	// removed ones.
@@ -41,7 +40,7 @@ type view struct {
 type held struct {
 	version string // delta: the resource's; SotW: the response's
 	value   string
-	inner   string // the name inside
+	inner   string // the name inside the resource
 }
 
 func newView() view {
@@ -58,7 +57,7 @@ func (v *view) String() string {
 	return b.String()
 }
 
-// contents gives what a client holds that has these resources.
+// contents returns the resources, encoded, by topic, to compare with what a client holds.
 func contents(resources ...proto.Message) map[topic]string {
 	values := map[topic]string{}
 	for _, r := range resources {
@@ -78,7 +77,7 @@ func (v *view) has(want map[topic]string) bool {
 	return true
 }
 
-// names lists what the client holds of a type.
+// names lists the resources of a type that the client holds.
 func (v *view) names(typeURL string) []string {
 	var names []string
 	for t := range v.held {
@@ -90,7 +89,7 @@ func (v *view) names(typeURL string) []string {
 	return names
 }
 
-// received lists what the client received of a type since the first n things.
+// received lists the names of a type that the client received after the first since entries of the log.
 func (v *view) received(typeURL string, since int) (names []string) {
 	for _, t := range v.log[since:] {
 		if t.typeURL == typeURL {
@@ -120,7 +119,7 @@ type client struct {
 	form form
 	t    testing.TB
 
-	mu    sync.Mutex // guards below, and sending
+	mu    sync.Mutex // guards the fields below, and sending
 	speak speaker
 	leave func() // ends the stream
 }
@@ -129,9 +128,9 @@ type client struct {
 type speaker interface {
 	// subscribe changes the requested names of a type.
 	subscribe(typeURL string, add, remove []string) error
-	// receive takes one response. It may be called while others are.
+	// receive receives one response. It may be called concurrently with the other methods.
 	receive() (response, error)
-	// ack ACKs a response, and says in it whether it is a full state.
+	// ack ACKs a response, and sets its field full.
 	ack(*response) error
 }
 
@@ -144,11 +143,11 @@ type response struct {
 	order     []string        // of the names
 	removed   []string
 	errors    []*discoveryv3.ResourceError
-	full      bool // what is not in it is gone
+	full      bool // the client drops every held resource of the type that the response lacks
 }
 
-// connect opens a connection that ends with the test. Its windows are small and
-// stay so.
+// connect opens a connection that is closed when the test ends. Its flow-control windows are small and do not
+// grow.
 func connect(t testing.TB, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(address,
@@ -168,8 +167,7 @@ func newClient(t testing.TB, r *relay, f form, node *corev3.Node) *client {
 	return newClientOn(t, connect(t, r.address), f, node)
 }
 
-// newClientOn opens a stream on a connection, which reads until the test ends or
-// leave is called.
+// newClientOn opens a stream on a connection. The client reads until the test ends or leave is called.
 func newClientOn(t testing.TB, conn *grpc.ClientConn, f form, node *corev3.Node) *client {
 	t.Helper()
 	c := openClient(t, conn, f, node)
@@ -177,7 +175,7 @@ func newClientOn(t testing.TB, conn *grpc.ClientConn, f form, node *corev3.Node)
 	return c
 }
 
-// openClient opens a stream that nobody reads yet.
+// openClient opens a stream and does not read it.
 func openClient(t testing.TB, conn *grpc.ClientConn, f form, node *corev3.Node) *client {
 	t.Helper()
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
@@ -197,7 +195,7 @@ func openClient(t testing.TB, conn *grpc.ClientConn, f form, node *corev3.Node) 
 	return c
 }
 
-// node is a client's Node.
+// node returns a client's Node.
 func node(id, cluster string) *corev3.Node { return &corev3.Node{Id: id, Cluster: cluster} }
 
 // subscribe requests more names of a type.
@@ -216,20 +214,20 @@ func (c *client) change(typeURL string, add, remove []string) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stuck := time.AfterFunc(patience, c.leave) // the relay does not read
+	stuck := time.AfterFunc(patience, c.leave) // ends the stream if the relay does not read
 	defer stuck.Stop()
 	if err := c.speak.subscribe(typeURL, add, remove); err != nil {
-		c.t.Errorf("requesting %v of %s: %v", add, typeURL, err)
+		c.t.Errorf("changing the subscriptions to %v of %s: %v", add, typeURL, err)
 	}
 }
 
-// takeAll takes responses until the stream ends.
+// takeAll receives responses until the stream ends.
 func (c *client) takeAll() {
 	for c.take() {
 	}
 }
 
-// take takes one response, and says whether there was one.
+// take receives one response. It returns false when the stream has ended.
 func (c *client) take() bool {
 	r, err := c.speak.receive()
 	if err != nil {
@@ -270,7 +268,7 @@ func (v *view) take(r response, err error) {
 	}
 }
 
-// mark returns how much the client has received so far.
+// mark returns the length of the log so far, for received.
 func (c *client) mark() (n int) {
 	c.read(func(v *view) { n = len(v.log) })
 	return n

@@ -1,7 +1,7 @@
 package integration
 
-// A control plane by hand that serves whatever it has, in one form, as the protocol
-// says: names, wildcards and, in delta, globs.
+// A handwritten control plane that follows the protocol in one of its two forms. It serves names, wildcards
+// and, in delta, globs.
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type collectionPlane struct {
 
 	mu       sync.Mutex
 	says     map[topic]*discoveryv3.Resource
-	hides    map[topic]bool // what wildcards and globs lack
+	hides    map[topic]bool // served by name, but missing from wildcards and globs
 	versions int
 	changed  chan struct{} // closed at the next change
 }
@@ -32,18 +32,18 @@ type requestedNames struct {
 	names map[string]bool
 	sent  map[string]string // versions, by name
 	nonce string            // SotW: of the last response
-	fresh []string          // names to be answered whatever was sent
-	// unnamed: SotW: a wildcard, because no name was ever requested. xDS: the old rule.
+	fresh []string          // names to answer even if the client was sent their current versions
+	// unnamed says that a SotW client has a wildcard because it never requested a name. xDS: the legacy rule.
 	unnamed bool
 }
 
-// covers reports whether a name is requested: by itself, with all, or by its directory.
+// covers reports whether a name is requested: by itself, by the wildcard, or by the glob of its directory.
 func (a *requestedNames) covers(name string) bool {
 	directory := name[:strings.LastIndexByte(name, '/')+1]
 	return a.names[name] || a.names[wildcard] || strings.HasPrefix(name, "xdstp:") && a.names[directory+"*"]
 }
 
-// matching returns the resources that are requested, and the version of this state.
+// matching returns the requested resources, and the version of this state.
 func (p *collectionPlane) matching(typeURL string, a *requestedNames) (found map[string]*discoveryv3.Resource, version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,9 +56,9 @@ func (p *collectionPlane) matching(typeURL string, a *requestedNames) (found map
 	return found, fmt.Sprint(p.prefix, p.versions)
 }
 
-// serveRequests calls take with each request, and answer for each type whenever something
-// may have changed, until one of them fails. receive is called by a goroutine that ends
-// with the stream.
+// serveRequests calls take with each request. After each request or change, it calls answer for each
+// requested type. It returns when receive or answer fails, or the stream is done. Another goroutine, which
+// ends with the stream, calls receive.
 func serveRequests[R any](p *collectionPlane, done <-chan struct{}, receive func() (R, error), take func(R, map[string]*requestedNames), answer func(typeURL string, a *requestedNames) error) error {
 	requests, failed := make(chan R), make(chan error, 1)
 	go func() {
@@ -91,7 +91,7 @@ func serveRequests[R any](p *collectionPlane, done <-chan struct{}, receive func
 		case <-changed:
 		case err := <-failed:
 			return err
-		case <-done: // a request was on its way
+		case <-done: // the goroutine that receives may have dropped a request
 			return context.Canceled
 		}
 	}
@@ -158,7 +158,7 @@ func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*requestedNa
 		delete(a.names, name)
 	}
 	maps.DeleteFunc(a.sent, func(name, _ string) bool { return !a.covers(name) })
-	// Of what a client says that it has, only what differs is sent.
+	// Of the resources in initial_resource_versions, the control plane sends only those with other versions.
 	a.fresh = slices.DeleteFunc(a.fresh, func(name string) bool { return r.GetInitialResourceVersions()[name] != "" })
 }
 
@@ -193,7 +193,8 @@ func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.Aggregate
 	})
 }
 
-// inSotW is a resource as SotW has it: what has not its name in it goes wrapped.
+// inSotW returns a resource as SotW sends it. A resource without its own name inside is wrapped in a
+// Resource.
 func inSotW(typeURL string, r *discoveryv3.Resource) (*anypb.Any, error) {
 	if r.GetResource().GetTypeUrl() == typeURL && innerName(r.GetResource().GetValue()) == r.GetName() {
 		return r.GetResource(), nil
@@ -207,7 +208,7 @@ func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*requestedNames) {
 		a = &requestedNames{names: map[string]bool{}}
 		all[r.GetTypeUrl()] = a
 	} else if r.GetResponseNonce() != a.nonce {
-		return // it will come again
+		return // a stale nonce: the client will send the request again
 	}
 	names := r.GetResourceNames()
 	a.unnamed = len(names) == 0 && (a.unnamed || r.GetResponseNonce() == "")

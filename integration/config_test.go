@@ -2,7 +2,7 @@ package integration
 
 import "fmt"
 
-// prelude begins every configuration: ports that nobody else has.
+// prelude is the beginning of every configuration. The system chooses free ports.
 const prelude = `
 listeners:
   - address: 127.0.0.1:0
@@ -12,8 +12,8 @@ node:
   id: the-relay
 `
 
-// relayTo is the configuration for one control plane, of which all clients see
-// the same. upstream is the server's protocol.
+// relayTo returns a configuration with one control plane, which serves all clients the same resources.
+// upstream is the server's protocol.
 func relayTo(address, upstream string) string {
 	return prelude + servedBy(address, upstream) + `
 old_style_names:
@@ -21,7 +21,7 @@ old_style_names:
 `
 }
 
-// servedBy is the part of a configuration that has a control plane.
+// servedBy returns the part of a configuration with the authority of one control plane.
 func servedBy(address, upstream string) string {
 	return fmt.Sprintf(`
 authorities:

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestAuthoritiesAtOneAddressShareAConnection checks that what goes to the same place goes
-// over the same connection: authorities, partitions and servers.
+// TestAuthoritiesAtOneAddressShareAConnection checks that authorities, partitions and servers share a
+// connection if they have the same address and the same settings of the connection.
 func TestAuthoritiesAtOneAddressShareAConnection(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	cp.set(plainEndpoints("a", 1))
@@ -39,15 +39,16 @@ old_style_names:
 	open("2", "one")
 	open("3", "two")
 	if n := counted.count(); n != 1 {
-		t.Errorf("%d connections for three scopes in one place, want 1", n)
+		t.Errorf("%d connections for three scopes with the same address and settings, want 1", n)
 	}
 	open("4", "three")
 	if n := counted.count(); n != 2 {
-		t.Errorf("%d connections for two kinds of connections, want 2", n)
+		t.Errorf("%d connections for scopes with two kinds of settings, want 2", n)
 	}
 }
 
-// TestPartitionsBeyondTheStreamsOfAConnection: gRFC A105.
+// TestPartitionsBeyondTheStreamsOfAConnection checks that the relay opens more connections if a control plane
+// allows fewer streams on one than there are partitions, and closes them again. gRFC A105.
 func TestPartitionsBeyondTheStreamsOfAConnection(t *testing.T) {
 	const streams = 250
 	var partitions []string
@@ -78,12 +79,12 @@ cache: {linger: 50ms}
 		c.awaitHas(t, "its partition's endpoints", plainEndpoints("backend", uint32(i+1)))
 	}
 	if n := counted.count(); n != 3 {
-		t.Errorf("%d streams went over %d connections, want 3", streams, n)
+		t.Errorf("%d streams use %d connections, want 3", streams, n)
 	}
 	for _, c := range clients[20:] {
 		c.leave()
 	}
-	counted.ways.await(t, "the further connections are closed", func(all *[]*way) bool { return len(*all) == 1 })
+	counted.ways.await(t, "the relay closes the additional connections", func(all *[]*way) bool { return len(*all) == 1 })
 	for i, c := range clients[:20] {
 		cp.setIn(partitions[i], plainEndpoints("backend", 1000))
 		c.awaitHas(t, "a change", plainEndpoints("backend", 1000))

@@ -21,31 +21,29 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// controlPlane is a control plane that can be away for a while: what it holds,
-// its port, and what it has seen stay.
+// controlPlane is a control plane that can be stopped and started again. It keeps its resources, its port,
+// and its record of what it has seen.
 type controlPlane struct {
 	*port
 	*recorder
 	t       testing.TB
 	cache   cachev3.Cache
 	speaks  []form
-	refused watched[int] // streams of a form that is not spoken
+	refused watched[int] // streams of a form that the control plane does not speak
 	linear  map[string]*cachev3.LinearCache
-	options []grpc.ServerOption // from the next start
-	loads   *loadServer         // from the next start; nil: it takes no load reports
+	options []grpc.ServerOption // take effect at the next start
+	loads   *loadServer         // takes effect at the next start; nil: no load reporting service
 	end     func()
 }
 
-// startControlPlane starts a control plane whose resources are changed one by
-// one, with set and remove. It speaks those forms, and answers UNIMPLEMENTED to
-// the other.
+// startControlPlane starts a control plane whose resources are changed one by one, with set and remove. It
+// answers UNIMPLEMENTED to a form that is not in speaks.
 func startControlPlane(t testing.TB, speaks ...form) *controlPlane {
 	t.Helper()
 	return startPartitions(t, func(*corev3.Node) string { return "" }, []string{""}, speaks...)
 }
 
-// startPartitions starts a control plane that shows other resources to the nodes
-// of each partition.
+// startPartitions starts a control plane that has its own resources for the Nodes of each partition.
 func startPartitions(t testing.TB, partition func(*corev3.Node) string, partitions []string, speaks ...form) *controlPlane {
 	t.Helper()
 	linear := map[string]*cachev3.LinearCache{}
@@ -69,8 +67,7 @@ func startPartitions(t testing.TB, partition func(*corev3.Node) string, partitio
 
 func place(partition, typeURL string) string { return partition + " " + typeURL }
 
-// serveControlPlane starts a control plane that serves from a cache of
-// go-control-plane's.
+// serveControlPlane starts a control plane that serves from a cache of go-control-plane.
 func serveControlPlane(t testing.TB, cache cachev3.Cache, speaks ...form) *controlPlane {
 	t.Helper()
 	cp := &controlPlane{port: openPort(t), recorder: newRecorder(), t: t, cache: cache, speaks: speaks}
@@ -79,7 +76,7 @@ func serveControlPlane(t testing.TB, cache cachev3.Cache, speaks ...form) *contr
 	return cp
 }
 
-// start lets the control plane serve, again after stop.
+// start starts the control plane. It may be called again after stop.
 func (cp *controlPlane) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(append(cp.options, grpc.WaitForHandlers(true))...)
@@ -98,7 +95,7 @@ func (cp *controlPlane) start() {
 	serve(s, cp.listen())
 }
 
-// stop breaks all streams, and lets nobody open one.
+// stop breaks all streams. Clients cannot open new ones until start.
 func (cp *controlPlane) stop() { cp.end() }
 
 // service is the control plane's service, in the forms that it speaks.
@@ -127,10 +124,10 @@ func (s *service) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscover
 	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
 }
 
-// set adds or changes resources: those of one type at once.
+// set adds or changes resources. Those of one type change at the same time.
 func (cp *controlPlane) set(resources ...proto.Message) { cp.setIn("", resources...) }
 
-// setIn sets resources that a partition is shown.
+// setIn is set for the resources of one partition.
 func (cp *controlPlane) setIn(partition string, resources ...proto.Message) {
 	cp.t.Helper()
 	byType := map[string]map[string]types.Resource{}
@@ -148,7 +145,7 @@ func (cp *controlPlane) setIn(partition string, resources ...proto.Message) {
 	}
 }
 
-// remove removes resources of one type at once.
+// remove removes resources of one type at the same time.
 func (cp *controlPlane) remove(typeURL string, names ...string) {
 	cp.t.Helper()
 	if err := cp.linear[place("", typeURL)].UpdateResources(nil, names); err != nil {

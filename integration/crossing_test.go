@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// crossings calls test for each form upstream with each form of client.
+// crossings runs test for each form of control plane with each form of client.
 func crossings(t *testing.T, test func(t *testing.T, upstream, downstream form)) {
 	t.Helper()
 	for _, upstream := range []form{delta, sotw} {
@@ -22,17 +22,16 @@ func crossings(t *testing.T, test func(t *testing.T, upstream, downstream form))
 	}
 }
 
-// TestWildcardsCrossFromEachFormToEachForm checks that a client of either form
-// has all there is, and follows what is added, changed and removed, whichever
-// form the control plane speaks.
+// TestWildcardsCrossFromEachFormToEachForm checks that a wildcard client of either form has all resources,
+// and follows additions, changes and removals, whichever form the control plane speaks.
 func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
 	crossings(t, func(t *testing.T, upstream, downstream form) {
 		cp := startControlPlane(t, upstream)
 		cp.set(plainCluster("a", "1"), plainCluster("b", "1"), plainListener("a", "1"), plainListener("b", "1"))
 		r := startRelay(t, relayTo(cp.address, string(upstream)))
 		c := newClient(t, r, downstream, node("client", ""))
-		c.subscribe(clusterType)            // the old rule: no names
-		c.subscribe(listenerType, wildcard) // the new one
+		c.subscribe(clusterType)            // the legacy wildcard: no names
+		c.subscribe(listenerType, wildcard) // the wildcard *
 		want := func(what string, names []string, resources ...proto.Message) {
 			t.Helper()
 			c.awaitHas(t, what, resources...)
@@ -40,12 +39,12 @@ func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
 				return slices.Equal(v.names(clusterType), names) && slices.Equal(v.names(listenerType), names)
 			})
 		}
-		want("what there is", []string{"a", "b"},
+		want("all resources", []string{"a", "b"},
 			plainCluster("a", "1"), plainCluster("b", "1"), plainListener("a", "1"), plainListener("b", "1"))
 		cp.set(plainCluster("c", "1"), plainListener("c", "1"))
-		want("what was added", []string{"a", "b", "c"}, plainCluster("c", "1"), plainListener("c", "1"))
+		want("the new resources", []string{"a", "b", "c"}, plainCluster("c", "1"), plainListener("c", "1"))
 		cp.set(plainCluster("a", "2"), plainListener("a", "2"))
-		want("what was changed", []string{"a", "b", "c"}, plainCluster("a", "2"), plainListener("a", "2"))
+		want("the changed resources", []string{"a", "b", "c"}, plainCluster("a", "2"), plainListener("a", "2"))
 		cp.remove(clusterType, "b")
 		cp.remove(listenerType, "b")
 		want("the rest after a removal", []string{"a", "c"}, plainCluster("a", "2"), plainCluster("c", "1"))
@@ -53,12 +52,12 @@ func TestWildcardsCrossFromEachFormToEachForm(t *testing.T) {
 		cp.remove(listenerType, "a", "c")
 		want("nothing", nil)
 		cp.set(plainCluster("b", "2"), plainListener("b", "2"))
-		want("what is back", []string{"b"}, plainCluster("b", "2"), plainListener("b", "2"))
+		want("the restored resources", []string{"b"}, plainCluster("b", "2"), plainListener("b", "2"))
 	})
 }
 
-// TestNamesCrossFromEachFormToEachForm checks the same for names: of a type whose
-// responses are full states, and of one whose responses are not.
+// TestNamesCrossFromEachFormToEachForm checks the same for clients that request names: of a type whose SotW
+// responses are full states, and of a type whose responses are not.
 func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 	crossings(t, func(t *testing.T, upstream, downstream form) {
 		cp := startControlPlane(t, upstream)
@@ -77,17 +76,17 @@ func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 
 		cp.remove(clusterType, "b")
 		c.await(t, "the client learns that its cluster is gone", func(v *view) bool { return v.gone[topic{clusterType, "b"}] })
-		if upstream == delta { // in SotW nothing says so
+		if upstream == delta { // in SotW, endpoints cannot be removed
 			cp.remove(endpointType, "b")
 			c.await(t, "the client learns that its endpoints are gone", func(v *view) bool { return v.gone[topic{endpointType, "b"}] })
 		}
 
-		// The client is not sent what it does not want any more.
+		// After it unsubscribes, the client does not receive the resource any more.
 		c.unsubscribe(clusterType, "a")
 		c.unsubscribe(endpointType, "a")
 		c.subscribe(clusterType, "c")
 		c.subscribe(endpointType, "c")
-		c.awaitHas(t, "the name that it changed to", plainCluster("c", "1"), plainEndpoints("c", 1))
+		c.awaitHas(t, "the resources of its new name", plainCluster("c", "1"), plainEndpoints("c", 1))
 		mark := c.mark()
 		cp.set(plainCluster("a", "3"), plainEndpoints("a", 3))
 		cp.set(plainCluster("c", "3"), plainEndpoints("c", 3))
@@ -95,16 +94,16 @@ func TestNamesCrossFromEachFormToEachForm(t *testing.T) {
 		c.read(func(v *view) {
 			for _, typeURL := range []string{clusterType, endpointType} {
 				if received := v.received(typeURL, mark); slices.Contains(received, "a") {
-					t.Errorf("the client was sent %v, which it does not want any more", received)
+					t.Errorf("the client received %v after it had unsubscribed from a", received)
 				}
 			}
 		})
 	})
 }
 
-// TestChangedClusterBringsItsEndpointsAgain checks the one exception from sending
-// only what has changed: Envoy warms a changed cluster until it gets endpoints,
-// for which it does not ask. xDS: "Resource warming".
+// TestChangedClusterBringsItsEndpointsAgain checks the one exception to the rule that the relay sends only
+// changes. Envoy warms a changed cluster until it receives its endpoints, and does not request them again.
+// xDS: "Resource warming".
 func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {
 	crossings(t, func(t *testing.T, upstream, downstream form) {
 		endpoints := []proto.Message{plainEndpoints("front", 1), plainEndpoints("back-service", 2)}
@@ -128,22 +127,22 @@ func TestChangedClusterBringsItsEndpointsAgain(t *testing.T) {
 			mark := c.mark()
 			cp.set(change.cluster)
 			c.awaitHas(t, "the changed cluster", change.cluster)
-			c.await(t, "the client is sent the endpoints again", func(v *view) bool {
+			c.await(t, "the client receives the endpoints again", func(v *view) bool {
 				return slices.Contains(v.received(endpointType, mark), change.want)
 			})
 			c.read(func(v *view) {
 				if received := v.received(endpointType, mark); !slices.Equal(received, []string{change.want}) {
-					t.Errorf("the client was sent the endpoints %v again, want those of the changed cluster, %s", received, change.want)
+					t.Errorf("the client received the endpoints %v again, want only those of the changed cluster, %s", received, change.want)
 				}
 				if last := v.log[len(v.log)-1]; last.typeURL != endpointType {
-					t.Errorf("the endpoints came before the cluster, want them after it: %v", v.log[mark:])
+					t.Errorf("the endpoints came before the cluster, want the opposite order: %v", v.log[mark:])
 				}
 			})
 		}
 	})
 }
 
-// aliased is a cluster with a change in it.
+// aliased returns a changed copy of a cluster.
 func aliased(c *clusterv3.Cluster) *clusterv3.Cluster {
 	changed := proto.Clone(c).(*clusterv3.Cluster)
 	changed.AltStatName = "changed"

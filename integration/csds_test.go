@@ -23,7 +23,8 @@ import (
 	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// clientStatus is what grpcdebug asks, without matchers, of the admin listener; with id, that of clients.
+// clientStatus sends a request to CSDS: as grpcdebug does, without matchers, if id is empty; otherwise for
+// the clients with this Node id.
 func clientStatus(t testing.TB, address, id string) (*statusv3.ClientStatusResponse, error) {
 	t.Helper()
 	req := &statusv3.ClientStatusRequest{}
@@ -33,7 +34,7 @@ func clientStatus(t testing.TB, address, id string) (*statusv3.ClientStatusRespo
 	return statusv3.NewClientStatusDiscoveryServiceClient(connect(t, address)).FetchClientStatus(t.Context(), req)
 }
 
-// statusTable has a line for each resource, as `grpcdebug xds status` has, and more of it.
+// statusTable has a line for each resource, like `grpcdebug xds status`, and also shows errors.
 func statusTable(resp *statusv3.ClientStatusResponse) string {
 	var lines []string
 	for _, c := range resp.GetConfig() {
@@ -50,7 +51,7 @@ func statusTable(resp *statusv3.ClientStatusResponse) string {
 	return strings.Join(lines, "\n")
 }
 
-// awaitStatus waits until CSDS shows something, and returns the answer.
+// awaitStatus waits until CSDS on the admin listener shows exactly these lines, and returns the response.
 func awaitStatus(t testing.TB, r *relay, id string, lines ...string) (resp *statusv3.ClientStatusResponse) {
 	t.Helper()
 	want := strings.Join(lines, "\n")
@@ -59,15 +60,16 @@ func awaitStatus(t testing.TB, r *relay, id string, lines ...string) (resp *stat
 			return err
 		}
 		if got := statusTable(resp); got != want {
-			return fmt.Errorf("it shows\n%s", got)
+			return fmt.Errorf("CSDS shows\n%s", got)
 		}
 		return nil
 	})
 	return resp
 }
 
-// CSDS on the admin listener shows what a client has, as it answers: accepted, rejected with its words, and still
-// requested; and what the relay itself has, in one ClientConfig. What is shown is what the client was sent.
+// CSDS on the admin listener shows for each client which resources it has accepted, rejected (with its error
+// message), or requested without an answer so far, with the contents that the client was sent. Without
+// matchers, CSDS shows the relay's own resources in one ClientConfig.
 func TestCSDSShowsWhatAClientHas(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -109,7 +111,7 @@ func TestCSDSShowsWhatAClientHas(t *testing.T) {
 	receive(1, "it is bad")
 	resp := awaitStatus(t, r, "envoy-1", "Cluster none REQUESTED NOT_SENT", "Cluster x NACKED ERROR: it is bad", "Cluster y ACKED SYNCED")
 	if n := resp.GetConfig()[0].GetNode(); n.GetId() != "envoy-1" || n.GetCluster() != "edge" {
-		t.Errorf("the node is %v", n)
+		t.Errorf("the ClientConfig has the node %v", n)
 	}
 	of := map[string]*statusv3.ClientConfig_GenericXdsConfig{}
 	for _, g := range resp.GetConfig()[0].GetGenericXdsConfigs() {
@@ -117,29 +119,29 @@ func TestCSDSShowsWhatAClientHas(t *testing.T) {
 	}
 	rejected, err := of["x"].GetErrorState().GetFailedConfiguration().UnmarshalNew()
 	if err != nil || !proto.Equal(rejected, bad) || of["x"].GetErrorState().GetLastUpdateAttempt() == nil || of["x"].GetErrorState().GetVersionInfo() == "" || of["x"].GetXdsConfig() != nil {
-		t.Errorf("what was rejected is shown as %v (%v)", of["x"], err)
+		t.Errorf("CSDS shows the rejected resource as %v (%v)", of["x"], err)
 	}
 	if has, err := of["y"].GetXdsConfig().UnmarshalNew(); err != nil || !proto.Equal(has, plainCluster("y", "1")) || of["y"].GetVersionInfo() == "" || !of["y"].GetLastUpdated().AsTime().Before(of["x"].GetLastUpdated().AsTime()) {
-		t.Errorf("what was accepted is shown as %v (%v)", of["y"], err)
+		t.Errorf("CSDS shows the accepted resource as %v (%v)", of["y"], err)
 	}
-	awaitStatus(t, r, "envoy-2") // nobody
+	awaitStatus(t, r, "envoy-2") // there is no such client
 
-	// What grpcdebug does: one call without matchers, and all of it as JSON.
+	// grpcdebug sends one request without matchers, and prints the response as JSON.
 	resp = awaitStatus(t, r, "", "Cluster none REQUESTED NOT_SENT", "Cluster x ACKED SYNCED", "Cluster y ACKED SYNCED")
 	if n := len(resp.GetConfig()); n != 1 {
 		t.Errorf("the relay's own view has %d ClientConfigs", n)
 	}
 	if _, err := protojson.Marshal(resp); err != nil {
-		t.Errorf("it has no form in JSON: %v", err)
+		t.Errorf("the response cannot be printed as JSON: %v", err)
 	}
 
 	// The listener for clients has no CSDS, unless `csds` is true.
 	if _, err := clientStatus(t, r.address, ""); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a client gets %v, want that it is unimplemented", err)
+		t.Errorf("CSDS on the clients' listener returns %v, want UNIMPLEMENTED", err)
 	}
 }
 
-// With `csds: true` a client sees the streams of its own identity.
+// With `csds: true`, CSDS on the clients' listener shows a client the streams of its own identity.
 func TestCSDSForClientsIsAKeyOfTheListener(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -154,13 +156,13 @@ func TestCSDSForClientsIsAKeyOfTheListener(t *testing.T) {
 			return err
 		}
 		if got := statusTable(resp); got != "Cluster x ACKED SYNCED" {
-			return fmt.Errorf("it sees %s", got)
+			return fmt.Errorf("the client sees %s", got)
 		}
 		return nil
 	})
 }
 
-// What is served from the store, and what a rollout keeps back, shows.
+// CSDS marks resources that come from the store, and resources of which a rollout withholds a newer version.
 func TestCSDSShowsWhatIsStaleAndWhatIsKeptBack(t *testing.T) {
 	t.Parallel()
 	const stale = ": stale: it is from the store, and no control plane has confirmed it since the relay started"
@@ -202,13 +204,13 @@ func TestCSDSShowsWhatIsStaleAndWhatIsKeptBack(t *testing.T) {
 	r = startRelay(t, config)
 	c := newClient(t, r, sotw, node("after", ""))
 	c.subscribe(listenerType, wildcard)
-	c.awaitHas(t, "what was stored", plainListener("l", "content-l1"))
+	c.awaitHas(t, "the stored listener", plainListener("l", "content-l1"))
 	awaitStatus(t, r, "after", "Listener l ACKED SYNCED"+stale)
 	awaitStatus(t, r, "", "Listener l ACKED SYNCED"+stale)
 }
 
-// The admin listener serves CSDS wherever it listens: in plaintext, on a unix socket, and over TLS to who has a
-// certificate. A name that another site can point to the listener is refused, over gRPC too.
+// Every kind of admin listener serves CSDS: in plaintext, on a unix socket, and over TLS to clients with a
+// certificate. Against DNS rebinding, it also refuses gRPC requests with an unknown host name.
 func TestCSDSOnEachKindOfAdminListener(t *testing.T) {
 	t.Parallel()
 	ca := certtest.NewCA(t, "ops")
@@ -254,7 +256,7 @@ func TestCSDSOnEachKindOfAdminListener(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // one request after the other
+			for range 2 { // a stream may have several requests
 				if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
 					t.Fatal(err)
 				}

@@ -8,10 +8,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// deltaSpeaker is the delta form. xDS: "Incremental xDS".
+// deltaSpeaker speaks the delta form. xDS: "Incremental xDS".
 type deltaSpeaker struct {
 	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	node   *corev3.Node // nil once it was sent
+	node   *corev3.Node // nil after the first request
 }
 
 func openDelta(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, node *corev3.Node) (speaker, error) {

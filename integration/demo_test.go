@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// run runs a command of the binary to its end.
+// run runs the binary with these arguments until it ends.
 func run(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -24,13 +24,13 @@ func run(t testing.TB, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestDemoServesWithoutConfiguration checks what a reader of the README does first:
-// serve without a configuration, get against it, Ctrl-C.
+// TestDemoServesWithoutConfiguration checks the first steps of the README: serve without a configuration, get
+// from it, Ctrl-C.
 func TestDemoServesWithoutConfiguration(t *testing.T) {
 	t.Parallel()
-	// On ports of its own: those of the demo may be taken.
+	// The default ports of the demo may be in use, so the test chooses others.
 	demo := runRelay(t, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	demo.stdout.await(t, "the demo says what to try", func(all *bytes.Buffer) bool {
+	demo.stdout.await(t, "the demo prints commands to try", func(all *bytes.Buffer) bool {
 		return strings.Contains(all.String(), "get --server "+demo.address) && strings.Contains(all.String(), "curl http://"+demo.admin)
 	})
 
@@ -39,7 +39,7 @@ func TestDemoServesWithoutConfiguration(t *testing.T) {
 		name   string
 		args   []string
 		status int
-		stdout []string // in this order
+		stdout []string // parts of the output, in this order
 		stderr string
 	}{
 		{"all listeners", []string{"--type", "listener"}, 0, []string{"name: ingress", "version:", "HttpConnectionManager", "route_config_name: shop"}, ""},
@@ -47,9 +47,9 @@ func TestDemoServesWithoutConfiguration(t *testing.T) {
 		{"all clusters in SotW", []string{"--type", "cds", "--protocol", "sotw", "-o", "name"}, 0, []string{"cart\ncatalogue\n"}, ""},
 		{"endpoints as JSON", []string{"--type", "eds", "-o", "json", "cart"}, 0, []string{`"name": "cart"`, `"port_value": 8081`}, ""},
 		{"an xdstp name", []string{payments}, 0, []string{"payments.example.com"}, ""},
-		{"what does not exist", []string{"--type", "cluster", "nothing"}, 1, nil, `cluster "nothing" does not exist`},
-		{"something and nothing", []string{"--type", "cluster", "cart", "nothing"}, 1, []string{"name: cart"}, `cluster "nothing" does not exist`},
-		{"another authority", []string{"xdstp://other.example.com/envoy.config.cluster.v3.Cluster/x"}, 1, nil, "other.example.com"},
+		{"a cluster that does not exist", []string{"--type", "cluster", "nothing"}, 1, nil, `cluster "nothing" does not exist`},
+		{"a cluster that exists and one that does not", []string{"--type", "cluster", "cart", "nothing"}, 1, []string{"name: cart"}, `cluster "nothing" does not exist`},
+		{"an unknown authority", []string{"xdstp://other.example.com/envoy.config.cluster.v3.Cluster/x"}, 1, nil, "other.example.com"},
 		{"no type", []string{"cart"}, 2, nil, "--type is missing"},
 	} {
 		t.Run("get "+get.name, func(t *testing.T) {
@@ -69,12 +69,12 @@ func TestDemoServesWithoutConfiguration(t *testing.T) {
 				t.Errorf("want no output, got:\n%s", stdout)
 			}
 			if !strings.Contains(stderr, get.stderr) || get.stderr == "" && stderr != "" {
-				t.Errorf("on standard error is %q, want %q", stderr, get.stderr)
+				t.Errorf("standard error is %q, want %q in it", stderr, get.stderr)
 			}
 		})
 	}
-	t.Run("get from nobody", func(t *testing.T) {
-		away := openPort(t) // nobody behind it
+	t.Run("get without a server", func(t *testing.T) {
+		away := openPort(t) // no server listens there
 		if _, stderr, status := run(t, "get", "--server", away.address, "--timeout", "300ms", "--type", "cluster"); status != 3 || stderr == "" {
 			t.Errorf("exit status %d with %q, want 3 and a reason", status, stderr)
 		}
@@ -94,11 +94,11 @@ func TestDemoServesWithoutConfiguration(t *testing.T) {
 		t.Errorf("after Ctrl-C the demo ended with %v, want status 0", state)
 	}
 	if log := demo.stderr.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "panic") {
-		t.Errorf("the demo ended, but not cleanly:\n%s", log)
+		t.Errorf("the demo logged an error or a panic:\n%s", log)
 	}
 }
 
-// fetch gets a page.
+// fetch returns the page at url.
 func fetch(t testing.TB, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

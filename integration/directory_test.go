@@ -12,16 +12,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// files is the authority of the tests that are fed from a directory.
+// files is the authority that a directory serves in these tests.
 const files = "files.example.com"
 
-// fromDirectory is the configuration of a relay that serves a directory.
+// fromDirectory returns the configuration of a relay that serves a directory.
 func fromDirectory(dir string) string {
 	return prelude + fmt.Sprintf("authorities:\n  - name: %s\n    directory: %q\n", files, dir)
 }
 
-// writeResources writes a file of resources, as their DiscoveryResponse would
-// have them, by renaming it into place.
+// writeResources writes a file with a list of resources, each as an Any in JSON. It renames the file into
+// place.
 func writeResources(t testing.TB, dir, name string, resources ...proto.Message) {
 	t.Helper()
 	var list []string
@@ -46,9 +46,9 @@ func replaceFile(t testing.TB, path, text string) {
 	}
 }
 
-// TestDirectoryFeedsGRPCByXdstpNames checks TP1 and gRFC A47 from end to end: a target with an authority
-// leads through xdstp names, whose resources come from files, to a backend, and a change of a file moves
-// the RPCs.
+// TestDirectoryFeedsGRPCByXdstpNames checks TP1 and gRFC A47 from end to end: RPCs to a target with an
+// authority reach a backend through xdstp names whose resources come from files, and follow a change of a
+// file.
 func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	writeResources(t, dir, "endpoints.json", endpointsAt(t, endpoints, second.address))
 	channel.awaitReaches(someMethod, second)
 
-	// A bad file is reported, with its line, and takes nothing away.
+	// The relay logs the error in a bad file with its line, and keeps the file's last good resources.
 	replaceFile(t, filepath.Join(dir, "endpoints.json"), "[{\n\"@type\": oops\n}]\n")
 	r.awaitLog(t, `level=ERROR.*endpoints\.json (line=2)`)
 	channel.awaitReaches(someMethod, second)
@@ -85,11 +85,12 @@ func TestDirectoryFeedsGRPCByXdstpNames(t *testing.T) {
 	channel.awaitReaches(someMethod, first)
 }
 
-// TestUnknownAuthorityDoesNotExist checks that the relay answers a name of an authority that is not
-// configured at once, and makes no connection for it: no client can make the relay connect anywhere.
+// TestUnknownAuthorityDoesNotExist checks that the relay answers at once if the authority of a name is not
+// configured, and opens no connection for it: a client must not be able to make the relay connect to an
+// address.
 func TestUnknownAuthorityDoesNotExist(t *testing.T) {
 	t.Parallel()
-	away := openPort(t) // nobody is behind it
+	away := openPort(t) // no server listens there
 	r := startRelay(t, fromDirectory(t.TempDir()))
 	name := "xdstp://" + away.address + "/envoy.config.endpoint.v3.ClusterLoadAssignment/x"
 	for _, f := range []form{delta, sotw} {
@@ -99,20 +100,20 @@ func TestUnknownAuthorityDoesNotExist(t *testing.T) {
 		c.await(t, "the client learns that the name does not exist", func(v *view) bool {
 			return v.gone[topic{endpointType, name}]
 		})
-		// The protocol's own way to find that out takes 15 s.
+		// A client that receives no answer waits 15 s before it takes the resource for absent.
 		const most = 10 * time.Second
 		if took := time.Since(requested); took > most {
-			t.Errorf("it took %v until the %s client had the change, want %v at most", took, f, most)
+			t.Errorf("the answer took %v for the %s client, want at most %v", took, f, most)
 		}
 		c.read(func(v *view) {
 			if text := v.errors[topic{endpointType, name}]; !strings.Contains(text, away.address) {
-				t.Errorf("the %s client is sent %q, want the authority %s in it", f, text, away.address)
+				t.Errorf("the %s client received the error %q, want the authority %s in it", f, text, away.address)
 			}
 		})
 	}
 	away.turnedAway.read(func(n *int) {
 		if *n > 0 {
-			t.Errorf("the relay connected %d times to what a client named", *n)
+			t.Errorf("the relay connected %d times to an address that a client named", *n)
 		}
 	})
 }

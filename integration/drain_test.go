@@ -14,8 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// drainedRelay returns a relay with that many clients, each on a connection of its own, that drains as
-// the configuration says.
+// drainedRelay returns a relay with this drain configuration, and its clients, each on its own connection.
 func drainedRelay(t *testing.T, clients int, drain string) (*relay, []*client) {
 	t.Helper()
 	cp := startControlPlane(t, delta)
@@ -33,7 +32,7 @@ func drainedRelay(t *testing.T, clients int, drain string) (*relay, []*client) {
 	return r, all
 }
 
-// readyStatus is the HTTP status of /readyz.
+// readyStatus returns the HTTP status of /readyz.
 func readyStatus(r *relay) (int, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	req, err := http.NewRequest(http.MethodGet, "http://"+r.admin+"/readyz", nil)
@@ -48,8 +47,8 @@ func readyStatus(r *relay) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// After SIGTERM the relay is not ready, closes its clients' connections one after another, and then ends
-// with status 0. During the delay it still accepts clients and serves them as before.
+// After SIGTERM the relay is not ready. After the delay it closes its clients' connections one after another,
+// and then ends with status 0.
 func TestSIGTERMDrains(t *testing.T) {
 	t.Parallel()
 	const clients, delay, within = 20, 5 * time.Second, 10 * time.Second
@@ -60,7 +59,7 @@ func TestSIGTERMDrains(t *testing.T) {
 	}
 	r.awaitLog(t, `msg=(draining)`)
 	if status, err := readyStatus(r); status != http.StatusServiceUnavailable {
-		t.Errorf("/readyz of a relay that drains: %d, %v, want 503", status, err)
+		t.Errorf("/readyz of a draining relay returned %d, %v, want 503", status, err)
 	}
 	moments := make(chan time.Duration, clients)
 	for _, c := range all {
@@ -68,7 +67,7 @@ func TestSIGTERMDrains(t *testing.T) {
 			var ended error
 			_ = c.wait(t.Context(), func(v *view) bool { ended = v.ended; return v.ended != nil })
 			if status.Code(ended) != codes.Unavailable {
-				t.Errorf("a stream ends with %v, want UNAVAILABLE", ended)
+				t.Errorf("a stream ended with %v, want UNAVAILABLE", ended)
 			}
 			moments <- time.Since(begin)
 		}()
@@ -84,18 +83,18 @@ func TestSIGTERMDrains(t *testing.T) {
 		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
 	}
 	if at[0] < delay {
-		t.Errorf("the first client is sent away %v after the signal, before the delay is over", at[0])
+		t.Errorf("the relay closed the first connection %v after the signal, before the delay had passed", at[0])
 	}
-	if spread := at[clients-1] - at[0]; spread < within/2 { // on a machine that is not busy, within
-		t.Errorf("all clients are sent away within %v, want about %v", spread, within)
+	if spread := at[clients-1] - at[0]; spread < within/2 { // a busy machine shortens the time
+		t.Errorf("the relay closed all connections within %v, want about %v", spread, within)
 	}
 	if took > delay+within+endsWithin {
-		t.Errorf("the relay takes %v to end", took)
+		t.Errorf("the relay took %v to end", took)
 	}
-	t.Logf("clients sent away %v to %v after the signal, end after %v", at[0], at[clients-1], took)
+	t.Logf("the relay closed connections %v to %v after the signal, and ended after %v", at[0], at[clients-1], took)
 }
 
-// A second signal does not wait for the clients, and SIGINT does not either.
+// After a second signal, or after SIGINT, the relay ends without waiting for its clients.
 func TestSignalsThatDoNotWaitForClients(t *testing.T) {
 	t.Parallel()
 	t.Run("SIGINT", func(t *testing.T) {
@@ -106,7 +105,7 @@ func TestSignalsThatDoNotWaitForClients(t *testing.T) {
 			t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
 		}
 		for _, c := range all {
-			c.await(t, "the end of its stream", func(v *view) bool { return v.ended != nil })
+			c.await(t, "the client's stream ends", func(v *view) bool { return v.ended != nil })
 		}
 	})
 	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -123,7 +122,7 @@ func TestSignalsThatDoNotWaitForClients(t *testing.T) {
 	}
 }
 
-// Without a client there is nothing to wait for.
+// A draining relay without clients ends at once.
 func TestARelayWithoutClientsDrainsAtOnce(t *testing.T) {
 	t.Parallel()
 	r, _ := drainedRelay(t, 0, "{time: 1h}")
@@ -133,7 +132,8 @@ func TestARelayWithoutClientsDrainsAtOnce(t *testing.T) {
 	}
 }
 
-// A connection that is as old as it may become is closed as in a drain; its client comes back.
+// The relay closes a connection that has reached its maximum age as it does in a drain. The client connects
+// again.
 func TestConnectionsDoNotOutliveTheirMaximumAge(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -142,13 +142,13 @@ func TestConnectionsDoNotOutliveTheirMaximumAge(t *testing.T) {
 	r := startRelay(t, config)
 	conn := connect(t, r.address)
 	begin := time.Now()
-	for range 2 { // gRPC makes another connection
+	for range 2 { // gRPC opens a new connection
 		c := newClientOn(t, conn, delta, node("ages", ""))
 		c.subscribe(clusterType, "a")
 		c.awaitHas(t, "its cluster", plainCluster("a", ""))
-		c.await(t, "the end of its stream", func(v *view) bool { return status.Code(v.ended) == codes.Unavailable })
+		c.await(t, "the client's stream ends with UNAVAILABLE", func(v *view) bool { return status.Code(v.ended) == codes.Unavailable })
 	}
 	if took := time.Since(begin); took < 12*time.Second {
-		t.Errorf("two connections of at least 6s each lived %v", took)
+		t.Errorf("two connections lasted %v together, want at least 6s each", took)
 	}
 }

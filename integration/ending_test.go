@@ -22,7 +22,7 @@ import (
 // endsWithin is the longest time that the relay may take to end.
 const endsWithin = 15 * time.Second
 
-// swallow accepts connections, reads all data, and never answers.
+// swallow starts a server that accepts connections, reads all data, and never answers.
 func swallow(t testing.TB) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,8 +43,8 @@ func swallow(t testing.TB) (address string) {
 	return socket.Addr().String()
 }
 
-// The relay ends in time although a client does not read, another one polls, an operator's request is
-// never complete, a control plane never answers, and another one has just sent a long list.
+// The relay ends in time even if one client does not read, another one polls, an operator's request is
+// incomplete, a control plane never answers, and another control plane has just sent a long list.
 func TestTheRelayEndsWhateverIsGoingOn(t *testing.T) {
 	t.Parallel()
 	const view = "xdstp://views/envoy.config.cluster.v3.Cluster/all/*"
@@ -59,7 +59,7 @@ views:
 	config = strings.Replace(config, "authorities:\n", fmt.Sprintf("authorities:\n  - name: mute\n    servers: [{address: %q, protocol: delta}]\n", swallow(t)), 1)
 	r := startRelay(t, config)
 
-	// The client that does not read is sent more than the connection's buffers hold.
+	// The resources for the client that does not read are larger than the buffers of its connection.
 	sleeper := openClient(t, connect(t, r.address), delta, node("sleeps", ""))
 	sleeper.subscribe(clusterType, wildcard)
 	s := h.stream(t)
@@ -118,12 +118,12 @@ views:
 	<-polled
 }
 
-// unreadable is a configuration that a relay has begun to read and can never read to the end.
+// unreadable starts a relay that is reading its configuration and never reaches the end of the file.
 func unreadable(t *testing.T) *relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
-		t.Skipf("there are no named pipes here: %v", err)
+		t.Skipf("this system has no named pipes: %v", err)
 	}
 	r := &relay{ended: make(chan struct{}), cmd: command("serve", "--config", file)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
@@ -134,7 +134,7 @@ func unreadable(t *testing.T) *relay {
 		_ = r.cmd.Wait()
 		close(r.ended)
 	}()
-	// This waits until the other end is open.
+	// The call returns when the relay has opened the other end.
 	pipe, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func unreadable(t *testing.T) *relay {
 	return r
 }
 
-// The relay does not wait for a disk that hangs, here one with its configuration.
+// The relay ends even if a disk hangs, here the one with its configuration.
 func TestTheRelayEndsWhileItWaitsForADisk(t *testing.T) {
 	t.Parallel()
 	r := unreadable(t)
@@ -156,25 +156,25 @@ func TestTheRelayEndsWhileItWaitsForADisk(t *testing.T) {
 		t.Errorf("the relay ended with %v, want status 0", r.cmd.ProcessState)
 	}
 	if logs := r.stderr.String(); !strings.Contains(logs, "still=starting") {
-		t.Errorf("the relay does not say what it was doing:\n%s", logs)
+		t.Errorf("the relay does not log what it was doing:\n%s", logs)
 	}
 }
 
 func TestASecondSignalEndsTheRelayAtOnce(t *testing.T) {
 	t.Parallel()
 	r := unreadable(t)
-	// Two signals that come at once may be one to the process.
+	// The system may deliver two signals that come in quick succession as one.
 	every := time.NewTicker(100 * time.Millisecond)
 	defer every.Stop()
 	begin := time.Now()
 	for !r.hasEnded() {
-		_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+		_ = r.cmd.Process.Signal(syscall.SIGTERM) // an error means that the relay has ended
 		select {
 		case <-every.C:
 		case <-r.ended:
 		}
 	}
 	if status, _ := r.cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGTERM {
-		t.Errorf("the relay ended with %v after %v, want by the second SIGTERM", r.cmd.ProcessState, time.Since(begin))
+		t.Errorf("the relay ended with %v after %v, want that the second SIGTERM killed it", r.cmd.ProcessState, time.Since(begin))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// failoverTo is the configuration for control planes by priority.
+// failoverTo returns a configuration of one authority with these servers, in the order of their priority.
 func failoverTo(upstream form, failover string, planes ...*killable) string {
 	var b strings.Builder
 	b.WriteString(prelude + "\nauthorities:\n  - name: cp.example.com\n    failover: " + failover + "\n    servers:\n")
@@ -23,9 +23,9 @@ func failoverTo(upstream form, failover string, planes ...*killable) string {
 	return b.String()
 }
 
-// TestSecondServerTakesOverAndGivesBack checks that the relay uses the next server when one is killed,
-// that it returns to the first one as soon as that answers, and that clients see only changes of
-// content.
+// TestSecondServerTakesOverAndGivesBack checks that the relay switches to the second server when the first
+// one is killed, and returns as soon as the first one answers again. Clients see nothing but the differences
+// between the servers' resources.
 func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, shared := range []bool{false, true} {
@@ -43,22 +43,23 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 					c := newClient(t, r, f, node(string(f), ""))
 					c.subscribe(clusterType, wildcard)
 					c.subscribe(endpointType, "at-both")
-					c.awaitHas(t, "what the first server has", ofFirst...)
+					c.awaitHas(t, "the first server's resources", ofFirst...)
 					clients = append(clients, c)
 				}
 
 				first.kill()
 				killed := time.Now()
-				// As long as all is held, nothing changes; but something new is wanted.
+				// By default, the relay switches only when a client requests a resource that it does not
+				// hold.
 				late := newClient(t, r, delta, node("late", ""))
 				late.subscribe(endpointType, "at-late")
-				late.await(t, "somebody is sent what only the second server has", func(v *view) bool {
+				late.await(t, "the late client receives the endpoints that only the second server has", func(v *view) bool {
 					return len(v.held) > 0 || v.ended != nil
 				})
-				t.Logf("from the death of the first server to the second one's first resource at a client: %v", time.Since(killed).Round(time.Millisecond))
+				t.Logf("from the death of the first server to the first resource of the second one at a client: %v", time.Since(killed).Round(time.Millisecond))
 				for _, c := range clients {
-					c.awaitHas(t, "what the second server has", ofSecond[:3]...)
-					c.await(t, "what the second server does not have is gone", func(v *view) bool {
+					c.awaitHas(t, "the second server's resources", ofSecond[:3]...)
+					c.await(t, "the client drops the cluster that the second server lacks", func(v *view) bool {
 						return slices.Equal(v.names(clusterType), []string{"both", "only-second"})
 					})
 				}
@@ -69,23 +70,23 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 				first.start(older...)
 				back := time.Now()
 				for _, c := range clients {
-					c.awaitHas(t, "what the first server has now", older[:2]...)
+					c.awaitHas(t, "the first server's new resources", older[:2]...)
 					if c == clients[0] {
 						t.Logf("from the start of the first server to its resources at a client: %v", time.Since(back).Round(time.Millisecond))
 					}
-					c.await(t, "what the first server does not have is gone", func(v *view) bool {
+					c.await(t, "the client drops the cluster that the first server lacks", func(v *view) bool {
 						return slices.Equal(v.names(clusterType), []string{"both"})
 					})
 				}
-				late.awaitHas(t, "what the first server has now", older[2])
+				late.awaitHas(t, "the first server's new resources", older[2])
 				for _, c := range append(clients, late) {
 					c.mustLive(t)
 					c.read(func(v *view) {
 						if received := v.received(clusterType, 0); slices.Contains(received, "-both") {
-							t.Errorf("a client learned that what was there all the time is gone: %v", received)
+							t.Errorf("a client received the removal of a cluster that both servers have: %v", received)
 						}
 						if len(v.errors) > 0 {
-							t.Errorf("a client was sent errors: %v", v.errors)
+							t.Errorf("a client received errors: %v", v.errors)
 						}
 					})
 				}
@@ -94,30 +95,30 @@ func TestSecondServerTakesOverAndGivesBack(t *testing.T) {
 	}
 }
 
-// TestClientsSeeNoErrorBeforeAllServersHaveFailed checks that an error that names all
-// servers comes when the last one has failed, and that any of them ends it.
+// TestClientsSeeNoErrorBeforeAllServersHaveFailed checks that clients receive an error only after the last
+// server has failed, that it names all servers, and that it ends when any of them answers.
 func TestClientsSeeNoErrorBeforeAllServersHaveFailed(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
 	config := strings.Replace(failoverTo(delta, "{}", first, second), "- address: 127.0.0.1:0\n", "- address: 127.0.0.1:0\n    when_unreachable: wait\n", 1)
 	r := startRelay(t, config)
 	c := newClient(t, r, delta, node("one", ""))
 	c.subscribe(endpointType, "at-both")
-	c.await(t, "the client is sent an error that names both servers", func(v *view) bool {
+	c.await(t, "the client receives an error that names both servers", func(v *view) bool {
 		received := v.errors[topic{endpointType, "at-both"}]
 		return strings.Contains(received, first.address) && strings.Contains(received, second.address)
 	})
 	r.mustShow(t, "/metrics", `xds_relay_upstream_unreachable{grpc_xds_authority="cp.example.com"} 1`)
 	second.start(plainEndpoints("at-both", 2))
-	c.awaitHas(t, "what the second server has", plainEndpoints("at-both", 2))
+	c.awaitHas(t, "the second server's endpoints", plainEndpoints("at-both", 2))
 	c.read(func(v *view) {
 		if received := v.log; len(received) != 1 {
-			t.Errorf("the client was sent %v, want one resource", received)
+			t.Errorf("the client received %v, want one resource", received)
 		}
 	})
 }
 
-// TestRPCsFlowWhileServersAreKilled checks that gRPC's client sends RPCs while one
-// server takes the place of another, and follows.
+// TestRPCsFlowWhileServersAreKilled checks that RPCs of gRPC's client succeed while the relay switches
+// servers, and follow the resources of the active server.
 func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	first, second := newKillable(t), newKillable(t)
 	show := func(b *backend) []proto.Message {
@@ -134,7 +135,7 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 	r := startRelay(t, failoverTo(auto, "{policy: unreachable, grace: 1ms, hysteresis: 1ms}", first, second))
 	channel := dialXDS(t, bootstrapFor(r, "edge-1"), "xds:///shop")
 	channel.awaitReaches(someMethod, one)
-	// follow waits for the other backend; no RPC may fail meanwhile.
+	// follow waits until RPCs reach want. No RPC may fail before that.
 	follow := func(what string, want *backend) {
 		t.Helper()
 		since := time.Now()
@@ -164,7 +165,7 @@ func TestRPCsFlowWhileServersAreKilled(t *testing.T) {
 func TestServersOfOneListMaySpeakDifferentForms(t *testing.T) {
 	polled := newKillable(t)
 	polled.start(plainCluster("both", "2"), plainEndpoints("at-both", 2))
-	// Another relay gives its resources to those that poll.
+	// Another relay serves the second server's resources over REST.
 	rest := startRelay(t, strings.Replace(relayTo(polled.address, "delta"), "listeners:\n  - address: 127.0.0.1:0", "listeners:\n  - address: 127.0.0.1:0\n    protocol: rest", 1))
 	first := newKillable(t)
 	first.start(plainCluster("both", "1"))
@@ -180,18 +181,18 @@ old_style_names:
 `, first.address, rest.address))
 	c := newClient(t, r, delta, node("one", ""))
 	c.subscribe(clusterType, wildcard)
-	c.awaitHas(t, "what the first server has", plainCluster("both", "1"))
+	c.awaitHas(t, "the first server's cluster", plainCluster("both", "1"))
 	first.kill()
-	c.awaitHas(t, "what the polled server has", plainCluster("both", "2"))
+	c.awaitHas(t, "the polled server's cluster", plainCluster("both", "2"))
 	c.subscribe(endpointType, "at-both")
-	c.awaitHas(t, "what the polled server has", plainEndpoints("at-both", 2))
+	c.awaitHas(t, "the polled server's endpoints", plainEndpoints("at-both", 2))
 	first.start(plainCluster("both", "3"), plainEndpoints("at-both", 3))
-	c.awaitHas(t, "what the first server has now", plainCluster("both", "3"), plainEndpoints("at-both", 3))
+	c.awaitHas(t, "the first server's new resources", plainCluster("both", "3"), plainEndpoints("at-both", 3))
 	c.mustLive(t)
 }
 
-// mustShow waits until a page of the admin listener has a text: what it counts may
-// arrive just after the response.
+// mustShow waits until a page of the admin listener has a text. The page may show an event just after its
+// effects.
 func (r *relay) mustShow(t testing.TB, path, want string) {
 	t.Helper()
 	eventually(t, path+" shows "+want, func() error {
@@ -203,7 +204,7 @@ func (r *relay) mustShow(t testing.TB, path, want string) {
 		defer http.DefaultClient.CloseIdleConnections()
 		body, err := io.ReadAll(resp.Body)
 		if err == nil && !strings.Contains(string(body), want) {
-			err = fmt.Errorf("it has\n%s", body)
+			err = fmt.Errorf("the page is\n%s", body)
 		}
 		return err
 	})

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// An address with 1,000 streams in line does not delay those of another: these are served while
-// nearly all of the others still wait.
+// Streams from one address do not wait behind 1,000 streams from another address: the relay serves them while
+// most of the others still wait for admission.
 func TestAnAddressWithManyStreamsInLineDelaysNoOther(t *testing.T) {
 	const hogs, others, streams = 10, 3, 1000
 	cp := startControlPlane(t, delta)
@@ -23,7 +23,7 @@ func TestAnAddressWithManyStreamsInLineDelaysNoOther(t *testing.T) {
 	r := startRelay(t, config+"drain: {time: 0s}\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}} // as Linux allows
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}} // on Linux, all of 127.0.0.0/8 is local
 	for range hogs {
 		conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -36,7 +36,7 @@ func TestAnAddressWithManyStreamsInLineDelaysNoOther(t *testing.T) {
 		for range streams / hogs {
 			s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 			if err != nil {
-				t.Skipf("there is no second loopback address here: %v", err)
+				t.Skipf("this system has no second loopback address: %v", err)
 			}
 			if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("hog", ""), TypeUrl: clusterType, ResourceNamesSubscribe: []string{"a"}}); err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestAnAddressWithManyStreamsInLineDelaysNoOther(t *testing.T) {
 		_, _ = fmt.Sscan(text, &n)
 		return n
 	}
-	eventually(t, "the line is long", func() error {
+	eventually(t, "many streams wait for admission", func() error {
 		if n := waiting(); n < streams/2 {
 			return fmt.Errorf("%d streams wait", n)
 		}
@@ -61,8 +61,8 @@ func TestAnAddressWithManyStreamsInLineDelaysNoOther(t *testing.T) {
 		c.awaitHas(t, "its cluster", plainCluster("a", ""))
 	}
 	if n := waiting(); n < before/2 {
-		t.Errorf("%d streams of another address waited before, and %d do now: the others were behind them", before, n)
+		t.Errorf("of the hogs' streams, %d waited before the others came and %d wait after them: the others had to wait behind them", before, n)
 	} else {
-		t.Logf("%d streams are served while %d of %d of another address wait", others, n, before)
+		t.Logf("the relay served %d streams while %d of %d streams from the other address waited", others, n, before)
 	}
 }

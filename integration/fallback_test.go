@@ -14,15 +14,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// gRFC A71, "xDS Fallback": clients that have a fallback server of their own.
+// gRFC A71, "xDS Fallback": clients with a fallback server in their own bootstrap.
 
-// mostUntilEnd is how long a stream may be open on which nothing can be served, on a machine that is slow and busy: less
-// than the 15 s after which gRPC takes a resource for absent. On others it is little more than the 4 s for which the relay
-// waits for a server that does not answer.
+// mostUntilEnd is how long the relay may take to end a stream on which it can serve nothing, on a slow and
+// busy machine. It is less than the 15 s after which gRPC takes a resource for absent. On a fast machine the
+// relay takes little more than the 4 s for which it waits for a server that does not answer.
 const mostUntilEnd = 12 * time.Second
 
-// startHole opens a port that accepts connections and never sends anything: to gRPC that is a host that
-// does not answer.
+// startHole starts a server that accepts connections and never sends anything. To gRPC it looks like a host
+// that does not answer.
 func startHole(t *testing.T) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,9 +46,8 @@ func startHole(t *testing.T) (address string) {
 	return socket.Addr().String()
 }
 
-// shopAt are the resources by which gRPC's client finds a backend. The names differ from backend to
-// backend: when gRPC-Go returns to its first server, it does not request resources that it has from its
-// second one.
+// shopAt returns the resources that lead gRPC's client to a backend. Each backend has other names, because
+// gRPC-Go, when it returns to its first server, does not request resources that it has from its second one.
 func shopAt(t *testing.T, b *backend) []proto.Message {
 	t.Helper()
 	return []proto.Message{
@@ -59,9 +58,9 @@ func shopAt(t *testing.T, b *backend) []proto.Message {
 	}
 }
 
-// TestGRPCFallsBackToItsSecondServer checks that gRPC's client, whose first server is the relay, uses
-// its second server while the relay has nothing and cannot reach the control plane, and returns to the
-// relay once that can serve it.
+// TestGRPCFallsBackToItsSecondServer checks that gRPC's client, whose first server is the relay, uses its
+// second server while the relay has no resources and cannot reach the control plane, and returns to the relay
+// once the relay has resources.
 func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 	for _, linger := range []string{"5m", "0s"} {
 		t.Run("linger "+linger, func(t *testing.T) {
@@ -76,9 +75,9 @@ func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 			began := time.Now()
 			channel := dialXDS(t, b, "xds:///shop")
 			channel.awaitReaches(someMethod, own)
-			t.Logf("from the client's start to RPCs by its second server: %v", time.Since(began).Round(time.Millisecond))
+			t.Logf("from the client's start to RPCs with resources of its second server: %v", time.Since(began).Round(time.Millisecond))
 			if took := time.Since(began); took > mostUntilEnd {
-				t.Errorf("it took %v", took)
+				t.Errorf("the fallback took %v, want at most %v", took, mostUntilEnd)
 			}
 
 			dead.start(shopAt(t, relayed)...)
@@ -87,9 +86,8 @@ func TestGRPCFallsBackToItsSecondServer(t *testing.T) {
 	}
 }
 
-// TestStreamsEndSoonWhileNothingCanBeServed checks, for each way in which a control plane
-// can be gone, which streams end and which are kept, and that new ones just work when it
-// is back.
+// TestStreamsEndSoonWhileNothingCanBeServed checks for each way in which a control plane can be unreachable
+// which streams the relay ends and which it keeps.
 func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 	cp := newKillable(t)
 	for _, gone := range []struct{ how, address string }{
@@ -102,7 +100,7 @@ func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 				r := startRelay(t, relayTo(gone.address, "auto"))
 				envoy := newClient(t, r, f, node("envoy", ""))
 				envoy.subscribe(clusterType, wildcard)
-				for range 2 { // a new stream for the same ends too
+				for range 2 { // the relay ends a second stream for the same name, too
 					began := time.Now()
 					c := newClient(t, r, f, node("grpc", ""))
 					c.subscribe(listenerType, "shop")
@@ -110,10 +108,10 @@ func TestStreamsEndSoonWhileNothingCanBeServed(t *testing.T) {
 					took := time.Since(began)
 					c.read(func(v *view) {
 						if st := status.Convert(v.ended); st.Code() != codes.Unavailable || !strings.Contains(st.Message(), "control plane of cp.example.com cannot be reached") {
-							t.Errorf("the stream ends with %v", v.ended)
+							t.Errorf("the stream ended with %v, want UNAVAILABLE and the reason", v.ended)
 						}
 						if v.responses > 0 {
-							t.Errorf("the client is sent %v: it does not fall back then", v)
+							t.Errorf("the client received %v before the end: gRPC does not fall back then", v)
 						}
 					})
 					if took > mostUntilEnd {
@@ -144,8 +142,8 @@ func startHanging(t *testing.T) (address string) {
 	return socket.Addr().String()
 }
 
-// TestStreamsEndSoonOfSeveralServersThatHang checks that a server that accepts streams and does not
-// answer delays clients no longer than one that is broken in another way.
+// TestStreamsEndSoonOfSeveralServersThatHang checks that a server that accepts streams and does not answer
+// delays a client's fallback no longer than a server that fails in another way.
 func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 	hang, refuse, swallow := startHanging(t), newKillable(t).address, startHole(t)
 	for how, servers := range map[string][]string{
@@ -171,16 +169,16 @@ func TestStreamsEndSoonOfSeveralServersThatHang(t *testing.T) {
 			}
 			c.read(func(v *view) {
 				if status.Code(v.ended) != codes.Unavailable || v.responses > 0 {
-					t.Errorf("the stream ends with %v after %d responses", v.ended, v.responses)
+					t.Errorf("the stream ended with %v after %d responses, want UNAVAILABLE and no responses", v.ended, v.responses)
 				}
 			})
 		})
 	}
 }
 
-// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse checks that a stream ends also where one control
-// plane is known to be gone before the other, and that nothing is sent on it meanwhile: gRPC falls
-// back only then.
+// TestAStreamOfTwoAuthoritiesEndsWithoutAResponse checks that the relay ends a stream with names of two
+// unreachable authorities, although it notices one failure earlier than the other. It sends nothing before
+// that, because gRPC falls back only if a stream ends without a response.
 func TestAStreamOfTwoAuthoritiesEndsWithoutAResponse(t *testing.T) {
 	const at = "xdstp://%s.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/e"
 	refused, swallowed := fmt.Sprintf(at, "refusing"), fmt.Sprintf(at, "swallowing")
@@ -204,7 +202,7 @@ cache: {linger: 0s}
 				took := time.Since(began)
 				c.read(func(v *view) {
 					if status.Code(v.ended) != codes.Unavailable || v.responses > 0 {
-						t.Errorf("the stream ends with %v after %d responses, want UNAVAILABLE and none", v.ended, v.responses)
+						t.Errorf("the stream ended with %v after %d responses, want UNAVAILABLE and no responses", v.ended, v.responses)
 					}
 				})
 				if took > mostUntilEnd {
@@ -212,14 +210,14 @@ cache: {linger: 0s}
 				}
 			}
 
-			// One that can be served something is kept, and sent errors for the rest.
+			// If the relay can serve one of the names, it keeps the stream and sends errors for the others.
 			want := plainEndpoints(refused, 1)
 			refusing.start(want)
-			eventually(t, "a stream is served by the authority that is back", func() error {
+			eventually(t, "a stream receives the endpoints of the authority that is reachable again", func() error {
 				c := newClient(t, r, f, node("grpc", ""))
 				c.subscribe(endpointType, refused, swallowed)
 				var ended error
-				c.await(t, "the stream is answered for both names, or ends", func(v *view) bool {
+				c.await(t, "the stream has answers for both names, or ends", func(v *view) bool {
 					ended = v.ended
 					return ended != nil || len(v.held) > 0 && v.errors[topic{endpointType, swallowed}] != ""
 				})
@@ -248,29 +246,29 @@ func TestStreamsWorkWhenTheControlPlaneIsBack(t *testing.T) {
 	eventually(t, "a new stream works", func() error {
 		back = ask("at-both")
 		var ended error
-		back.await(t, "the stream is answered, or ends", func(v *view) bool {
+		back.await(t, "the stream has an answer, or ends", func(v *view) bool {
 			ended = v.ended
 			return ended != nil || len(v.held) > 0
 		})
 		return ended
 	})
-	back.awaitHas(t, "what there is", want)
+	back.awaitHas(t, "the endpoints", want)
 
 	cp.kill()
 	r.awaitLog(t, `msg="control plane lost".* reason=("?Unavailable)`)
 	late := ask("at-both")
-	late.awaitHas(t, "what is held", want)
+	late.awaitHas(t, "the cached endpoints", want)
 	nothing := ask("at-none")
-	nothing.await(t, "the stream that can be given nothing ends", func(v *view) bool { return v.ended != nil })
+	nothing.await(t, "the stream without any resource ends", func(v *view) bool { return v.ended != nil })
 	back.subscribe(endpointType, "at-both", "at-none")
-	back.await(t, "the stream that has something is sent errors for the rest", func(v *view) bool {
+	back.await(t, "the stream that has a resource receives an error for the other name", func(v *view) bool {
 		return strings.Contains(v.errors[topic{endpointType, "at-none"}], "cannot be reached")
 	})
 	back.mustLive(t)
 	late.mustLive(t)
 }
 
-// TestWhichStreamsEndCanBeConfigured checks when_unreachable: end and wait.
+// TestWhichStreamsEndCanBeConfigured checks the values end and wait of when_unreachable.
 func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
 	cp := newKillable(t)
 	with := func(when string) *relay {
@@ -281,6 +279,6 @@ func TestWhichStreamsEndCanBeConfigured(t *testing.T) {
 	envoy.await(t, "the stream with a wildcard ends", func(v *view) bool { return v.ended != nil })
 	patient := newClient(t, with("wait"), delta, node("patient", ""))
 	patient.subscribe(endpointType, "a")
-	patient.await(t, "the client is sent why it waits", func(v *view) bool { return len(v.errors) > 0 || v.ended != nil })
+	patient.await(t, "the client receives the reason why it waits", func(v *view) bool { return len(v.errors) > 0 || v.ended != nil })
 	patient.mustLive(t)
 }

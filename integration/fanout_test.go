@@ -10,16 +10,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestThousandClientsCostOneStreamAndOneSubscriptionPerName checks the purpose of the relay: the load of
-// the control plane does not grow with the clients.
+// TestThousandClientsCostOneStreamAndOneSubscriptionPerName checks the purpose of the relay: the load on the
+// control plane does not grow with the number of clients.
 func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
 			t.Parallel()
 			const (
 				clients = 1000
-				alone   = 40 // clients with a connection of their own
-				shared  = 20 // connections of the others
+				alone   = 40 // clients with their own connections
+				shared  = 20 // connections that the other clients share
 				linger  = time.Second
 			)
 			var names []string
@@ -32,8 +32,8 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 			cp.set(append(resources, plainCluster("kept", ""))...)
 			r := startRelay(t, relayTo(cp.address, string(upstream))+fmt.Sprintf("cache: {linger: %v}\n", linger))
 
-			// One client of something else keeps the stream open to the end, so that
-			// the control plane can be sent unsubscriptions.
+			// One client with another resource keeps the relay's stream open to the end, so that the relay
+			// can send unsubscriptions on it.
 			keeper := newClient(t, r, delta, node("keeper", ""))
 			keeper.subscribe(clusterType, "kept")
 			keeper.awaitHas(t, "its cluster", plainCluster("kept", ""))
@@ -68,16 +68,16 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 				}
 				for _, name := range names {
 					if requested := s.requested[topic{endpointType, name}]; requested != 1 {
-						t.Errorf("the control plane was sent %d requests for %s, want once", requested, name)
+						t.Errorf("the control plane received %d requests for %s, want 1", requested, name)
 					}
 				}
 				if got := s.sentOf(endpointType, 0); !slices.Equal(got, names) {
-					t.Errorf("the control plane had to send %d resources, want each of %d once: %v", len(got), len(names), got)
+					t.Errorf("the control plane sent %d resources, want each of %d once: %v", len(got), len(names), got)
 				}
 			})
 
-			// One update reaches all, and brings nothing else: what comes next is
-			// the next update.
+			// An update reaches all clients, and nothing else does: the next resource that a client receives
+			// is the next update.
 			marks := make([]int, clients)
 			for i, c := range all {
 				marks[i] = c.mark()
@@ -89,35 +89,35 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 					c.awaitHas(t, "the update", next)
 				}
 			}
-			t.Logf("two updates reached all after %v", time.Since(began).Round(time.Millisecond))
+			t.Logf("two updates reached all clients after %v", time.Since(began).Round(time.Millisecond))
 			for i, c := range all {
 				c.read(func(v *view) {
 					if got, want := v.received(endpointType, marks[i]), names[42:44]; !slices.Equal(got, want) {
-						t.Fatalf("client %d (%s) was sent %v, want %v", i, c.form, got, want)
+						t.Fatalf("client %d (%s) received %v, want %v", i, c.form, got, want)
 					}
 				})
 			}
 
-			// The last one to leave ends the subscriptions, after the linger time.
+			// The relay unsubscribes only when the linger time has passed after the last client has left.
 			last := all[clients-1]
 			for _, c := range all[:clients-1] {
 				c.leave()
 			}
-			left := time.Now() // and not after it, when the relay may have noticed for a while
+			left := time.Now() // before the call, because the relay may notice the end before the call returns
 			last.leave()
 			cp.await(t, "the control plane sees the unsubscriptions", func(s *seen) bool { return len(s.wanted(endpointType)) == 0 })
 			if after := time.Since(left); after < linger {
-				t.Errorf("the relay unsubscribed %v after the last client had gone, want %v or later", after, linger)
+				t.Errorf("the relay unsubscribed %v after the last client had left, want at least %v", after, linger)
 			}
 			cp.read(func(s *seen) {
 				stream := s.only()
 				if stream == nil || s.opened != 1 || !stream.wanted[topic{clusterType, "kept"}] {
-					t.Errorf("want the first stream still, with the keeper's cluster; there is %s", s)
+					t.Errorf("want that only the first stream is open, with the keeper's cluster; the control plane has seen %s", s)
 				}
 			})
 			keeper.mustLive(t)
 			keeper.leave()
-			cp.await(t, "the control plane sees the end of the stream", func(s *seen) bool { return len(s.streams) == 0 })
+			cp.await(t, "the relay's stream ends", func(s *seen) bool { return len(s.streams) == 0 })
 		})
 	}
 }

@@ -1,6 +1,6 @@
 package integration
 
-// configs/examples/hybrid.yaml works as docs/federation.md describes.
+// The test of configs/examples/hybrid.yaml, which docs/federation.md describes.
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// hybrid is the example with these servers in place of the cloud's, with that folder, free ports and
+// hybrid returns the example with these servers in place of the cloud's, with this folder, free ports and
 // shorter times. Everything else is unchanged.
 func hybrid(t testing.TB, one, two *port, folder string) string {
 	t.Helper()
@@ -28,7 +28,7 @@ func hybrid(t testing.TB, one, two *port, folder string) string {
 		{"0.0.0.0:18000", "127.0.0.1:0"}, {"0.0.0.0:18010", "127.0.0.1:0"}, {"127.0.0.1:19000", "127.0.0.1:0"},
 	} {
 		if strings.Count(config, r[0]) != 1 {
-			t.Fatalf("%q is not in the example once", r[0])
+			t.Fatalf("the example does not contain %q exactly once", r[0])
 		}
 		config = strings.Replace(config, r[0], r[1], 1)
 	}
@@ -72,8 +72,8 @@ cluster_name: xdstp://onprem/envoy.config.endpoint.v3.ClusterLoadAssignment/cart
 endpoints: [{locality: {region: here}, load_balancing_weight: 1, lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 2}}}}]}]
 `
 
-// TestHybridExample plays the example: an Envoy of the edge, clients that know some of
-// TP1, and a relay behind this one, before and after the cloud is lost.
+// TestHybridExample runs the example, before and after the loss of the cloud, with Envoys of the edge and a
+// client that follows redirects itself, as another relay does.
 func TestHybridExample(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -81,7 +81,7 @@ func TestHybridExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := startTP1Plane(t, resources(t, inTheCloud)...)
-	two := newTP1Plane(t) // it is never there
+	two := newTP1Plane(t) // its server is never started
 	r := startRelay(t, hybrid(t, one.port, two.port, folder))
 
 	const (
@@ -105,7 +105,7 @@ func TestHybridExample(t *testing.T) {
 	one.read(func(s *tp1State) {
 		for requested, n := range s.subscribed() {
 			if strings.Contains(requested.name, "xds.node.id") || n != 1 {
-				t.Errorf("the cloud is sent %d requests for %s", n, requested.name)
+				t.Errorf("the cloud's control plane received %d requests for %s", n, requested.name)
 			}
 		}
 	})
@@ -125,7 +125,7 @@ resources:
 		edge.awaitHas(t, "the premises' clusters", plainCluster(fleet+"cart", "of the premises"))
 		edge.read(func(v *view) {
 			if len(v.gone) > 0 || len(v.names(listenerType)) != 3 {
-				t.Errorf("the %s client has lost something: %s", edge.form, v)
+				t.Errorf("the %s client has lost resources: %s", edge.form, v)
 			}
 		})
 	}

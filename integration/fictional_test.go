@@ -46,7 +46,7 @@ func fictionalAuthorities(ctx context.Context, t *testing.T, at *target, n int, 
 	})
 }
 
-// fictionalChurn are authorities of which few are in use at once.
+// fictionalChurn requests very many authorities, but only a few at the same time.
 func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const streams, atOnce = 10, 30
 	at.say(ctx, t, o, streams, streams, func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
@@ -63,7 +63,7 @@ func fictionalChurn(ctx context.Context, t *testing.T, at *target, n int, o *ans
 }
 
 func fictionalParameters(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
-	const perType = 16 // on one stream
+	const perType = 16 // sets of parameters on one stream
 	words := []string{clusterType, endpointType, listenerType, routeType}
 	at.say(ctx, t, o, 50, n/perType/len(words), func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest) {
 		var reqs []*discoveryv3.DeltaDiscoveryRequest
@@ -81,8 +81,9 @@ func fictionalParameters(ctx context.Context, t *testing.T, at *target, n int, o
 	})
 }
 
-// fictionalPartitions opens the next stream of a connection when it is known what became of the
-// last one: who is refused is read more slowly, and so makes up fewer than n.
+// fictionalPartitions opens the next stream of a connection only when the last one has ended or has a
+// partition. The relay reads more slowly from clients that it refuses, so the clients may open fewer than n
+// streams.
 func fictionalPartitions(ctx context.Context, t *testing.T, at *target, n int, o *answers) {
 	const conns = 20
 	var saying sync.WaitGroup
@@ -104,7 +105,7 @@ func fictionalPartitions(ctx context.Context, t *testing.T, at *target, n int, o
 				})
 				select {
 				case <-ended:
-				case <-time.After(20 * time.Millisecond): // the partition is there
+				case <-time.After(20 * time.Millisecond): // the relay has accepted the stream
 				}
 			}
 		})
@@ -137,7 +138,7 @@ func fictionalNames(ctx context.Context, t *testing.T, at *target, n int, o *ans
 	})
 }
 
-// fictionalRequests sends requests over REST, each on a connection of its own, for a while.
+// fictionalRequests sends requests over REST for a while, each on its own connection.
 func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *answers) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -164,11 +165,11 @@ func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *
 		answered.Add(1)
 	})
 	if most := fictionRequests * (5 + 2 + int64(time.Since(began)/time.Second)); answered.Load() > most {
-		t.Errorf("%d requests are answered, want %d at most", answered.Load(), most)
+		t.Errorf("the relay answered %d requests, want at most %d", answered.Load(), most)
 	}
 }
 
-// countingPlane is a control plane that answers nothing, and counts requests.
+// countingPlane is a control plane that counts streams and requests, and answers none.
 type countingPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	address string
@@ -180,7 +181,7 @@ type countingPlane struct {
 
 // counted is what a countingPlane has seen.
 type counted struct {
-	opened, most, requests int // most is of streams at once
+	opened, most, requests int // most is the largest number of streams at the same time
 	types                  []string
 }
 
@@ -222,7 +223,7 @@ func (p *countingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDi
 	}
 }
 
-// reset starts the counts again, once the streams of unused scopes have ended.
+// reset resets the counts when the streams of unused scopes have ended.
 func (p *countingPlane) reset(t *testing.T) {
 	t.Helper()
 	pace := time.NewTicker(10 * time.Millisecond)
@@ -236,7 +237,7 @@ func (p *countingPlane) reset(t *testing.T) {
 			return
 		}
 		if time.Since(began) > patience {
-			t.Fatalf("%d streams are still open that nobody needs", open)
+			t.Fatalf("%d streams of unused scopes are still open", open)
 		}
 	}
 }

@@ -1,8 +1,8 @@
 package integration
 
-// Clients invent names, types and parameters by the hundred thousand, over many connections. The tests
-// check what the relay requests from the control plane, what it keeps and logs, what it answers, and
-// whether other clients notice.
+// Clients invent names, types and parameters by the hundred thousand, over many connections. The test checks
+// the relay's requests to the control plane, its memory and logs, its answers, and the delay of other
+// clients.
 
 import (
 	"context"
@@ -19,7 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fictionCount returns how many of each are made up. With the race detector it is for races only.
+// fictionCount returns how many of each fiction the clients make up. With the race detector it is small,
+// because the test then only looks for races.
 func fictionCount() int {
 	if raceDetector() {
 		return 4_000
@@ -27,24 +28,26 @@ func fictionCount() int {
 	return 100_000
 }
 
-// The limits of the relay, which are low, so that all fictions exceed them.
+// The limits of the relay. They are so low that all fictions exceed them.
 const (
 	fictionScopes   = 300
 	fictionTypes    = 200
 	fictionNames    = 20_000
-	fictionRequests = 50 // a second
-	// fictionBegun are the scopes that one identity may begin at once, and in some minutes.
+	fictionRequests = 50 // per second
+	// fictionBegun is how many new scopes one identity may begin in total: at once, and in a few minutes
+	// after that.
 	fictionBegun = 1000 + 3*fictionScopes
 )
 
-// fiction is something that clients make up.
+// fiction is a kind of thing that clients make up.
 type fiction struct {
 	name string
-	// act invents n of it, counts the answers to its clients, and keeps them connected until ctx ends.
+	// act has clients make up n of them, counts the answers, and keeps the clients connected until ctx ends.
 	act func(ctx context.Context, t *testing.T, at *target, n int, o *answers)
-	// refused is the limit that holds it; empty if it costs nothing that needs one.
+	// refused is the limit that the fiction exceeds. It is empty if no limit is necessary.
 	refused string
-	// streams is how many the control plane may see of it at once, and opened, if not 0, in all.
+	// streams is the most streams that the control plane may see at the same time because of the fiction, and
+	// opened, if it is not 0, the most in total.
 	streams, opened int
 }
 
@@ -60,16 +63,16 @@ var fictions = []fiction{
 	{"REST requests", fictionalRequests, "requests_per_second_per_identity", 0, 0},
 }
 
-// Above these numbers, something is not bounded.
+// The test takes costs above these numbers for unbounded.
 const (
-	mostLines  = 600 // of the log, for each fiction
-	mostSeries = 10  // of metrics, more than before
+	mostLines  = 600 // log lines for each fiction
+	mostSeries = 10  // additional time series in the metrics
 	mostHeld   = 256 << 20
 )
 
-// TestWhatClientsMakeUpIsBounded checks that inventions cost no more than the limits allow, whatever the
-// number of connections: streams and types at the control plane, memory, log lines and metrics. The
-// clients receive a refusal, and the canary notices nothing.
+// TestWhatClientsMakeUpIsBounded checks that fictions cost no more than the limits allow, whatever the number
+// of connections: streams and types at the control plane, memory, log lines and metrics. The relay refuses
+// the clients, and the canary's updates are not late.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -78,7 +81,7 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 	at := attackedRelay(t, config)
 	watch := startCanary(t, cp, at.relay, startRelay(t, config))
 	watch.updates(t, 10)
-	for _, f := range fictions { // so that the relay has what it makes when it is first used, and its goroutines
+	for _, f := range fictions { // so that the baseline has everything that the relay allocates on first use
 		at.imagine(t, f, watch)
 	}
 	before, series := 0, at.series(t)
@@ -98,36 +101,36 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 					break
 				}
 				if tries == mostTries {
-					t.Errorf("the canary is served in %v, and in %v without the fiction: want %v at most", again.attacked, again.alone, most)
+					t.Errorf("the canary's updates took %v, and %v without the fiction: want at most %v", again.attacked, again.alone, most)
 					break
 				}
 				again = at.imagine(t, f, watch)
 			}
-			// The scopes that nobody uses any more stay for a while.
+			// The relay keeps some unused scopes for a while.
 			if f.streams > 0 && seen.most > f.streams+idleFictions {
-				t.Errorf("the control plane has %d streams at once, want %d at most", seen.most, f.streams+idleFictions)
+				t.Errorf("the control plane had %d streams at the same time, want at most %d", seen.most, f.streams+idleFictions)
 			}
 			if f.opened > 0 && seen.opened > f.opened {
-				t.Errorf("the control plane has seen %d streams, want %d at most", seen.opened, f.opened)
+				t.Errorf("the control plane had %d streams in total, want at most %d", seen.opened, f.opened)
 			}
-			// Types that are refused come again on other streams.
+			// A type that the relay refused on one stream may come again on another.
 			if most := fictionCount() / 8; len(seen.types) > most && !raceDetector() {
-				t.Errorf("the control plane is asked for %d types, want %d at most", len(seen.types), most)
+				t.Errorf("the control plane received requests for %d types, want at most %d", len(seen.types), most)
 			}
 			if f.refused != "" && !raceDetector() && (at.exceeded(t, f.refused) == refused || !is.answers.named(f.refused)) {
 				t.Errorf("the clients received %v, want a refusal that names limits.%s", &is.answers, f.refused)
 			}
 			if n := at.lines() - lines; n > mostLines {
-				t.Errorf("the relay has logged %d lines", n)
+				t.Errorf("the relay has logged %d lines, want at most %d", n, mostLines)
 			}
 			if is.series > series+mostSeries {
-				t.Errorf("there are %d metrics, and were %d", is.series, series)
+				t.Errorf("the metrics have %d time series, and had %d before", is.series, series)
 			}
-			t.Logf("told %v; the control plane saw %d streams (%d at once), %d requests, %d types; %d lines; %d metrics; live %d KiB; canary %v, alone %v",
+			t.Logf("the clients received %v; the control plane saw %d streams (%d at once), %d requests, %d types; %d lines; %d time series; live heap %d KiB; canary %v, alone %v",
 				&is.answers, seen.opened, seen.most, seen.requests, len(seen.types), at.lines()-lines, is.series, is.live>>10, is.attacked, is.alone)
 			if !raceDetector() {
 				if is.live > before+mostHeld {
-					t.Errorf("the live heap is %d KiB meanwhile, and was %d KiB", is.live>>10, before>>10)
+					t.Errorf("the live heap is %d KiB during the fiction, and was %d KiB before", is.live>>10, before>>10)
 				}
 				at.awaitLive(t, before)
 			}
@@ -168,18 +171,19 @@ cache: {linger: 200ms, idle_scopes: %d}
 `, idleFictions)
 }
 
-// imagined is what a fiction came to.
+// imagined has the effects of a fiction.
 type imagined struct {
 	answers         answers
 	series, live    int
 	attacked, alone time.Duration // medians of the canary's times
 }
 
-// imagine has clients make up a fiction while the canary is watched, and then leave.
+// imagine has clients make up a fiction, measures the canary's updates meanwhile, and disconnects the
+// clients.
 func (at *target) imagine(t *testing.T, f fiction, watch *canary) (is *imagined) {
 	t.Helper()
 	is = &imagined{}
-	// Not a deadline: gRPC would send it to the relay, which would end the streams.
+	// Not a deadline: gRPC would send the deadline to the relay, and the relay would end the streams.
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	watching, stop := context.WithCancel(t.Context())
@@ -189,7 +193,7 @@ func (at *target) imagine(t *testing.T, f fiction, watch *canary) (is *imagined)
 		defer close(acted)
 		defer stop()
 		f.act(ctx, t, at, fictionCount(), &is.answers)
-		<-time.After(attackedFor()) // its clients are still there
+		<-time.After(attackedFor()) // while the clients are still connected
 	}()
 	seen := watch.watch(watching, t)
 	<-acted
@@ -200,7 +204,7 @@ func (at *target) imagine(t *testing.T, f fiction, watch *canary) (is *imagined)
 	return is
 }
 
-// series is the number of metrics.
+// series returns the number of time series in the metrics.
 func (at *target) series(t *testing.T) (n int) {
 	t.Helper()
 	for line := range strings.Lines(fetch(t, "http://"+at.relay.admin+"/metrics")) {
@@ -211,17 +215,18 @@ func (at *target) series(t *testing.T) (n int) {
 	return n
 }
 
-// lines is the number of lines that the relay has logged.
+// lines returns the number of lines that the relay has logged.
 func (at *target) lines() int { return strings.Count(at.relay.stderr.String(), "\n") }
 
-// answers counts what clients are sent.
+// answers counts the errors that clients receive.
 type answers struct {
 	reading        sync.WaitGroup // of streams
 	refused, other atomic.Int64
-	limits         sync.Map // that refusals have named, each with the words of one
+	limits         sync.Map // the limits that refusals have named, each with one error message
 }
 
-// limitNamed finds the limit that a refusal names: if two are exceeded, the refusal names one of them.
+// limitNamed finds the limit in the message of a refusal. A refusal names one limit, even if the client
+// exceeds two.
 var limitNamed = regexp.MustCompile(`limits\.(\w+)`)
 
 func (o *answers) note(err error) {
@@ -238,7 +243,7 @@ func (o *answers) note(err error) {
 	}
 }
 
-// named says that a refusal has named a limit.
+// named reports whether a refusal has named a limit.
 func (o *answers) named(limit string) bool {
 	_, is := o.limits.Load(limit)
 	return is
@@ -268,11 +273,11 @@ func (o *answers) read(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedR
 	}
 }
 
-// saidFor bounds how long something is made up: who is refused is read more slowly.
+// saidFor bounds the time for a fiction, because the relay reads more slowly from clients that it refuses.
 const saidFor = 3 * time.Second
 
-// say sends requests on so many streams, over so many connections. Each stream is read until ctx
-// ends or it does.
+// say opens streams over conns connections, and sends the requests reqs on each. It reads each stream until
+// ctx or the stream ends.
 func (at *target) say(ctx context.Context, t *testing.T, o *answers, conns, streams int, reqs func(ctx context.Context, stream int) (context.Context, []*discoveryv3.DeltaDiscoveryRequest)) {
 	var saying sync.WaitGroup
 	began := time.Now()
@@ -291,7 +296,7 @@ func (at *target) say(ctx context.Context, t *testing.T, o *answers, conns, stre
 	at.settle(ctx, o)
 }
 
-// settle waits until no more answers have come for a while.
+// settle waits until no error has come for a while.
 func (at *target) settle(ctx context.Context, o *answers) {
 	pace := time.NewTicker(300 * time.Millisecond)
 	defer pace.Stop()

@@ -1,6 +1,6 @@
 package integration
 
-// Clients of several programs, which can reject a change or die of it.
+// Clients of several programs, which can reject a change or crash because of it.
 
 import (
 	"context"
@@ -27,18 +27,18 @@ type fleet struct {
 }
 
 type fleetState struct {
-	// holds is what each client holds, by type and name: the content of each resource, as it is in
-	// plainListener and plainCluster.
+	// holds has, by client, type and name, the content of each resource that a client holds, as plainContent
+	// returns it.
 	holds map[string]map[topic]string
-	// had counts, by content, how often it was sent to each client.
+	// had counts, by content and client, how often the client received the content.
 	had map[string]map[string]int
-	// log has what was sent, in order.
+	// log has all contents that clients received, in order.
 	log []sentContent
-	// ended are the clients whose streams have ended.
+	// ended has the clients whose streams have ended.
 	ended map[string]bool
 }
 
-// sentContent is a content that was sent to a client.
+// sentContent is a content that a client received.
 type sentContent struct {
 	at          time.Time
 	to, content string
@@ -59,7 +59,7 @@ func (s *fleetState) String() string {
 	return b.String()
 }
 
-// who returns the clients that hold a content, sorted.
+// who returns the sorted ids of the clients that hold a content.
 func (s *fleetState) who(content string) (ids []string) {
 	for id, holds := range s.holds {
 		for _, is := range holds {
@@ -73,9 +73,9 @@ func (s *fleetState) who(content string) (ids []string) {
 	return ids
 }
 
-// temper says which resources make a client reject a response, or die of it.
+// temper says which resources make a client reject a response or crash.
 type temper struct {
-	rejects string // the beginning of contents
+	rejects string // a prefix of contents
 	diesOf  string // a content
 }
 
@@ -85,7 +85,7 @@ func newFleet(t testing.TB, f form, conn func() *grpc.ClientConn) *fleet {
 	return fl
 }
 
-// join adds a client of a program, which subscribes to the wildcards of some types. leave ends it.
+// join adds a client of a program, which subscribes to the wildcards of some types. leave disconnects it.
 func (f *fleet) join(id, program string, is temper, types ...string) (leave func()) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -135,7 +135,7 @@ func (f *fleet) join(id, program string, is temper, types ...string) (leave func
 					news[topic{r.typeURL, name}] = content
 				}
 				if words != "" {
-					return // it keeps what it has
+					return // the client keeps its resources
 				}
 				for _, name := range r.removed {
 					delete(s.holds[id], topic{r.typeURL, name})
@@ -169,8 +169,8 @@ func plainContent(value string) string {
 	return ""
 }
 
-// fleetStream is a stream in either form. answer ACKs a response, or NACKs it with some words; without
-// a nonce it is a first request.
+// fleetStream is a stream in either form. answer ACKs a response, or NACKs it if words is not empty. Without
+// a nonce, it sends a first request.
 type fleetStream interface {
 	receive() (response, error)
 	answer(typeURL, version, nonce, words string) error

@@ -7,15 +7,14 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestGarbageIsRejectedAndWhatIsGoodIsServed checks that the relay NACKs what it
-// cannot store, with the reason, and takes the good resources of the same
-// response. xDS: "ACK and NACK".
+// TestGarbageIsRejectedAndWhatIsGoodIsServed checks that the relay NACKs a response with resources that it
+// cannot store, with the reason, and serves the good resources of the same response. xDS: "ACK and NACK".
 func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 	for _, garbage := range []struct {
 		name string
 		bad  []*discoveryv3.Resource
-		want []string // in the NACK
-	}{ // Delta names each resource; in SotW the name is inside.
+		want []string // parts of the NACK's error message
+	}{ // In delta the name of a resource is next to it, in SotW only inside.
 		{"an undecodable Any", []*discoveryv3.Resource{undecodable("bad", endpointType)}, []string{"resources[1]", "cannot parse"}},
 		{"an empty name", []*discoveryv3.Resource{versioned(t, "1", plainEndpoints("", 9))}, []string{"resources[1]", "no name"}},
 		{
@@ -23,7 +22,7 @@ func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 			[]*discoveryv3.Resource{versioned(t, "1", plainEndpoints("bad", 9)), versioned(t, "1", plainEndpoints("bad", 8))},
 			[]string{"resources[2]", `"bad"`, "twice"},
 		},
-		{"another type", []*discoveryv3.Resource{versioned(t, "1", plainCluster("bad", ""))}, []string{"resources[1]", clusterType, endpointType}},
+		{"a resource of another type", []*discoveryv3.Resource{versioned(t, "1", plainCluster("bad", ""))}, []string{"resources[1]", clusterType, endpointType}},
 	} {
 		for _, upstream := range []form{delta, sotw} {
 			t.Run(garbage.name+" over "+string(upstream), func(t *testing.T) {
@@ -48,37 +47,38 @@ func TestGarbageIsRejectedAndWhatIsGoodIsServed(t *testing.T) {
 				nack := s.respond(t, endpointType, "first", response...)
 				for _, want := range garbage.want {
 					if !strings.Contains(nack, want) {
-						t.Errorf("the control plane is sent %q, want %q in it", nack, want)
+						t.Errorf("the control plane received the NACK %q, want %q in it", nack, want)
 					}
 				}
 				for _, good := range []string{"good-1", "good-2"} {
 					if strings.Contains(nack, good) {
-						t.Errorf("the control plane is sent %q, which blames %s", nack, good)
+						t.Errorf("the control plane received the NACK %q, which blames %s", nack, good)
 					}
 				}
-				received := strings.Contains(nack, `"bad"`) // whom it is about, so clients are sent too
+				// If the relay knows the name of the bad resource, clients receive the error, too.
+				received := strings.Contains(nack, `"bad"`)
 				for _, c := range clients {
 					c.awaitHas(t, "the good resources", plainEndpoints("good-1", 1), plainEndpoints("good-2", 2))
-					c.await(t, "the client learns that the bad resource cannot be had", func(v *view) bool {
+					c.await(t, "the client receives an error for the bad resource", func(v *view) bool {
 						return !received || v.errors[topic{endpointType, "bad"}] != ""
 					})
 					c.read(func(v *view) {
 						if bad, held := v.held[topic{endpointType, "bad"}]; held {
-							t.Errorf("the %s client was given the bad resource: %q", c.form, bad.value)
+							t.Errorf("the %s client received the bad resource: %q", c.form, bad.value)
 						}
 						if v.gone[topic{endpointType, "bad"}] {
-							t.Errorf("the %s client learned that the bad resource does not exist", c.form)
+							t.Errorf("the %s client received a removal of the bad resource", c.form)
 						}
 					})
 				}
 
-				// When the control plane has been mended, all is well.
+				// The relay accepts and serves a corrected response.
 				if nack := s.respond(t, endpointType, "second",
 					versioned(t, "2", plainEndpoints("good-1", 3)), versioned(t, "2", plainEndpoints("bad", 4))); nack != "" {
 					t.Errorf("the relay rejected a good response: %s", nack)
 				}
 				for _, c := range clients {
-					c.awaitHas(t, "what was mended", plainEndpoints("good-1", 3), plainEndpoints("bad", 4), plainEndpoints("good-2", 2))
+					c.awaitHas(t, "the corrected resources", plainEndpoints("good-1", 3), plainEndpoints("bad", 4), plainEndpoints("good-2", 2))
 				}
 			})
 		}

@@ -44,7 +44,7 @@ func TestRuntimeIsTunedWhileALargeResponseIsProcessed(t *testing.T) {
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "GOGC is raised", func() error {
+	eventually(t, "the relay raises GOGC", func() error {
 		if now := gogc(); now == before {
 			return fmt.Errorf("GOGC is %s, as before", now)
 		}

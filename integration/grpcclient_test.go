@@ -36,7 +36,7 @@ type bootstrapAuthority struct {
 	Servers  []bootstrapServer `json:"xds_servers,omitempty"`
 }
 
-// bootstrapFor names the relay as the one xDS server.
+// bootstrapFor returns a bootstrap with the relay as its only xDS server.
 func bootstrapFor(r *relay, node string) bootstrap {
 	return bootstrap{
 		Servers: []bootstrapServer{{
@@ -48,7 +48,7 @@ func bootstrapFor(r *relay, node string) bootstrap {
 	}
 }
 
-// channel is a gRPC channel that is configured by xDS.
+// channel is a gRPC channel that gets its configuration by xDS.
 type channel struct {
 	*grpc.ClientConn
 	t testing.TB
@@ -94,14 +94,14 @@ func (c *channel) call(method string, headers ...string) (string, error) {
 
 const someMethod = "/shop.Shop/Visit"
 
-// awaitReaches waits until RPCs of a method reach that backend, and checks that
-// from then on all of them do.
+// awaitReaches waits until an RPC of a method reaches want, and checks that the RPCs after it reach want,
+// too.
 func (c *channel) awaitReaches(method string, want *backend) {
 	c.t.Helper()
 	reach := func() error {
 		id, err := c.call(method)
 		if err == nil && id != want.id {
-			err = fmt.Errorf("one reached %s", id)
+			err = fmt.Errorf("an RPC reached %s", id)
 		}
 		return err
 	}

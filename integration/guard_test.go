@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// guarding returns a configuration with another guard.
+// guarding returns the configuration with this guard for its authority.
 func guarding(config, guard string) string {
 	return strings.Replace(config, "    servers:\n", "    guard: "+guard+"\n    servers:\n", 1)
 }
 
-// clustersOf returns clusters with those numbers, which have a content.
+// clustersOf returns the clusters c<from> to c<to-1> with a content.
 func clustersOf(from, to int, content string) (all []proto.Message) {
 	for i := from; i < to; i++ {
 		all = append(all, plainCluster("c"+strconv.Itoa(i), content))
@@ -33,7 +33,7 @@ func namesOfAll(resources []proto.Message) (names []string) {
 	return names
 }
 
-// everything subscribes clients of both forms to all clusters.
+// everything connects a client of each form that subscribes to all clusters, and waits until they hold has.
 func everything(t testing.TB, r *relay, id string, has ...proto.Message) (clients []*client) {
 	t.Helper()
 	for _, f := range []form{delta, sotw} {
@@ -45,14 +45,14 @@ func everything(t testing.TB, r *relay, id string, has ...proto.Message) (client
 	return clients
 }
 
-// mustKeep fails the test if a client has learned that a cluster is gone.
+// mustKeep fails the test if a client has received the removal of a cluster.
 func (c *client) mustKeep(t testing.TB) {
 	t.Helper()
 	c.mustLive(t)
 	c.read(func(v *view) {
 		for _, name := range v.received(clusterType, 0) {
 			if strings.HasPrefix(name, "-") {
-				t.Errorf("the %s client learned that %s is gone", c.form, name[1:])
+				t.Errorf("the %s client received the removal of %s", c.form, name[1:])
 			}
 		}
 	})
@@ -60,14 +60,15 @@ func (c *client) mustKeep(t testing.TB) {
 
 const heldMembers = "xds_relay_guard_held_members"
 
-// awaitHeld waits until the guard holds that many members.
+// awaitHeld waits until the guard holds want members.
 func (r *relay) awaitHeld(t testing.TB, want int) {
 	t.Helper()
 	r.awaitMetric(t, heldMembers, func(n float64) bool { return n == float64(want) })
 }
 
-// TestAControlPlaneThatComesBackWithATenth checks that clients keep the resources that a control plane
-// has lost while it was away, receive changes, and receive nothing when it has all resources again.
+// TestAControlPlaneThatComesBackWithATenth checks that clients keep the resources that a control plane has
+// lost in an outage, and receive its changes. When the control plane restores the resources, clients receive
+// nothing.
 func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -84,14 +85,14 @@ func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 			cp.start()
 			now := append(clustersOf(1, all, "1"), plainCluster("c0", "2"), plainCluster("new", "1"))
 			for _, c := range clients {
-				c.awaitHas(t, "what has changed, and all the rest", now...)
+				c.awaitHas(t, "the changed clusters and all others", now...)
 			}
 			r.awaitHeld(t, all-tenth)
 			clients = append(clients, everything(t, r, "meanwhile", now...)...)
 			r.awaitLog(t, `level=WARN msg="the guard holds members.*set=\* members=(45) of=50`)
 			r.mustShow(t, "/authorities", `"members": 45`)
 
-			// It names half of them again, and then the others.
+			// The control plane restores half of the lost clusters, and then the others.
 			marks := make([]int, len(clients))
 			for i, c := range clients {
 				marks[i] = c.mark()
@@ -101,37 +102,37 @@ func TestAControlPlaneThatComesBackWithATenth(t *testing.T) {
 			r.awaitHeld(t, all-half)
 			cp.set(clustersOf(half, all, "1")...)
 			r.awaitHeld(t, 0)
-			// What comes next is the next change, so nothing else was sent.
+			// The next cluster that a client receives is the next change, so the relay has sent nothing else.
 			cp.set(plainCluster("c7", "3"))
 			for i, c := range clients {
 				c.awaitHas(t, "the next change", plainCluster("c7", "3"))
 				c.mustKeep(t)
 				c.read(func(v *view) {
 					if got := v.received(clusterType, marks[i]); c.form == delta && !slices.Equal(got, []string{"c7"}) {
-						t.Errorf("the delta client was sent %v, want c7 alone", got)
+						t.Errorf("the delta client received %v, want only c7", got)
 					}
 				})
 			}
 			if n := r.metric(t, "xds_relay_guard_restored_total"); n != all-tenth {
-				t.Errorf("%v members count as restored, want %d", n, all-tenth)
+				t.Errorf("the metrics count %v restored members, want %d", n, all-tenth)
 			}
 
-			// Later removals take effect at once, however many they are.
+			// Removals on an established stream take effect at once, whatever their number.
 			cp.remove(clusterType, namesOfAll(clustersOf(0, all, ""))...)
 			for _, c := range clients {
-				c.await(t, "all but one cluster is gone", func(v *view) bool { return slices.Equal(v.names(clusterType), []string{"new"}) })
+				c.await(t, "the client holds only one cluster", func(v *view) bool { return slices.Equal(v.names(clusterType), []string{"new"}) })
 			}
 		})
 	}
 }
 
-// TestAControlPlaneThatComesBackEmpty checks that the last members of a set stay as long as the guard
-// holds them, however few they are and however often the control plane comes back; and that they go then.
+// TestAControlPlaneThatComesBackEmpty checks that the guard holds even the few members of a small set, for
+// the configured time, however often the control plane restarts, and removes them after that.
 func TestAControlPlaneThatComesBackEmpty(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
 			t.Parallel()
-			const hold = 30 * time.Second // in which three control planes and two clients start
+			const hold = 30 * time.Second // long enough to start three control planes and two clients
 			few := clustersOf(0, 3, "1")
 			cp := newKillable(t)
 			cp.start(few...)
@@ -148,27 +149,27 @@ func TestAControlPlaneThatComesBackEmpty(t *testing.T) {
 			}
 			clients = append(clients, everything(t, r, "meanwhile", few...)...)
 			for _, c := range clients {
-				c.await(t, "all is gone", func(v *view) bool { return len(v.names(clusterType)) == 0 })
+				c.await(t, "the client has lost all clusters", func(v *view) bool { return len(v.names(clusterType)) == 0 })
 				c.mustLive(t)
 			}
 			if took := time.Since(empty); took < hold {
-				t.Errorf("clients have lost everything after %v, want %v at least", took, hold)
+				t.Errorf("clients lost all clusters after %v, want at least %v", took, hold)
 			}
 			r.awaitHeld(t, 0)
 			if n := r.metric(t, "xds_relay_guard_holds_total"); n != float64(len(few)) {
-				t.Errorf("%v members were held, want each once", n)
+				t.Errorf("the guard held %v members, want each once", n)
 			}
 			cp.kill()
 			cp.start(few...)
 			for _, c := range clients {
-				c.awaitHas(t, "what comes after that", few...)
+				c.awaitHas(t, "the restored clusters", few...)
 			}
 		})
 	}
 }
 
-// TestAServerThatTakesOverWithATenth checks that clients keep what the next server does not have, and
-// what the first one does not have when it is back.
+// TestAServerThatTakesOverWithATenth checks that clients keep the clusters that the next server lacks, and
+// also those that the first server lacks when it is active again.
 func TestAServerThatTakesOverWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, shared := range []bool{false, true} {
@@ -183,19 +184,19 @@ func TestAServerThatTakesOverWithATenth(t *testing.T) {
 				first.kill()
 				late := newClient(t, r, delta, node("late", ""))
 				late.subscribe(endpointType, "late")
-				late.awaitHas(t, "what only the second server has", plainEndpoints("late", 1))
+				late.awaitHas(t, "the endpoints that only the second server has", plainEndpoints("late", 1))
 				r.awaitHeld(t, all-tenth)
 				clients = append(clients, everything(t, r, "meanwhile", clustersOf(0, all, "1")...)...)
 				first.start(append(clustersOf(0, all-1, "1"), plainCluster("new", "1"))...)
 				for _, c := range clients {
-					c.awaitHas(t, "what the first server has now", append(clustersOf(0, all-1, "1"), plainCluster("new", "1"))...)
+					c.awaitHas(t, "the first server's new clusters", append(clustersOf(0, all-1, "1"), plainCluster("new", "1"))...)
 				}
 				r.awaitMetric(t, heldMembers, func(n float64) bool { return n <= 1 })
 				for _, c := range clients {
 					c.read(func(v *view) {
 						for _, name := range v.received(clusterType, 0) {
 							if strings.HasPrefix(name, "-") && name != "-c"+strconv.Itoa(all-1) {
-								t.Errorf("the %s client learned that %s is gone", c.form, name[1:])
+								t.Errorf("the %s client received the removal of %s", c.form, name[1:])
 							}
 						}
 					})
@@ -205,8 +206,8 @@ func TestAServerThatTakesOverWithATenth(t *testing.T) {
 	}
 }
 
-// TestAFolderThatIsEmptied checks that clients keep what was in a directory, also if it was emptied
-// file by file, until it is there again.
+// TestAFolderThatIsEmptied checks that clients keep the resources of a directory that is emptied, even file
+// by file, until the files are back.
 func TestAFolderThatIsEmptied(t *testing.T) {
 	t.Parallel()
 	const files = 20
@@ -227,14 +228,14 @@ func TestAFolderThatIsEmptied(t *testing.T) {
 		}
 	}
 	writeResources(t, dir, "new.json", plainCluster("new", "1"))
-	for _, c := range clients { // the relay has seen then that all others are gone
-		c.awaitHas(t, "the file that came last", plainCluster("new", "1"))
+	for _, c := range clients { // by then the relay has noticed that all other files are gone
+		c.awaitHas(t, "the cluster of the newest file", plainCluster("new", "1"))
 	}
-	// Those that were the first to go may be too few for the guard, if the relay has seen that.
+	// If the relay noticed the first removals alone, they may have been too few for the guard to hold them.
 	r.awaitMetric(t, heldMembers, func(n float64) bool { return n > files/2 })
 	held := int(r.metric(t, heldMembers))
 	for _, c := range clients {
-		c.await(t, "it has what is held, and what is new", func(v *view) bool { return len(v.names(clusterType)) == held+1 })
+		c.await(t, "the client has the held clusters and the new one", func(v *view) bool { return len(v.names(clusterType)) == held+1 })
 	}
 	fill()
 	r.awaitHeld(t, 0)
@@ -243,8 +244,8 @@ func TestAFolderThatIsEmptied(t *testing.T) {
 	}
 }
 
-// TestARelayThatRestartsBeforeAControlPlaneWithATenth checks that a relay with a store knows what there
-// was before, and that clients are not sent the tenth alone.
+// TestARelayThatRestartsBeforeAControlPlaneWithATenth checks that a relay with a store compares the control
+// plane's first answer with the stored resources, and holds those that the control plane has lost.
 func TestARelayThatRestartsBeforeAControlPlaneWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -267,7 +268,7 @@ func TestARelayThatRestartsBeforeAControlPlaneWithATenth(t *testing.T) {
 			for _, c := range clients {
 				c.mustKeep(t)
 			}
-			// And once more: what was held is still stored.
+			// After another restart, the store still has the held clusters.
 			r.awaitMetric(t, "xds_relay_store_pending", func(n float64) bool { return n == 0 })
 			r.kill(t)
 			r = startRelay(t, config)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHalfOpenConnectionIsFoundByTheNextRequest checks that a balancer that drops packets costs clients
-// the time of a probe, and not the minutes of a keepalive.
+// TestHalfOpenConnectionIsFoundByTheNextRequest checks that, if a balancer silently drops a connection, the
+// relay finds out within the time of a probe at its next request, instead of the minutes of a keepalive.
 func TestHalfOpenConnectionIsFoundByTheNextRequest(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -27,20 +27,20 @@ old_style_names:
 `, between.address, upstream))
 			c := newClient(t, r, delta, node("client", ""))
 			c.subscribe(endpointType, "held")
-			c.awaitHas(t, "what it requests", plainEndpoints("held", 1))
+			c.awaitHas(t, "the endpoints", plainEndpoints("held", 1))
 
 			between.swallow()
-			cp.set(plainEndpoints("held", 2)) // of which nobody hears
+			cp.set(plainEndpoints("held", 2)) // the change does not reach the relay
 			c.subscribe(endpointType, "new")
-			c.awaitHas(t, "what is requested over a new connection, and what has changed", plainEndpoints("new", 1), plainEndpoints("held", 2))
+			c.awaitHas(t, "the new and the changed endpoints, over a new connection", plainEndpoints("new", 1), plainEndpoints("held", 2))
 			r.awaitLog(t, `msg="control plane lost" .*(half-open connection)`)
 			c.mustLive(t)
 		})
 	}
 }
 
-// TestHalfOpenConnectionOfAPollIsReplaced is that for a control plane that is polled: it
-// answers at once that there is nothing new, and so does not hold requests.
+// TestHalfOpenConnectionOfAPollIsReplaced is the same for a polled control plane that answers at once if
+// nothing is new, so that no request waits.
 func TestHalfOpenConnectionOfAPollIsReplaced(t *testing.T) {
 	t.Parallel()
 	cp := startPolled(t)
@@ -60,7 +60,7 @@ old_style_names:
 	c := newClient(t, r, delta, node("client", ""))
 	c.subscribe(clusterType, wildcard)
 	c.awaitHas(t, "the cluster", plainCluster("front", "1"))
-	cp.answered.await(t, "the relay has the answer that there is nothing new", func(n *map[int]int) bool { return (*n)[304] > 1 })
+	cp.answered.await(t, "the relay has received the answer that nothing is new", func(n *map[int]int) bool { return (*n)[304] > 1 })
 	between.swallow()
 	cp.set(t, "2", plainCluster("front", "2"))
 	c.awaitHas(t, "the change", plainCluster("front", "2"))

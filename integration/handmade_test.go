@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// handmade is a control plane whose responses the test writes itself.
+// handmade is a control plane whose responses the test chooses.
 type handmade struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	*port
@@ -25,13 +25,13 @@ type handmade struct {
 	end     func()
 }
 
-// handmadeStream is a stream of the relay's, in either form.
+// handmadeStream is a stream that the relay has opened, in either form.
 type handmadeStream struct {
 	form     form
 	node     *corev3.Node // of the first request
 	requests watched[requests]
 	write    func(typeURL, nonce string, resources []*discoveryv3.Resource) error
-	end      func() // the control plane
+	end      func() // stops the control plane
 }
 
 // requests are all requests of a stream, in order.
@@ -40,7 +40,7 @@ type requests []request
 // request is a request in either form.
 type request struct {
 	typeURL string
-	names   []string // delta: those that are new
+	names   []string // delta: only the new names
 	nonce   string
 	nack    *statuspb.Status
 	version string // SotW
@@ -120,7 +120,7 @@ func (h *handmade) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 
 func (h *handmade) take(ctx context.Context, s *handmadeStream, node *corev3.Node, req request) {
 	if len(req.names) == 0 && req.nonce == "" {
-		req.names = []string{wildcard} // the old rule
+		req.names = []string{wildcard} // the legacy wildcard
 	}
 	var first bool
 	s.requests.update(func(all *requests) {
@@ -136,8 +136,7 @@ func (h *handmade) take(ctx context.Context, s *handmadeStream, node *corev3.Nod
 	}
 }
 
-// awaitAsked waits until the relay has requested all these names, in however
-// many requests.
+// awaitAsked waits until the relay has requested all these names, in one or more requests.
 func (s *handmadeStream) awaitAsked(t testing.TB, typeURL string, names ...string) {
 	t.Helper()
 	s.requests.await(t, fmt.Sprintf("the relay requests %q", names), func(all *requests) bool {
@@ -151,7 +150,7 @@ func (s *handmadeStream) awaitAsked(t testing.TB, typeURL string, names ...strin
 	})
 }
 
-// send sends a response. A relay that does not read ends the test.
+// send sends a response. If the relay does not read it, send fails the test.
 func (s *handmadeStream) send(t testing.TB, typeURL, nonce string, resources ...*discoveryv3.Resource) {
 	t.Helper()
 	stuck := time.AfterFunc(patience, s.end)
@@ -161,8 +160,7 @@ func (s *handmadeStream) send(t testing.TB, typeURL, nonce string, resources ...
 	}
 }
 
-// respond sends a response, and returns the relay's answer: the words of its
-// NACK, empty for an ACK.
+// respond sends a response, and returns the error message of the relay's NACK, or "" for an ACK.
 func (s *handmadeStream) respond(t testing.TB, typeURL, nonce string, resources ...*discoveryv3.Resource) (nack string) {
 	t.Helper()
 	s.send(t, typeURL, nonce, resources...)
@@ -180,7 +178,7 @@ func (s *handmadeStream) respond(t testing.TB, typeURL, nonce string, resources 
 	return nack
 }
 
-// undecodable is a resource whose bytes are no protobuf message.
+// undecodable returns a resource whose bytes are not a protobuf message.
 func undecodable(name, typeURL string) *discoveryv3.Resource {
 	return &discoveryv3.Resource{
 		Name: name, Version: "1",
@@ -188,7 +186,7 @@ func undecodable(name, typeURL string) *discoveryv3.Resource {
 	}
 }
 
-// nacks returns the words of all NACKs.
+// nacks returns the error messages of all NACKs.
 func (s *handmadeStream) nacks() (words []string) {
 	s.requests.read(func(all *requests) {
 		for _, req := range *all {

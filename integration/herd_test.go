@@ -16,16 +16,16 @@ import (
 )
 
 var (
-	herdClients    = flag.Int("herd", 300, "clients that come at once, in TestAHerdIsServedInOrder")
-	herdAdmission  = flag.String("herd-admission", "{streams_per_second: 200, burst: 50}", "the admission of the relay, in TestAHerdIsServedInOrder")
-	restartClients = flag.Int("restart-clients", 300, "clients, in TestARollingRestart")
-	restartDrain   = flag.Duration("restart-drain", 3*time.Second, "drain.time of each relay, in TestARollingRestart")
+	herdClients    = flag.Int("herd", 300, "number of clients that connect at once in TestAHerdIsServedInOrder")
+	herdAdmission  = flag.String("herd-admission", "{streams_per_second: 200, burst: 50}", "admission of the relay's listener in TestAHerdIsServedInOrder")
+	restartClients = flag.Int("restart-clients", 300, "number of clients in TestARollingRestart")
+	restartDrain   = flag.Duration("restart-drain", 3*time.Second, "drain.time of each relay in TestARollingRestart")
 )
 
 // giveUp is how long Envoy and gRPC wait for a resource.
 const giveUp = 15 * time.Second
 
-// manyEndpoints are resources, with their names.
+// manyEndpoints returns n resources and their names.
 func manyEndpoints(n int) (names []string, resources []proto.Message) {
 	for i := range n {
 		names = append(names, fmt.Sprintf("endpoints-%03d", i))
@@ -34,7 +34,7 @@ func manyEndpoints(n int) (names []string, resources []proto.Message) {
 	return names, resources
 }
 
-// peakMemory is the kernel's peak of a process's resident memory.
+// peakMemory returns the largest resident memory that a process had, as the kernel counts it.
 func peakMemory(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if m := regexp.MustCompile(`VmHWM:\s*(\S+ kB)`).FindSubmatch(text); m != nil {
@@ -43,8 +43,8 @@ func peakMemory(pid int) string {
 	return "unknown"
 }
 
-// Clients that connect at once to a relay with an empty cache wait in the queue and are served. The
-// control plane sees one stream, and each name once.
+// Clients that connect at once to a relay with an empty cache wait for admission, and all are served. The
+// control plane sees one stream and one request for each name.
 func TestAHerdIsServedInOrder(t *testing.T) {
 	names, resources := manyEndpoints(20)
 	cp := startControlPlane(t, delta)
@@ -63,30 +63,30 @@ func TestAHerdIsServedInOrder(t *testing.T) {
 		t.Logf("%d clients: the first is served after %v, the median after %v, the last after %v; %d streams refused; longest without an answer on one stream %v; %d clients without an answer for %v; the relay's peak memory %s",
 			*herdClients, quantile(v.firsts, 0), quantile(v.firsts, 0.5), quantile(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid))
 		if v.longest > giveUp {
-			t.Errorf("a client has no answer on its stream for %v: it gives up the resources after %v", v.longest, giveUp)
+			t.Errorf("a client waited %v for an answer on its stream: real clients give up after %v", v.longest, giveUp)
 		}
 	})
 	cp.read(func(s *seen) {
 		if s.opened != 1 {
-			t.Errorf("the control plane sees %d streams, want 1", s.opened)
+			t.Errorf("the control plane saw %d streams, want 1", s.opened)
 		}
 		for _, name := range names {
 			if n := s.requested[topic{endpointType, name}]; n != 1 {
-				t.Errorf("the control plane sees %d requests for %s, want 1", n, name)
+				t.Errorf("the control plane saw %d requests for %s, want 1", n, name)
 			}
 		}
 	})
 	metrics := fetch(t, "http://"+r.admin+"/metrics")
 	if strings.Contains(metrics, "xds_relay_downstream_admission_waited_total 0\n") && *herdAdmission == flag.Lookup("herd-admission").DefValue {
-		t.Error("nobody has waited in line")
+		t.Error("no client had to wait for admission")
 	}
 	all.stop()
 }
 
-// Three relays behind one address restart one after another. Each client whose stream a draining relay
-// ends has a working stream again at its first attempt: it is without one for its own backoff only.
-// While a relay drains, the control plane sees no request at all, although the other relays take over
-// its clients. A relay that starts requests each name once.
+// Three relays behind one address restart one after another. Each client whose stream a draining relay ends
+// succeeds with its first attempt to open another, so it is without a stream only for its own backoff. While
+// a relay drains, the control plane receives no requests, although the other relays take over its clients. A
+// restarted relay requests each name once.
 func TestARollingRestart(t *testing.T) {
 	names, resources := manyEndpoints(20)
 	cp := startControlPlane(t, delta)
@@ -96,7 +96,7 @@ func TestARollingRestart(t *testing.T) {
 		r := startRelay(t, config)
 		eventually(t, "the relay is ready", func() error {
 			if status, err := readyStatus(r); status != http.StatusOK {
-				return fmt.Errorf("%d, %w", status, err)
+				return fmt.Errorf("/readyz returned %d, %w", status, err)
 			}
 			return nil
 		})
@@ -119,10 +119,10 @@ func TestARollingRestart(t *testing.T) {
 	for i, old := range relays {
 		streams, asked := requests()
 		if streams != 3+i {
-			t.Errorf("before restart %d the control plane has seen %d streams, want %d", i, streams, 3+i)
+			t.Errorf("before restart %d the control plane had seen %d streams, want %d", i, streams, 3+i)
 		}
 		if asked != (3+i)*len(names) {
-			t.Errorf("before restart %d the control plane has seen %d requests for names, want %d", i, asked, (3+i)*len(names))
+			t.Errorf("before restart %d the control plane had seen requests for %d names, want %d", i, asked, (3+i)*len(names))
 		}
 		var before int
 		all.read(func(v *travels) { before = len(v.ends) })
@@ -135,32 +135,32 @@ func TestARollingRestart(t *testing.T) {
 			t.Fatalf("relay %d had no clients", i)
 		}
 		spread := ends[len(ends)-1].Sub(ends[0])
-		t.Logf("relay %d: %d clients sent away over %v", i, len(ends), spread.Round(time.Millisecond))
+		t.Logf("relay %d closed the connections of %d clients within %v", i, len(ends), spread.Round(time.Millisecond))
 		if spread < *restartDrain/2 {
-			t.Errorf("relay %d sends its %d clients away within %v, want about %v", i, len(ends), spread, *restartDrain)
+			t.Errorf("relay %d closed the connections of its %d clients within %v, want about %v", i, len(ends), spread, *restartDrain)
 		}
 		if s, n := requests(); s != streams || n != asked {
-			t.Errorf("while relay %d drained, the control plane saw %d streams and %d requests", i, s-streams, n-asked)
+			t.Errorf("while relay %d drained, the control plane saw %d new streams and requests for %d names, want none", i, s-streams, n-asked)
 		}
 		next := start()
 		road.replace(old.address, next.address)
-		// A client of its own has the new relay hold what the others do, before the next one drains.
+		// Another client makes the new relay request the names before the next relay drains.
 		c := newClient(t, next, delta, node("first", ""))
 		c.subscribe(endpointType, names...)
 		c.awaitHas(t, "all resources", resources...)
 		c.leave()
 	}
 	all.read(func(v *travels) {
-		t.Logf("%d clients came back: without a stream, beyond their own backoff, for %v in the median and %v at most; longest without an answer on one stream %v",
+		t.Logf("clients reconnected %d times; apart from their own backoff, they were without a stream for %v in the median and %v at most; longest without an answer on one stream %v",
 			len(v.gaps), quantile(v.gaps, 0.5), quantile(v.gaps, 1), v.longest.Round(time.Millisecond))
 		if len(v.failures) > 0 {
-			t.Errorf("%d attempts of clients to come back failed: %v", len(v.failures), v.failures[0])
+			t.Errorf("%d attempts of clients to reconnect failed: %v", len(v.failures), v.failures[0])
 		}
 		if len(v.gaps) != len(v.ends) {
-			t.Errorf("%d streams ended, and %d came back", len(v.ends), len(v.gaps))
+			t.Errorf("%d streams ended, but clients reconnected %d times", len(v.ends), len(v.gaps))
 		}
 		if v.longest > giveUp {
-			t.Errorf("a client has no answer on its stream for %v", v.longest)
+			t.Errorf("a client waited %v for an answer on its stream", v.longest)
 		}
 	})
 	all.stop()

@@ -1,8 +1,8 @@
 package integration
 
-// A client like an Envoy under a supervisor: it subscribes to all clusters, keeps its resources when its
-// stream ends, reconnects and lists them. When it dies, the supervisor starts it again, without
-// resources.
+// A client like an Envoy under a supervisor. It subscribes to all clusters. When its stream ends, it keeps
+// its resources, reconnects, and sends their versions. When it crashes, the supervisor starts it again,
+// without resources.
 
 import (
 	"context"
@@ -28,26 +28,26 @@ type proxy struct {
 	is          proxyTemper
 }
 
-// proxyTemper says which resources a proxy rejects, and which ones crash it.
+// proxyTemper says which resources a proxy rejects, and which ones make it crash.
 type proxyTemper struct {
 	rejects, diesOf string // contents
-	most            int    // dies of longer contents, if not 0
+	most            int    // if not 0, longer contents make it crash
 }
 
-// proxyState is what a proxy holds, and what it has seen since it was first started.
+// proxyState has the resources that a proxy holds, and what it has seen since its first start.
 type proxyState struct {
 	holds    map[string]string // contents by name
-	versions map[string]string // of these, delta
-	version  string            // SotW
-	lost     map[string]bool   // names that it held, and learned to be gone
-	sent     map[string]int    // contents, how often
+	versions map[string]string // delta: versions by name
+	version  string            // SotW: the version of the last response
+	lost     map[string]bool   // names of resources that it held and whose removal it received
+	sent     map[string]int    // how often it received each content
 	nacks    int
 	deaths   int
 }
 
 // String describes the proxy, for a failed test.
 func (s *proxyState) String() string {
-	return fmt.Sprintf("holds %d: %.300v, has lost %d: %.300v, was sent %.300v, sent %d NACKs, died %d times",
+	return fmt.Sprintf("holds %d: %.300v, has lost %d: %.300v, received %.300v, sent %d NACKs, crashed %d times",
 		len(s.holds), s.holds, len(s.lost), s.lost, s.sent, s.nacks, s.deaths)
 }
 
@@ -91,7 +91,7 @@ func (s *proxyState) forget() {
 	s.holds, s.versions, s.version = map[string]string{}, map[string]string{}, ""
 }
 
-// connect has one stream, until it ends or the proxy dies.
+// connect opens a stream, and answers responses until the stream ends or the proxy crashes.
 func (p *proxy) connect(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -122,7 +122,7 @@ func (p *proxy) connect(ctx context.Context) {
 	}
 }
 
-// open opens a stream and sends the first request, with what the proxy holds.
+// open opens a stream and sends the first request, with the versions that the proxy holds.
 func (p *proxy) open(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient) (fleetStream, error) {
 	node := &corev3.Node{Id: p.id, UserAgentName: p.program, UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "1.0"}}
 	var versions map[string]string
@@ -142,7 +142,8 @@ func (p *proxy) open(ctx context.Context, ads discoveryv3.AggregatedDiscoverySer
 	return &sotwFleetStream{stream: s, accepted: map[string]string{clusterType: version}}, s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: clusterType, VersionInfo: version})
 }
 
-// take takes a response, rejects it with some words, or has the proxy die of it.
+// take processes a response. If words is not empty, the proxy rejects the response; if dies is true, it
+// crashes.
 func (s *proxyState) take(is proxyTemper, r *response) (words string, dies bool) {
 	comes := map[string]string{}
 	for name, value := range r.resources {
@@ -184,7 +185,7 @@ func (s *proxyState) take(is proxyTemper, r *response) (words string, dies bool)
 	return words, dies
 }
 
-// awaitEach waits until each proxy is in that state.
+// awaitEach waits until the condition is true for each proxy.
 func awaitEach(t testing.TB, all []*proxy, what string, is func(*proxyState) bool) {
 	t.Helper()
 	for _, p := range all {
@@ -192,12 +193,12 @@ func awaitEach(t testing.TB, all []*proxy, what string, is func(*proxyState) boo
 	}
 }
 
-// holding says that a proxy holds exactly so many resources.
+// holding returns the condition that a proxy holds exactly n resources.
 func holding(n int) func(*proxyState) bool {
 	return func(s *proxyState) bool { return len(s.holds) == n }
 }
 
-// holdingContent says that a proxy holds that content under a name.
+// holdingContent returns the condition that a proxy holds a content under a name.
 func holdingContent(name, content string) func(*proxyState) bool {
 	return func(s *proxyState) bool { return s.holds[name] == content }
 }
@@ -214,7 +215,7 @@ func mustHaveLost(t testing.TB, all []*proxy, want int) {
 	}
 }
 
-// sentTo returns the ids of the proxies that were sent a content.
+// sentTo returns the ids of the proxies that received a content.
 func sentTo(all []*proxy, content string) (ids []string) {
 	for _, p := range all {
 		p.read(func(s *proxyState) {
@@ -227,7 +228,7 @@ func sentTo(all []*proxy, content string) (ids []string) {
 	return ids
 }
 
-// deathsOf sums how often proxies died.
+// deathsOf returns how often the proxies have crashed, in total.
 func deathsOf(all []*proxy) (n int) {
 	for _, p := range all {
 		p.read(func(s *proxyState) { n += s.deaths })
@@ -235,7 +236,7 @@ func deathsOf(all []*proxy) (n int) {
 	return n
 }
 
-// nacked says that a control plane has had a NACK with these words in it.
+// nacked returns the condition that a control plane has received a NACK with these words in it.
 func nacked(words string) func(*seen) bool {
 	return func(s *seen) bool {
 		return slices.ContainsFunc(s.nacks, func(nack string) bool { return strings.Contains(nack, words) })

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// envoysListener is a gRPC client's listener with an HTTP filter that gRPC does not have, so that it
-// rejects it. gRFC A39.
+// envoysListener returns a listener for gRPC clients with an HTTP filter that gRPC does not have. gRPC
+// rejects the listener. gRFC A39.
 func envoysListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	t.Helper()
 	l := apiListener(t, name, routes)
@@ -36,10 +36,10 @@ func envoysListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	return l
 }
 
-// filterUnknown is in gRPC's words for that.
+// filterUnknown is a part of the error message with which gRPC rejects envoysListener.
 const filterUnknown = "no filter implementation found"
 
-// startShopPlane starts a control plane that has all that leads to a backend.
+// startShopPlane starts a control plane with all resources of xds:///shop, which lead to a backend.
 func startShopPlane(t testing.TB, f form, b *backend) *controlPlane {
 	t.Helper()
 	cp := startControlPlane(t, f)
@@ -48,9 +48,9 @@ func startShopPlane(t testing.TB, f form, b *backend) *controlPlane {
 	return cp
 }
 
-// TestIncidentOnlyGRPCRejectsAListener: Envoy accepts a listener that gRPC rejects. Connected directly, every
-// gRPC client is sent it, and one that is started then cannot send RPCs. Behind the relay one of them is
-// sent it, and one that is started then works.
+// TestIncidentOnlyGRPCRejectsAListener tests a listener that Envoy accepts and gRPC rejects. A gRPC client
+// that starts after the change and is connected directly cannot send RPCs. Behind the relay, only one gRPC
+// client receives the change, and a client that starts after it works.
 func TestIncidentOnlyGRPCRejectsAListener(t *testing.T) {
 	t.Parallel()
 	const clients = 3
@@ -65,9 +65,9 @@ func TestIncidentOnlyGRPCRejectsAListener(t *testing.T) {
 			open(t, cp.address, n).awaitReaches(someMethod, shop)
 		}
 		cp.set(envoysListener(t, "shop", "routes"))
-		cp.await(t, "it is rejected", nacked(filterUnknown))
+		cp.await(t, "a client rejects the listener", nacked(filterUnknown))
 		if id, err := open(t, cp.address, clients).call(someMethod); err == nil {
-			t.Errorf("an RPC of a client that was started then reached %s", id)
+			t.Errorf("an RPC of a client that started after the change reached %s", id)
 		}
 	})
 	t.Run("through the relay", func(t *testing.T) {
@@ -83,19 +83,19 @@ func TestIncidentOnlyGRPCRejectsAListener(t *testing.T) {
 			open(t, r.address, n).awaitReaches(someMethod, shop)
 		}
 		cp.set(envoysListener(t, "shop", "routes"))
-		cp.await(t, "it is rejected in the words of the client", nacked(filterUnknown))
+		cp.await(t, "the control plane receives the client's error message", nacked(filterUnknown))
 		open(t, r.address, clients).awaitReaches(someMethod, shop)
 		for _, c := range envoys {
-			c.awaitHas(t, "the listener as it was", apiListener(t, "shop", "routes"))
+			c.awaitHas(t, "the old listener", apiListener(t, "shop", "routes"))
 		}
 		if n := r.metric(t, "xds_relay_downstream_nacks_total"); n != 1 {
-			t.Errorf("%v responses were rejected, want that to one client", n)
+			t.Errorf("clients rejected %v responses, want 1", n)
 		}
 	})
 }
 
-// loopingPlane is a control plane with go-control-plane's snapshots, as many are. In SotW it answers a NACK
-// with what was rejected.
+// loopingPlane is a control plane with go-control-plane's snapshots, as many control planes are. In SotW it
+// answers a NACK with the same response.
 type loopingPlane struct {
 	*controlPlane
 	snapshots cachev3.SnapshotCache
@@ -108,7 +108,7 @@ func startLoopingPlane(t testing.TB) *loopingPlane {
 	return &loopingPlane{controlPlane: serveControlPlane(t, snapshots, sotw), snapshots: snapshots}
 }
 
-// publish replaces the control plane's resources of these types.
+// publish replaces all resources of the control plane.
 func (p *loopingPlane) publish(t testing.TB, resources ...proto.Message) {
 	t.Helper()
 	byType := map[string][]types.Resource{}
@@ -125,17 +125,17 @@ func (p *loopingPlane) publish(t testing.TB, resources ...proto.Message) {
 	}
 }
 
-// requests is how many requests the control plane has been sent but for the first of each type.
+// requests returns how many ACKs and NACKs the control plane has received.
 func (p *loopingPlane) requests() int {
 	return look(p.recorder, func(s *seen) int { return s.acks + len(s.nacks) })
 }
 
-// loop is as many NACKs as make a loop.
+// loop is the number of NACKs after which the tests speak of a loop.
 const loop = 1000
 
-// TestIncidentANACKLoop: after a NACK, a control plane sends the same response again at once. Connected
-// directly, a gRPC client rejects it each time. Behind the relay the client rejects it once, and the
-// control plane receives no NACK.
+// TestIncidentANACKLoop tests a control plane that sends the same response again after each NACK. A gRPC
+// client that is connected directly rejects it each time. Behind the relay, the client rejects it once, and
+// the control plane receives no NACK.
 func TestIncidentANACKLoop(t *testing.T) {
 	t.Parallel()
 	shop := startBackend(t, "shop")
@@ -155,26 +155,28 @@ func TestIncidentANACKLoop(t *testing.T) {
 	began, before := time.Now(), behind.requests()
 	behind.publish(t, bad...)
 	r.awaitMetric(t, nacksOfClients, func(n float64) bool { return n > 0 })
-	// The time of the loop is long enough for one behind the relay.
+	// In the time that the loop takes, the client behind the relay could loop, too.
 	alone.publish(t, bad...)
-	alone.await(t, "the client that is connected directly rejects it again and again", func(s *seen) bool { return len(s.nacks) >= loop })
+	alone.await(t, "the client that is connected directly rejects the response again and again", func(s *seen) bool { return len(s.nacks) >= loop })
 	took, requests := time.Since(began), behind.requests()-before
-	alone.publish(t, good...) // which ends it
+	alone.publish(t, good...) // this ends the loop
 
 	nacks := r.metric(t, nacksOfClients)
-	t.Logf("in %v the control plane was sent %d requests (%.0f/s) by a client, and %d by the relay", took.Round(time.Millisecond), loop, loop/took.Seconds(), requests)
-	// An ACK of each response, and perhaps a request or two for what the listener leads to.
+	t.Logf("in %v a control plane received %d requests (%.0f/s) from a client, and the other one %d from the relay", took.Round(time.Millisecond), loop, loop/took.Seconds(), requests)
+	// The relay sends an ACK of each response, and perhaps a request or two for the resources that the
+	// listener names.
 	if most := 10; requests > most {
-		t.Errorf("the control plane was sent %d requests by the relay, want %d at most", requests, most)
+		t.Errorf("the control plane received %d requests from the relay, want at most %d", requests, most)
 	}
 	if n := look(behind.recorder, func(s *seen) int { return len(s.nacks) }); n > 0 || nacks != 1 {
-		t.Errorf("the control plane was sent %d NACKs, and the relay %v, want none and one", n, nacks)
+		t.Errorf("the control plane received %d NACKs, and the relay %v, want 0 and 1", n, nacks)
 	}
 	relayed.awaitReaches(someMethod, shop)
 }
 
-// TestIncidentANACKLoopOfWhatNobodyCanRead: the relay itself rejects a resource, and the control plane sends it
-// once more, at once. A client that does not wait sends a thousand NACKs meanwhile.
+// TestIncidentANACKLoopOfWhatNobodyCanRead tests a resource that the relay itself rejects, at a control plane
+// that sends it again after each NACK. The relay waits longer before each NACK. Meanwhile, a client that does
+// not wait sends a thousand NACKs.
 func TestIncidentANACKLoopOfWhatNobodyCanRead(t *testing.T) {
 	t.Parallel()
 	alone, behind := startLoopingPlane(t), startLoopingPlane(t)
@@ -188,23 +190,23 @@ func TestIncidentANACKLoopOfWhatNobodyCanRead(t *testing.T) {
 
 	began := time.Now()
 	behind.publish(t, bad...)
-	behind.await(t, "the relay rejects it, again after 10 ms, and then more slowly", func(s *seen) bool { return len(s.nacks) > 4 })
+	behind.await(t, "the relay has rejected the response five times", func(s *seen) bool { return len(s.nacks) > 4 })
 	alone.publish(t, withContent(0, 3, "2")...)
-	alone.await(t, "the client that is connected directly rejects it again and again", func(s *seen) bool { return len(s.nacks) >= loop })
+	alone.await(t, "the client that is connected directly rejects the response again and again", func(s *seen) bool { return len(s.nacks) >= loop })
 	took, nacks := time.Since(began), look(behind.recorder, func(s *seen) int { return len(s.nacks) })
 	alone.publish(t, good...)
-	t.Logf("in %v the control plane was sent %d NACKs (%.0f/s) by a client, and %d by the relay", took.Round(time.Millisecond), loop, loop/took.Seconds(), nacks)
-	// After 1, 10, 20, ..., 640 ms, and then each second.
+	t.Logf("in %v a control plane received %d NACKs (%.0f/s) from a client, and the other one %d from the relay", took.Round(time.Millisecond), loop, loop/took.Seconds(), nacks)
+	// The relay waits 1, 10, 20, ..., 640 ms before its NACKs, and then a second before each.
 	if most := 9 + int(took/time.Second); nacks > most {
-		t.Errorf("the control plane was sent %d NACKs by the relay in %v, want %d at most", nacks, took, most)
+		t.Errorf("the control plane received %d NACKs from the relay in %v, want at most %d", nacks, took, most)
 	}
-	awaitEach(t, relayed, "has what is good of the response", func(s *proxyState) bool { return s.holds["c0"] == "1" && s.holds["c1"] == "2" })
+	awaitEach(t, relayed, "has the good resources of the response", func(s *proxyState) bool { return s.holds["c0"] == "1" && s.holds["c1"] == "2" })
 	behind.publish(t, withContent(0, 3, "3")...)
 	awaitEach(t, relayed, "has the next version", func(s *proxyState) bool { return s.holds["c0"] == "3" })
 	mustHaveLost(t, relayed, 0)
 }
 
-// unreadableCluster is a cluster in which an Any that everybody reads cannot be.
+// unreadableCluster returns a cluster with an Any that cannot be decoded and that every client has to decode.
 func unreadableCluster(name string) proto.Message {
 	return &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 		Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", Value: []byte{0xff}},

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// at is an address that stays.
+// at returns a function that always returns the same address.
 func at(address string) func() string { return func() string { return address } }
 
-// withContent are clusters whose content a proxy reads.
+// withContent returns clusters with a content in the form that plainContent finds.
 func withContent(from, to int, content string) []proto.Message {
 	return clustersOf(from, to, "content-"+content)
 }
@@ -25,8 +25,9 @@ func bothForms(t testing.TB, address func() string, program string, is proxyTemp
 	return append(startProxies(t, 1, delta, address, program+"-delta", is), startProxies(t, 1, sotw, address, program+"-sotw", is)...)
 }
 
-// TestIncidentAControlPlaneServesBeforeItHasRestored: clients that are connected directly lose what is
-// not restored yet; behind the relay nobody does, and who comes meanwhile is sent everything.
+// TestIncidentAControlPlaneServesBeforeItHasRestored tests a control plane that serves after a restart before
+// it has restored its resources. Clients that are connected directly lose the missing resources. Clients
+// behind the relay keep them, and new clients receive all of them.
 func TestIncidentAControlPlaneServesBeforeItHasRestored(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -41,9 +42,9 @@ func TestIncidentAControlPlaneServesBeforeItHasRestored(t *testing.T) {
 			cp.stop()
 			cp.remove(clusterType, namesOfAll(clustersOf(early, all, ""))...)
 			cp.start()
-			awaitEach(t, direct, "believes the control plane", holding(early))
+			awaitEach(t, direct, "has only the control plane's resources", holding(early))
 			r.awaitHeld(t, all-early)
-			awaitEach(t, bothForms(t, at(cp.address), "directly-meanwhile", proxyTemper{}), "is sent what there is", holding(early))
+			awaitEach(t, bothForms(t, at(cp.address), "directly-meanwhile", proxyTemper{}), "has only the control plane's resources", holding(early))
 			relayed = append(relayed, bothForms(t, at(r.address), "relayed-meanwhile", proxyTemper{})...)
 			awaitEach(t, relayed, "has everything", holding(all))
 
@@ -57,8 +58,8 @@ func TestIncidentAControlPlaneServesBeforeItHasRestored(t *testing.T) {
 	}
 }
 
-// TestIncidentARegistryComesBackWithATenth: a machine that had the control plane and the relay is lost,
-// and the control plane comes back with a tenth. The relay, which has a store, knows better.
+// TestIncidentARegistryComesBackWithATenth tests the loss of a machine with the control plane and the relay.
+// The control plane comes back with a tenth of its resources. The relay has a store, and serves all of them.
 func TestIncidentARegistryComesBackWithATenth(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -76,9 +77,9 @@ func TestIncidentARegistryComesBackWithATenth(t *testing.T) {
 			relays.replace()
 			cp.remove(clusterType, namesOfAll(clustersOf(tenth, all, ""))...)
 			cp.start()
-			awaitEach(t, direct, "believes the control plane", holding(tenth))
+			awaitEach(t, direct, "has only the control plane's resources", holding(tenth))
 			relays.now.awaitHeld(t, all-tenth)
-			awaitEach(t, bothForms(t, at(cp.address), "directly-meanwhile", proxyTemper{}), "is sent what there is", holding(tenth))
+			awaitEach(t, bothForms(t, at(cp.address), "directly-meanwhile", proxyTemper{}), "has only the control plane's resources", holding(tenth))
 			relayed = append(relayed, bothForms(t, at(front.address), "relayed-meanwhile", proxyTemper{})...)
 			awaitEach(t, relayed, "has everything", holding(all))
 
@@ -91,8 +92,8 @@ func TestIncidentARegistryComesBackWithATenth(t *testing.T) {
 	}
 }
 
-// eachWay tests clients that are connected to a control plane directly, and clients behind a relay with a
-// rollout.
+// eachWay runs test with clients that are connected to a control plane directly, and with clients behind a
+// relay with a rollout.
 func eachWay(t *testing.T, rollout string, test func(t *testing.T, f form, cp *controlPlane, relay *relay, address func() string)) {
 	inEachForm(t, func(t *testing.T, f form) {
 		for _, way := range []string{"directly", "through the relay"} {
@@ -110,9 +111,9 @@ func eachWay(t *testing.T, rollout string, test func(t *testing.T, f form, cp *c
 	})
 }
 
-// TestIncidentOnlyOneVersionRejectsAResource: of two versions of a program the older one rejects a
-// resource. Connected directly, all of its clients are sent it, and one that is started then has nothing.
-// Behind the relay one client of the older version is sent it.
+// TestIncidentOnlyOneVersionRejectsAResource tests a resource that clients of an older version reject, and
+// those of a newer version accept. Without the relay, all clients of the older version receive it, and one
+// that starts later has no resources. Behind the relay, only one client of the older version receives it.
 func TestIncidentOnlyOneVersionRejectsAResource(t *testing.T) {
 	eachWay(t, "soak: 1h", func(t *testing.T, f form, cp *controlPlane, relay *relay, address func() string) {
 		const olds, news = 4, 8
@@ -121,28 +122,28 @@ func TestIncidentOnlyOneVersionRejectsAResource(t *testing.T) {
 		awaitEach(t, all, "has everything", holding(3))
 
 		cp.set(withContent(0, 1, "filter")...)
-		cp.await(t, "the control plane is sent a NACK in a client's words", nacked("no such filter: filter"))
+		cp.await(t, "the control plane receives a NACK with a client's error message", nacked("no such filter: filter"))
 		late := func() []*proxy {
 			return startProxies(t, 1, f, address, "envoy-1.29-late", proxyTemper{rejects: "filter"})
 		}
 		if relay == nil {
-			awaitEach(t, old, "rejects it", func(s *proxyState) bool { return s.nacks > 0 })
-			awaitEach(t, late(), "is started and has nothing", func(s *proxyState) bool { return s.nacks > 0 && len(s.holds) == 0 })
+			awaitEach(t, old, "rejects the resource", func(s *proxyState) bool { return s.nacks > 0 })
+			awaitEach(t, late(), "starts and has no resources", func(s *proxyState) bool { return s.nacks > 0 && len(s.holds) == 0 })
 			return
 		}
-		awaitEach(t, append(all, late()...), "has what was accepted", func(s *proxyState) bool { return len(s.holds) == 3 && s.holds["c0"] == "1" })
+		awaitEach(t, append(all, late()...), "has the accepted state", func(s *proxyState) bool { return len(s.holds) == 3 && s.holds["c0"] == "1" })
 		if ids := sentTo(old, "filter"); len(ids) != 1 {
-			t.Errorf("of the older version, %v were sent what they reject, want one", ids)
+			t.Errorf("of the older version, %v received the resource, want only one client", ids)
 		}
 		if ids := sentTo(all, "filter"); len(ids) > 2 {
-			t.Errorf("%v were sent what one version rejects, want one of each version at most", ids)
+			t.Errorf("%v received the resource, want at most one client of each version", ids)
 		}
 	})
 }
 
-// TestIncidentAResourceKillsClientsWithoutANACK: a process that reads it is gone before it answers, and its
-// supervisor starts it again. Connected directly, all of them die again and again. Behind the relay one
-// client does, until the relay knows.
+// TestIncidentAResourceKillsClientsWithoutANACK tests a resource that makes clients crash before they answer;
+// their supervisors restart them. Clients that are connected directly all crash again and again. Behind the
+// relay, only one client crashes, until the relay takes the change back.
 func TestIncidentAResourceKillsClientsWithoutANACK(t *testing.T) {
 	eachWay(t, "soak: 1h, deaths: 1", func(t *testing.T, f form, cp *controlPlane, relay *relay, address func() string) {
 		const clients = 8
@@ -150,19 +151,20 @@ func TestIncidentAResourceKillsClientsWithoutANACK(t *testing.T) {
 		awaitEach(t, all, "has everything", holding(3))
 		cp.set(withContent(0, 1, "deadly")...)
 		if relay == nil {
-			awaitEach(t, all, "dies, is started again, and dies again", func(s *proxyState) bool { return s.deaths >= 3 })
+			awaitEach(t, all, "crashes again after restarts", func(s *proxyState) bool { return s.deaths >= 3 })
 			return
 		}
-		cp.await(t, "the control plane is sent that a client died", nacked("died"))
-		awaitEach(t, all, "has what was accepted", func(s *proxyState) bool { return len(s.holds) == 3 && s.holds["c0"] == "1" })
+		cp.await(t, "the control plane receives the news that a client died", nacked("died"))
+		awaitEach(t, all, "has the accepted state", func(s *proxyState) bool { return len(s.holds) == 3 && s.holds["c0"] == "1" })
 		if ids := sentTo(all, "deadly"); len(ids) != 1 || deathsOf(all) > 2 {
-			t.Errorf("%v died, %d times in all, want one client, twice at most", ids, deathsOf(all))
+			t.Errorf("%v received the resource, and clients crashed %d times, want one client and at most 2 crashes", ids, deathsOf(all))
 		}
 	})
 }
 
-// TestIncidentAFileTriplesInSize: those that read it have a limit, and die of it. Connected directly all of
-// them die. The relay gives it to nobody before a person says so, and passes on everything else.
+// TestIncidentAFileTriplesInSize tests a resource that grows beyond a limit of all clients, which makes them
+// crash. Clients that are connected directly all crash. The relay sends the resource to no client before an
+// operator approves it, and passes on all other changes.
 func TestIncidentAFileTriplesInSize(t *testing.T) {
 	eachWay(t, "soak: 100ms", func(t *testing.T, f form, cp *controlPlane, relay *relay, address func() string) {
 		const clients, size = 8, 20_000
@@ -172,21 +174,21 @@ func TestIncidentAFileTriplesInSize(t *testing.T) {
 		awaitEach(t, all, "has everything", holding(3))
 		cp.set(withContent(0, 1, large)...)
 		if relay == nil {
-			awaitEach(t, all, "dies, is started again, and dies again", func(s *proxyState) bool { return s.deaths >= 3 })
+			awaitEach(t, all, "crashes again after restarts", func(s *proxyState) bool { return s.deaths >= 3 })
 			return
 		}
-		eventually(t, "the operator sees what waits", func() error { return rolloutShows(relay, "has grown") })
+		eventually(t, "the rollout's status says that the resource has grown", func() error { return rolloutShows(relay, "has grown") })
 		cp.set(withContent(1, 2, "2")...)
 		awaitEach(t, all, "has another change", holdingContent("c1", "2"))
 		cp.set(withContent(0, 1, normal+"g")...)
-		awaitEach(t, all, "has the file in its normal size", holdingContent("c0", normal+"g"))
+		awaitEach(t, all, "has the resource in its normal size", holdingContent("c0", normal+"g"))
 		if n := deathsOf(all); n > 0 {
-			t.Errorf("clients died %d times", n)
+			t.Errorf("clients crashed %d times, want 0", n)
 		}
 	})
 }
 
-// TestIncidentAFileOfADirectoryTriplesInSize is the same for a relay that reads the file itself.
+// TestIncidentAFileOfADirectoryTriplesInSize is the same for a relay that serves a directory.
 func TestIncidentAFileOfADirectoryTriplesInSize(t *testing.T) {
 	t.Parallel()
 	const clients, size = 4, 20_000
@@ -199,15 +201,15 @@ func TestIncidentAFileOfADirectoryTriplesInSize(t *testing.T) {
 	all := startProxies(t, clients, delta, at(r.address), "envoy", proxyTemper{most: 2 * size})
 	awaitEach(t, all, "has everything", holding(3))
 	writeResources(t, dir, "features.json", withContent(0, 1, large)...)
-	eventually(t, "the operator sees what waits", func() error { return rolloutShows(r, "has grown") })
+	eventually(t, "the rollout's status says that the resource has grown", func() error { return rolloutShows(r, "has grown") })
 	writeResources(t, dir, "others.json", withContent(1, 3, "2")...)
 	awaitEach(t, all, "has another change", holdingContent("c1", "2"))
 	if n := deathsOf(all); n > 0 {
-		t.Errorf("clients died %d times", n)
+		t.Errorf("clients crashed %d times, want 0", n)
 	}
 }
 
-// rolloutShows reports whether the status of the rollouts has some words in it.
+// rolloutShows returns an error unless the status of the rollouts contains words.
 func rolloutShows(r *relay, words string) error {
 	out, err := command("rollout", "status", "--admin", r.admin).CombinedOutput()
 	if err != nil {

@@ -1,7 +1,7 @@
 package integration
 
-// Control planes that are killed: go-control-plane in a process of its own, which is
-// the test's own program.
+// Control planes that can be killed. Each is go-control-plane in its own process, which runs the test's
+// binary.
 
 import (
 	"bufio"
@@ -25,8 +25,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// planeResources is the environment variable that makes the program a control plane:
-// an encoded DiscoveryResponse with its resources.
+// planeResources is the environment variable that turns the test's binary into a control plane. Its value is
+// an encoded DiscoveryResponse with the resources.
 const planeResources = "INTEGRATION_CONTROL_PLANE"
 
 // runPlane is the control plane's main function. It serves until it is killed.
@@ -53,7 +53,7 @@ func runPlane(encoded string) error {
 		Caches:        map[string]cachev3.Cache{},
 	}
 	for typeURL, resources := range byType {
-		// Versions are those of this process.
+		// The versions contain the process id, so that each process has its own.
 		mux.Caches[typeURL] = cachev3.NewLinearCache(typeURL, cachev3.WithInitialResources(resources), cachev3.WithVersionPrefix(fmt.Sprint(os.Getpid(), "-")))
 	}
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,11 +74,11 @@ type killable struct {
 	*port
 	t   testing.TB
 	cmd *exec.Cmd
-	gap net.Listener // takes the port's connections while the process lives
+	gap net.Listener // accepts the port's connections while the process runs
 	wg  sync.WaitGroup
 }
 
-// newKillable has a port on which nobody serves yet.
+// newKillable returns a control plane that is not started yet. Its port is reserved.
 func newKillable(t testing.TB) *killable {
 	k := &killable{port: openPort(t), t: t}
 	t.Cleanup(func() {
@@ -88,7 +88,7 @@ func newKillable(t testing.TB) *killable {
 	return k
 }
 
-// start runs the control plane with these resources.
+// start starts the control plane's process with these resources.
 func (k *killable) start(resources ...proto.Message) {
 	k.t.Helper()
 	all := &discoveryv3.DiscoveryResponse{}
@@ -108,7 +108,7 @@ func (k *killable) start(resources ...proto.Message) {
 	k.run(cmd)
 }
 
-// run runs a control plane, which prints its address.
+// run starts the process, which prints its address, and connects the port to it.
 func (k *killable) run(cmd *exec.Cmd) {
 	k.t.Helper()
 	cmd.Stderr = os.Stderr
@@ -129,18 +129,18 @@ func (k *killable) run(cmd *exec.Cmd) {
 	k.wg.Go(func() { k.pass(gap, strings.TrimSpace(address)) })
 }
 
-// kill kills it, without a word to anybody.
+// kill kills the process, which cannot end its streams in order.
 func (k *killable) kill() {
 	if k.cmd == nil {
 		return
 	}
 	_ = k.gap.Close()
 	_ = k.cmd.Process.Kill()
-	_ = k.cmd.Wait() // it was killed
+	_ = k.cmd.Wait() // an error: the process was killed
 	k.cmd = nil
 }
 
-// pass passes the port's connections on to the process.
+// pass forwards the port's connections to the process.
 func (k *killable) pass(from net.Listener, address string) {
 	for {
 		in, err := from.Accept()
@@ -153,7 +153,7 @@ func (k *killable) pass(from net.Listener, address string) {
 			continue
 		}
 		ends := func(to, from net.Conn) {
-			_, _ = io.Copy(to, from) // until one of them ends
+			_, _ = io.Copy(to, from) // until one side closes its connection
 			_ = to.Close()
 			_ = from.Close()
 		}

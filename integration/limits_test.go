@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestOnlyTheClientOverALimitIsRefused checks that a listener has the limits of its
-// configuration, that the metrics count refusals, and that other clients are served.
+// TestOnlyTheClientOverALimitIsRefused checks that a listener enforces the limits of its configuration, that
+// the metrics count refusals, and that other clients are served.
 func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -40,10 +40,10 @@ func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 		c.awaitEnd(t, bad.want)
 		r.awaitLog(t, `level=WARN msg="client went over a limit, and is refused".* client=bad limit=`+bad.limit)
 		cp.set(plainEndpoints("good", uint32(2+i)))
-		good.awaitHas(t, "what has changed since", plainEndpoints("good", uint32(2+i)))
+		good.awaitHas(t, "the changed endpoints", plainEndpoints("good", uint32(2+i)))
 	}
 
-	// Streams that were refused are not open any more.
+	// Refused streams do not count as open.
 	for i := range 2 {
 		c := newClient(t, r, delta, node(fmt.Sprint("also good ", i), ""))
 		c.subscribe(endpointType, "good")
@@ -59,10 +59,10 @@ func TestOnlyTheClientOverALimitIsRefused(t *testing.T) {
 	}
 }
 
-// awaitEnd waits until the stream has been refused, and checks the reason.
+// awaitEnd waits until the relay has refused the stream, and checks the reason.
 func (c *client) awaitEnd(t testing.TB, why string) {
 	t.Helper()
-	c.await(t, "the stream is refused", func(v *view) bool { return v.ended != nil })
+	c.await(t, "the relay refuses the stream", func(v *view) bool { return v.ended != nil })
 	c.read(func(v *view) {
 		if status.Code(v.ended) != codes.ResourceExhausted || status.Convert(v.ended).Message() != why {
 			t.Errorf("the stream ended with %v, want RESOURCE_EXHAUSTED: %s", v.ended, why)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTheNextServerGetsTheLoad: what clients report while the active server is away goes to the next one, and what
-// is left when the relay ends is sent before it does.
+// TestTheNextServerGetsTheLoad checks that the relay sends the load that clients report while the active
+// server is away to the next server, and that it sends the remaining load before it ends.
 func TestTheNextServerGetsTheLoad(t *testing.T) {
 	t.Parallel()
 	const cart = "xdstp://a.example.com/envoy.config.cluster.v3.Cluster/cart"
@@ -32,11 +32,11 @@ authorities:
 	c.report(cart, "z", 1, 0)
 	first.loads.awaitSums(t, map[string]uint64{cart + " z ok": 1})
 	first.stop()
-	c.awaitAsked(time.Hour, cart) // by the second
+	c.awaitAsked(time.Hour, cart) // the second server's interval
 	c.report(cart, "z", 10, 0)
 	eventually(t, "the relay has the report", func() error {
 		if n := r.metric(t, "xds_relay_load_reports_received_total"); n != 2 {
-			return fmt.Errorf("%v reports", n)
+			return fmt.Errorf("the relay has received %v reports", n)
 		}
 		return nil
 	})

@@ -1,6 +1,6 @@
 package integration
 
-// A control plane that takes load reports, and a client that sends them.
+// A control plane that receives load reports, and a client that sends them.
 
 import (
 	"context"
@@ -18,22 +18,24 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// loadServer is the load reporting service of a control plane. What it was sent stays when it is stopped.
+// loadServer is the load reporting service (LRS) of a control plane. It keeps its sums when the control plane
+// is stopped.
 type loadServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 	asks lrsv3.LoadStatsResponse
 	watched[loadSeen]
 }
 
-// loadSeen is what came.
+// loadSeen has what a loadServer has received.
 type loadSeen struct {
-	streams []*corev3.Node // the first request of each
+	streams []*corev3.Node // the Node of each stream
 	open    int
 	reports int
-	// sums has the counts by cluster, zone and kind; now has what is in progress, by the same.
+	// sums has the sum of each count by cluster, zone and kind. now has the requests in progress by cluster
+	// and zone.
 	sums    map[string]uint64
 	now     map[string]uint64
-	periods []time.Duration // of all clusters
+	periods []time.Duration // the load_report_interval of each cluster in each report
 }
 
 func newLoadServer(every time.Duration, clusters ...string) *loadServer {
@@ -83,7 +85,7 @@ func (s *loadSeen) add(stats []*endpointv3.ClusterStats) {
 	}
 }
 
-// awaitSums waits until the sums are those, and returns an error with what they are otherwise.
+// awaitSums waits until the sums, without zeros, are want.
 func (l *loadServer) awaitSums(t testing.TB, want map[string]uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -94,18 +96,18 @@ func (l *loadServer) awaitSums(t testing.TB, want map[string]uint64) {
 		maps.DeleteFunc(is, func(_ string, n uint64) bool { return n == 0 })
 		return maps.Equal(is, want)
 	}) != nil {
-		t.Fatalf("the control plane was sent\n%v, want\n%v", is, want)
+		t.Fatalf("the control plane received\n%v, want\n%v", is, want)
 	}
 }
 
-// loadClient is a stream that reports load.
+// loadClient is a client's stream of load reports.
 type loadClient struct {
 	t testing.TB
 	lrsv3.LoadReportingService_StreamLoadStatsClient
 	conn *grpc.ClientConn
 }
 
-// reportLoad opens a stream for load reports, which supports all that there is.
+// reportLoad opens a stream for load reports. The client supports send_all_clusters.
 func reportLoad(t testing.TB, address, node string) *loadClient {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -125,22 +127,22 @@ func reportLoad(t testing.TB, address, node string) *loadClient {
 
 func (c *loadClient) close() { _ = c.conn.Close() }
 
-// awaitAsked waits until the client is asked for that.
+// awaitAsked waits until the server asks for these clusters at this interval. No clusters: for all.
 func (c *loadClient) awaitAsked(every time.Duration, clusters ...string) {
 	c.t.Helper()
 	for {
 		r, err := c.Recv()
 		if err != nil {
-			c.t.Fatalf("waiting to be asked for %v every %v: %v", clusters, every, err)
+			c.t.Fatalf("waiting for a request to report %v every %v: %v", clusters, every, err)
 		}
 		if r.GetLoadReportingInterval().AsDuration() == every && slices.Equal(r.GetClusters(), clusters) && r.GetSendAllClusters() == (len(clusters) == 0) {
 			return
 		}
-		c.t.Logf("asked for %v", r)
+		c.t.Logf("the server asks for %v", r)
 	}
 }
 
-// report reports requests to a cluster in a zone.
+// report sends a load report for a cluster in a zone: ok successful requests, and now requests in progress.
 func (c *loadClient) report(cluster, zone string, ok, now uint64) {
 	c.t.Helper()
 	if err := c.Send(&lrsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{{
@@ -153,7 +155,7 @@ func (c *loadClient) report(cluster, zone string, ok, now uint64) {
 	}
 }
 
-// String describes what came.
+// String describes the received reports, for a failed test.
 func (s *loadSeen) String() string {
 	return fmt.Sprintf("%d streams, %d open, %d reports, %v", len(s.streams), s.open, s.reports, s.sums)
 }

@@ -16,14 +16,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// reportingCluster is a cluster of which clients report the load to the server that it came from.
+// reportingCluster returns a cluster that tells clients to report their load to the server that it came from.
 func reportingCluster(name, endpoints string) *clusterv3.Cluster {
 	c := edsCluster(name, endpoints)
 	c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}
 	return c
 }
 
-// zoned are endpoints with a backend in each zone, by the weights of the zones.
+// zoned returns endpoints with a backend in each zone, with the weights of the zones.
 func zoned(t testing.TB, name string, weights map[string]uint32, backends map[string]*backend) *endpointv3.ClusterLoadAssignment {
 	t.Helper()
 	all := &endpointv3.ClusterLoadAssignment{ClusterName: name}
@@ -35,9 +35,9 @@ func zoned(t testing.TB, name string, weights map[string]uint32, backends map[st
 	return all
 }
 
-// TestLoadOfGRPCClientsReachesTheControlPlane: gRPC's clients report to the relay, as their clusters say, and the control
-// plane has one stream with the sum: exactly the RPCs that the backends have answered, also those that were counted
-// while it was away.
+// TestLoadOfGRPCClientsReachesTheControlPlane checks that gRPC's clients report their load to the relay, as
+// their clusters tell them, and that the relay reports the sums on one stream. They are exactly the RPCs that
+// the backends have answered, including those during an outage of the control plane.
 func TestLoadOfGRPCClientsReachesTheControlPlane(t *testing.T) {
 	t.Parallel()
 	backends := map[string]*backend{"east": startBackend(t, "east"), "west": startBackend(t, "west")}
@@ -74,10 +74,10 @@ func TestLoadOfGRPCClientsReachesTheControlPlane(t *testing.T) {
 	cp.loads.awaitSums(t, answered())
 	cp.loads.read(func(s *loadSeen) {
 		if ids := nodeIDs(s.streams); len(ids) != 1 || ids[0] != "edge-1" && ids[0] != "edge-2" {
-			t.Errorf("there were streams of %v, want one of a client's Node", ids)
+			t.Errorf("the control plane had streams with the Nodes %v, want one stream with the Node of a client", ids)
 		}
 		if features := s.streams[0].GetClientFeatures(); !slices.Contains(features, "envoy.lrs.supports_send_all_clusters") {
-			t.Errorf("the relay announces %v, and not that it can be asked for all clusters", features)
+			t.Errorf("the relay announces %v, want envoy.lrs.supports_send_all_clusters among them", features)
 		}
 	})
 	cp.stop()
@@ -86,7 +86,7 @@ func TestLoadOfGRPCClientsReachesTheControlPlane(t *testing.T) {
 	visit()
 	cp.loads.awaitSums(t, answered())
 	if east, west := backends["east"].calls.Load(), backends["west"].calls.Load(); east <= west || west == 0 {
-		t.Errorf("%d RPCs went to the zone of weight 3, and %d to that of weight 1", east, west)
+		t.Errorf("%d RPCs went to the zone with the weight 3, and %d to the zone with the weight 1", east, west)
 	}
 }
 
@@ -97,9 +97,9 @@ func nodeIDs(nodes []*corev3.Node) (ids []string) {
 	return ids
 }
 
-// TestEachControlPlaneGetsTheLoadThatItAsksFor: a client of two authorities is asked for the clusters of both at the shorter
-// interval, and each control plane gets its own clusters, at its own interval. A relay behind the relay is a client
-// like another.
+// TestEachControlPlaneGetsTheLoadThatItAsksFor checks that the relay asks a client of two authorities for the
+// clusters of both, at the shorter interval, and that each control plane receives its own clusters at its own
+// interval. A relay behind the relay is a client like any other.
 func TestEachControlPlaneGetsTheLoadThatItAsksFor(t *testing.T) {
 	t.Parallel()
 	const cart, till, shop = "xdstp://a.example.com/envoy.config.cluster.v3.Cluster/cart", "xdstp://a.example.com/envoy.config.cluster.v3.Cluster/till", "xdstp://b.example.com/envoy.config.cluster.v3.Cluster/shop"
@@ -130,7 +130,7 @@ authorities:
 	for range 5 {
 		direct.report(cart, "z", 1, 2)
 		direct.report(shop, "z", 10, 0)
-		direct.report(till, "z", 1000, 0) // nobody asks for it
+		direct.report(till, "z", 1000, 0) // no control plane asks for this cluster
 		behind.report(cart, "z", 100, 0)
 		behind.report(shop, "z", 0, 0)
 		direct.report(cart, "z", 1, 3)
@@ -139,29 +139,29 @@ authorities:
 	a.loads.awaitSums(t, map[string]uint64{cart + " z ok": 510})
 	b.loads.awaitSums(t, map[string]uint64{shop + " z ok": 51})
 
-	// What was counted before a client has gone counts, also if the control plane is away then.
+	// The relay keeps the load of a client that has disconnected, even while the control plane is away.
 	b.stop()
 	direct.report(shop, "z", 7, 5)
 	direct.close()
 	eventually(t, "the relay has the report", func() error {
-		if got := first.metric(t, "xds_relay_load_reports_clients"); got != 2 { // the streams of the other relay
-			return fmt.Errorf("%v clients", got)
+		if got := first.metric(t, "xds_relay_load_reports_clients"); got != 2 { // the two streams of the other relay
+			return fmt.Errorf("%v clients report load", got)
 		}
 		return nil
 	})
 	b.start()
 	b.loads.awaitSums(t, map[string]uint64{shop + " z ok": 58})
 	b.loads.read(func(s *loadSeen) {
-		for _, period := range s.periods[1:] { // before the first, clients had counted for a second
+		for _, period := range s.periods[1:] { // the first period is the clients' own, a second
 			if period < seldom {
-				t.Errorf("a report is of %v, though the interval is %v", period, seldom)
+				t.Errorf("a report covers %v, want at least the interval %v", period, seldom)
 			}
 		}
 	})
 }
 
-// TestLoadReportsAreRefusedWhereNobodyTakesThem: with `load_reports: off` there is no such service. A control plane that takes
-// none is asked once, and its clients' streams stay open.
+// TestLoadReportsAreRefusedWhereNobodyTakesThem checks that a relay with `load_reports: off` does not have
+// the service. If only the control plane does not have it, the relay keeps the clients' streams open.
 func TestLoadReportsAreRefusedWhereNobodyTakesThem(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -171,7 +171,7 @@ old_style_names:
   - authority: cp.example.com
 `)
 	if _, err := reportLoad(t, off.address, "edge").Recv(); status.Code(err) != codes.Unimplemented {
-		t.Errorf("with load_reports: off, a client gets %v", err)
+		t.Errorf("with load_reports: off, a client received %v, want UNIMPLEMENTED", err)
 	}
 	on := startRelay(t, relayTo(cp.address, "delta"))
 	c := reportLoad(t, on.address, "edge")
@@ -179,7 +179,7 @@ old_style_names:
 	c.report("shop", "z", 1, 0)
 	eventually(t, "the relay reads the report", func() error {
 		if n := on.metric(t, "xds_relay_load_reports_received_total"); n != 1 {
-			return fmt.Errorf("%v reports", n)
+			return fmt.Errorf("the relay has received %v reports", n)
 		}
 		return nil
 	})

@@ -12,16 +12,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is the path of the relay that is tested.
+// binary is the path of the relay's binary.
 var binary string
 
 func TestMain(m *testing.M) {
 	if resources, ok := os.LookupEnv(planeResources); ok {
-		fmt.Fprintln(os.Stderr, runPlane(resources)) // it serves until it is killed
+		fmt.Fprintln(os.Stderr, runPlane(resources)) // returns only if it fails
 		os.Exit(1)
 	}
 	if speaks, ok := os.LookupEnv(mortalPlane); ok {
-		fmt.Fprintln(os.Stderr, runMortal(form(speaks), os.Stdin)) // it serves until it is killed
+		fmt.Fprintln(os.Stderr, runMortal(form(speaks), os.Stdin)) // returns only if it fails
 		os.Exit(1)
 	}
 	if bootstrap, ok := os.LookupEnv(visitorBootstrap); ok {
@@ -48,8 +48,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestSources reads every file of the module that may go into the binary. go test caches a result as
-// long as the files that the tests have read are the same, and does not know the sources of the binary.
+// TestSources calls Stat for every file of the module that may be part of the binary. go test reuses a cached
+// result if the files that the tests opened or looked at are unchanged, and the tests themselves do not read
+// the sources of the binary.
 func TestSources(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -1,8 +1,7 @@
 package integration
 
-// A control plane that can be killed, as in killed_test.go, and that knows TP1, which
-// go-control-plane does not: redirects, list collections, and globs. What it has can be
-// changed as long as it lives.
+// A control plane that can be killed, as in killed_test.go. Unlike go-control-plane, it supports TP1:
+// redirects, list collections and globs. The test can change its resources while it runs.
 
 import (
 	"bufio"
@@ -23,11 +22,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// mortalPlane is the environment variable that makes the program such a control plane,
-// of that form. What it has comes on its standard input.
+// mortalPlane is the environment variable that turns the test's binary into a mortal control plane. Its value
+// is the form that the control plane speaks. The control plane reads its resources from standard input.
 const mortalPlane = "INTEGRATION_MORTAL_PLANE"
 
-// mortal is such a control plane, in a process of its own.
+// mortal is a control plane in its own process.
 type mortal struct {
 	*killable
 	speaks form
@@ -38,41 +37,41 @@ func newMortal(t testing.TB, speaks form) *mortal {
 	return &mortal{killable: newKillable(t), speaks: speaks}
 }
 
-// said is what a control plane sends for a name: a resource, of any type, or its removal.
+// said is a control plane's answer for a name: a resource of any type, or its removal.
 type said struct {
 	topic
-	value *anypb.Any // nil if it is gone
+	value *anypb.Any // nil for a removal
 }
 
-// has says a resource under its own name.
+// has returns the answer with a resource under its own name.
 func has(t testing.TB, m proto.Message) said {
 	t.Helper()
 	return said{topic{typeOf(m), nameOf(m)}, toAny(t, m)}
 }
 
-// redirect says that a name is found elsewhere. TP1: "Server redirects".
+// redirect returns the answer that redirects a name to another. TP1: "Server redirects".
 func redirect(t testing.TB, typeURL, name, to string) said {
 	t.Helper()
 	return said{topic{typeURL, name}, toAny(t, locatorTo(to))}
 }
 
-// gone says that there is no such resource any more.
+// gone returns the answer that a resource does not exist.
 func gone(typeURL, name string) said { return said{topic: topic{typeURL, name}} }
 
-// listing says a list collection, of the type that is in its name.
+// listing returns the answer with a list collection. Its type is the one in its name.
 func listing(t testing.TB, name string, entries ...*xdscorev3.CollectionEntry) said {
 	t.Helper()
 	value := toAny(t, &listenerv3.ListenerCollection{Entries: entries})
-	value.TypeUrl = "type.googleapis.com/" + strings.Split(name, "/")[3] // encoded all alike
+	value.TypeUrl = "type.googleapis.com/" + strings.Split(name, "/")[3] // all collections have one encoding
 	return said{topic{value.GetTypeUrl(), name}, value}
 }
 
-// located is an entry of a list collection that says where a member, or more, is found.
+// located returns an entry of a list collection with the locator of a member or of another collection.
 func located(url string) *xdscorev3.CollectionEntry {
 	return &xdscorev3.CollectionEntry{ResourceSpecifier: &xdscorev3.CollectionEntry_Locator{Locator: locatorTo(url)}}
 }
 
-// inlined is an entry of a list collection that has the member in it.
+// inlined returns an entry of a list collection with an inline member.
 func inlined(t testing.TB, name, version string, m proto.Message) *xdscorev3.CollectionEntry {
 	t.Helper()
 	return &xdscorev3.CollectionEntry{ResourceSpecifier: &xdscorev3.CollectionEntry_InlineEntry_{
@@ -80,7 +79,7 @@ func inlined(t testing.TB, name, version string, m proto.Message) *xdscorev3.Col
 	}}
 }
 
-// locatorTo is a URL, perhaps with an alternative, as protobuf has it.
+// locatorTo returns a URL, perhaps with an alternative, as a ResourceLocator.
 func locatorTo(url string) *xdscorev3.ResourceLocator {
 	url, alt, hasAlt := strings.Cut(url, "#alt=")
 	parts := strings.SplitN(strings.TrimPrefix(url, "xdstp://"), "/", 3)
@@ -93,7 +92,7 @@ func locatorTo(url string) *xdscorev3.ResourceLocator {
 	return l
 }
 
-// start runs the control plane with what it is to say.
+// start starts the control plane's process with these answers.
 func (m *mortal) start(all ...said) {
 	m.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -102,21 +101,21 @@ func (m *mortal) start(all ...said) {
 	if m.input, err = cmd.StdinPipe(); err != nil {
 		m.t.Fatal(err)
 	}
-	// The first line is taken before anybody is served.
+	// The process reads the first line before it serves.
 	line := m.line(all)
 	go func(input io.Writer) { _, _ = io.WriteString(input, line) }(m.input)
 	m.run(cmd)
 }
 
-// say changes what the control plane says, all at once.
+// say changes these answers of the control plane at the same time.
 func (m *mortal) say(all ...said) {
 	m.t.Helper()
 	if _, err := io.WriteString(m.input, m.line(all)); err != nil {
-		m.t.Fatalf("telling the control plane: %v", err)
+		m.t.Fatalf("sending the answers to the control plane: %v", err)
 	}
 }
 
-// line encodes what is said: delta responses, one for each, in words of a line.
+// line encodes answers as a line of words. Each word is a delta response in base64.
 func (m *mortal) line(all []said) string {
 	m.t.Helper()
 	var words []string
@@ -138,7 +137,7 @@ func (m *mortal) line(all []said) string {
 
 // runMortal is the control plane's main function. It serves until it is killed.
 func runMortal(speaks form, input io.Reader) error {
-	// Versions are those of this process.
+	// The versions contain the process id, so that each process has its own.
 	p := &collectionPlane{speaks: speaks, prefix: fmt.Sprint(os.Getpid(), "-"), says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})}
 	lines := bufio.NewReader(input)
 	if err := p.read(lines); err != nil {
@@ -166,7 +165,7 @@ func runMortal(speaks form, input io.Reader) error {
 	return <-failed
 }
 
-// read takes one line.
+// read reads one line of answers, and applies them.
 func (p *collectionPlane) read(lines *bufio.Reader) error {
 	line, err := lines.ReadString('\n')
 	if err != nil {

@@ -1,7 +1,7 @@
 package integration
 
-// Istio's NameTable (NDS): a resource without a name, which istiod sends to the
-// wildcard of its agents, for their DNS proxy.
+// Istio's NameTable (NDS): a resource without a name. istiod sends it as the answer to the wildcard of its
+// agents, for their DNS proxy.
 
 import (
 	"strings"
@@ -61,14 +61,14 @@ func TestAResourceWithoutANameIsTheAnswerToItsWildcard(t *testing.T) {
 			}
 			for i, table := range tables {
 				if nack := stream.respond(t, nameTableType, string(rune('1'+i)), table); nack != "" {
-					t.Errorf("the relay rejects a NameTable: %s", nack)
+					t.Errorf("the relay rejected a NameTable: %s", nack)
 				}
 				d, err := deltas.Recv()
 				if err != nil {
 					t.Fatal(err)
 				}
 				if got := d.GetResources(); len(got) != 1 || got[0].GetName() != "" || !proto.Equal(got[0].GetResource(), table.GetResource()) {
-					t.Errorf("a delta client is sent %v, want %v without a name", got, table)
+					t.Errorf("the delta client received %v, want %v without a name", got, table)
 				}
 				if err := deltas.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: nameTableType, ResponseNonce: d.GetNonce()}); err != nil {
 					t.Fatal(err)
@@ -78,7 +78,7 @@ func TestAResourceWithoutANameIsTheAnswerToItsWildcard(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := s.GetResources(); len(got) != 1 || !proto.Equal(got[0], table.GetResource()) {
-					t.Errorf("a SotW client is sent %v, want %v", got, table)
+					t.Errorf("the SotW client received %v, want %v", got, table)
 				}
 				if err := states.Send(&discoveryv3.DiscoveryRequest{TypeUrl: nameTableType, VersionInfo: s.GetVersionInfo(), ResponseNonce: s.GetNonce()}); err != nil {
 					t.Fatal(err)
@@ -87,7 +87,7 @@ func TestAResourceWithoutANameIsTheAnswerToItsWildcard(t *testing.T) {
 			for _, protocol := range []string{"delta", "sotw"} {
 				stdout, stderr, status := run(t, "get", "--server", r.address, "--protocol", protocol, "--type", nameTableType)
 				if status != 0 || !strings.Contains(stdout, nameTableType) {
-					t.Errorf("get in %s ends with %d: %s%s", protocol, status, stdout, stderr)
+					t.Errorf("get in %s ended with exit status %d: %s%s", protocol, status, stdout, stderr)
 				}
 			}
 		})

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// The relay notifies systemd when it is ready and when it stops, with the time that stopping may take.
+// The relay notifies systemd when it is ready, when it reloads, and when it stops, with the time that it
+// needs to stop.
 func TestSystemdIsNotified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -42,7 +43,7 @@ func TestSystemdIsNotified(t *testing.T) {
 	cp.start()
 	r.awaitLog(t, `msg=(ready)`)
 	if got := next(); !slices.Equal(got, []string{"READY=1"}) {
-		t.Errorf("at the start systemd is sent %q", got)
+		t.Errorf("at the start systemd received %q", got)
 	}
 	for _, config := range []string{relayTo(cp.address, "delta") + "drain: {delay: 1s, time: 2s}\n", "unknown: key\n"} {
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -52,17 +53,17 @@ func TestSystemdIsNotified(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := next(); len(got) != 2 || got[0] != "RELOADING=1" || !strings.HasPrefix(got[1], "MONOTONIC_USEC=") || len(got[1]) < len("MONOTONIC_USEC=1") {
-			t.Errorf("at a reload systemd is sent %q", got)
+			t.Errorf("at a reload systemd received %q", got)
 		}
 		if got := next(); !slices.Equal(got, []string{"READY=1"}) {
-			t.Errorf("after a reload systemd is sent %q", got)
+			t.Errorf("after a reload systemd received %q", got)
 		}
 	}
 	r.end(t, syscall.SIGTERM)
 	if got := next(); !slices.Equal(got, []string{"STOPPING=1"}) {
-		t.Errorf("at the end systemd is sent %q", got)
+		t.Errorf("at the end systemd received %q", got)
 	}
 	if got := next(); !slices.Equal(got, []string{"EXTEND_TIMEOUT_USEC=18000000"}) {
-		t.Errorf("for the drain systemd is sent %q", got)
+		t.Errorf("for the drain systemd received %q", got)
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestControlPlaneMayGoAndComeBack checks that nothing is lost when the control
-// plane goes away, and that when it is back clients get what has changed
-// and of nothing else.
+// TestControlPlaneMayGoAndComeBack checks that clients lose nothing in an outage of the control plane, and
+// receive only changes when it is back.
 func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -37,22 +36,22 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 			cp.stop()
 			cp.turnedAway.await(t, "the relay tries to connect again", func(n *int) bool { return *n > 0 })
 
-			// New clients are served from the cache; those that are here keep all.
+			// The relay serves new clients from the cache. Connected clients keep all resources.
 			clients = append(clients, open(delta, "new-delta"), open(sotw, "new-sotw"))
 			for _, c := range clients {
 				c.awaitHas(t, "all resources while the control plane is away", before...)
 				c.mustLive(t)
 			}
-			// A name that no client has requested before gives an error, which is not the same as that
-			// it does not exist. The stream stays open because the relay serves other resources on it.
+			// A client that requests a name for the first time receives an error, but not that the resource
+			// does not exist. The stream stays open because the relay serves other resources on it.
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "at-late", "at-stays")
-			late.await(t, "the client learns that what it requests cannot be had", func(v *view) bool {
+			late.await(t, "the late client receives an error", func(v *view) bool {
 				return v.errors[topic{endpointType, "at-late"}] != ""
 			})
 			late.read(func(v *view) {
 				if v.gone[topic{endpointType, "at-late"}] {
-					t.Error("a client learned that something does not exist, because the control plane is away")
+					t.Error("during the outage, the late client learned that the resource does not exist")
 				}
 			})
 
@@ -61,11 +60,11 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 				marks[i] = c.mark()
 			}
 
-			// Meanwhile things change.
+			// During the outage, the control plane's resources change.
 			cp.set(plainCluster("changes", "2"), plainEndpoints("at-changes", 2), plainEndpoints("at-late", 1))
 			cp.remove(clusterType, "goes")
 			var goneEndpoints []string
-			if upstream == delta { // in SotW nothing says that endpoints are gone
+			if upstream == delta { // in SotW, endpoints cannot be removed
 				cp.remove(endpointType, "at-goes")
 				goneEndpoints = []string{"-at-goes"}
 			}
@@ -73,23 +72,24 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 			cp.start()
 			after := []proto.Message{plainCluster("stays", "1"), plainCluster("changes", "2"), plainEndpoints("at-stays", 1), plainEndpoints("at-changes", 2)}
 			for _, c := range clients {
-				c.awaitHas(t, "what has changed", after...)
-				c.await(t, fmt.Sprintf("the %s client is sent what is gone", c.form), func(v *view) bool {
+				c.awaitHas(t, "the changed resources", after...)
+				c.await(t, fmt.Sprintf("the %s client receives the removals", c.form), func(v *view) bool {
 					return v.gone[topic{clusterType, "goes"}] && (upstream == sotw || v.gone[topic{endpointType, "at-goes"}])
 				})
 			}
-			late.awaitHas(t, "what could not be had before", plainEndpoints("at-late", 1))
-			// What comes next are the next changes, so nothing else was sent.
+			late.awaitHas(t, "the endpoints that it got an error for", plainEndpoints("at-late", 1))
+			// The next resources that a client receives are the next changes, so the relay has sent nothing
+			// else.
 			next := []proto.Message{plainCluster("comes", "1"), plainEndpoints("at-last", 2)}
 			cp.set(next...)
 			for i, c := range clients {
-				c.awaitHas(t, "the changes after that", next...)
+				c.awaitHas(t, "the next changes", next...)
 				c.mustLive(t)
 				c.read(func(v *view) {
 					got, wantClusters := v.received(clusterType, marks[i]), []string{"-goes", "changes", "comes"}
 					if c.form == sotw {
-						// Each response is the full set, and there may be one each for
-						// changes, removals and new resources.
+						// Each response has all clusters. There may be a response each for changes, removals
+						// and new clusters.
 						most := []string{"-goes", "changes", "changes", "changes", "comes", "goes", "stays", "stays", "stays"}
 						least := []string{"-goes", "changes", "changes", "comes", "stays", "stays"}
 						if wantClusters = most; len(got) == len(least) {
@@ -97,11 +97,11 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 						}
 					}
 					if !slices.Equal(got, wantClusters) {
-						t.Errorf("client %d (%s) was sent the clusters %v, want %v", i, c.form, got, wantClusters)
+						t.Errorf("client %d (%s) received the clusters %v, want %v", i, c.form, got, wantClusters)
 					}
 					wantEndpoints := slices.Concat(goneEndpoints, []string{"at-changes", "at-last"})
 					if got := v.received(endpointType, marks[i]); !slices.Equal(got, wantEndpoints) {
-						t.Errorf("client %d (%s) was sent the endpoints %v, want %v", i, c.form, got, wantEndpoints)
+						t.Errorf("client %d (%s) received the endpoints %v, want %v", i, c.form, got, wantEndpoints)
 					}
 				})
 			}
@@ -109,16 +109,15 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 			cp.read(func(s *seen) {
 				stream := s.only()
 				if stream == nil || s.opened != 2 {
-					t.Fatalf("want a second stream; there is %s", s)
+					t.Fatalf("want one open stream, the second; the control plane has seen %s", s)
 				}
 				if upstream == sotw {
 					return
 				}
-				// The relay says what it has, so the control plane too sends only what
-				// has changed.
+				// The relay sends the versions that it holds, so the control plane also sends only changes.
 				for _, want := range []topic{{clusterType, "stays"}, {clusterType, "goes"}, {endpointType, "at-stays"}, {endpointType, "at-goes"}} {
 					if stream.known[want] == "" {
-						t.Errorf("the relay did not say that it has %v", want)
+						t.Errorf("the relay did not send the version of %v", want)
 					}
 				}
 				for _, sent := range s.sent[sentBefore:] {
@@ -131,8 +130,8 @@ func TestControlPlaneMayGoAndComeBack(t *testing.T) {
 	}
 }
 
-// TestAnOutageIsOneLineEachWay checks that the operator reads once that a control plane is
-// lost and once that it answers again, however many partitions go to it and attempts fail.
+// TestAnOutageIsOneLineEachWay checks that the relay logs once that a control plane is lost and once that it
+// answers again, whatever the number of partitions and failed attempts.
 func TestAnOutageIsOneLineEachWay(t *testing.T) {
 	cp := newKillable(t)
 	cp.start(plainEndpoints("e", 1))
@@ -142,7 +141,7 @@ func TestAnOutageIsOneLineEachWay(t *testing.T) {
 	for i := range partitions {
 		c := newClient(t, r, delta, node(fmt.Sprint("node-", i), ""))
 		c.subscribe(endpointType, "e")
-		c.awaitHas(t, "what there is", plainEndpoints("e", 1))
+		c.awaitHas(t, "the endpoints", plainEndpoints("e", 1))
 		clients = append(clients, c)
 	}
 	cp.kill()
@@ -153,11 +152,11 @@ func TestAnOutageIsOneLineEachWay(t *testing.T) {
 	cp.start(plainEndpoints("e", 2))
 	r.awaitLog(t, `level=INFO msg="control plane answers again".* server=`+cp.address+` .*away=(\S+)`)
 	for _, c := range clients {
-		c.awaitHas(t, "what there is now", plainEndpoints("e", 2))
+		c.awaitHas(t, "the changed endpoints", plainEndpoints("e", 2))
 	}
 	for _, line := range []string{"control plane lost", "control plane answers again"} {
 		if n := strings.Count(r.stderr.String(), `msg="`+line+`"`); n != 1 {
-			t.Errorf("%q is logged %d times", line, n)
+			t.Errorf("the relay logged %q %d times, want 1", line, n)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package integration
 
-// Clients that poll: REST-JSON, as Envoy does it, and the Fetch methods.
+// Clients that poll: over REST-JSON, as Envoy does, and with the Fetch methods.
 
 import (
 	"bytes"
@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// pollable is the configuration of a relay with a listener of each protocol,
-// both with the v2 transport too.
+// pollable returns the configuration of a relay with a gRPC listener and a REST listener, both with the v2
+// transport.
 func pollable(address, upstream string) string {
 	return strings.Replace(relayTo(address, upstream), "admin:", `    v2: true
   - address: 127.0.0.1:0
@@ -46,7 +46,7 @@ func newPoller(t testing.TB, r *relay, id string) *poller {
 	return &poller{t: t, base: "http://" + address, http: &http.Client{Transport: transport}, node: id}
 }
 
-// polled is an answer.
+// polled is the answer to a poll.
 type polled struct {
 	status  int
 	version string
@@ -55,8 +55,8 @@ type polled struct {
 	body    string
 }
 
-// poll sends one request as Envoy's HTTP subscription does; milliseconds is how
-// long it says that it waits, 0 if it does not say.
+// poll sends one request as Envoy's HTTP subscription does. milliseconds is the timeout in the request's
+// header, 0 for no header.
 func (p *poller) poll(ctx context.Context, path, version string, milliseconds int, names ...string) (*polled, error) {
 	request, err := json.Marshal(map[string]any{"node": map[string]any{"id": p.node}, "version_info": version, "resource_names": names})
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *poller) poll(ctx context.Context, path, version string, milliseconds in
 	return answer, nil
 }
 
-// must is poll for an answer that must come.
+// must is poll, and fails the test if there is no answer.
 func (p *poller) must(path, version string, milliseconds int, names ...string) *polled {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -116,8 +116,8 @@ func (a *polled) check(t testing.TB, what string, want ...proto.Message) {
 	}
 }
 
-// TestRESTClientsPoll checks that a client that polls has what others have, waits
-// for a change if there is none, and costs the control plane nothing more.
+// TestRESTClientsPoll checks that a client that polls receives the same resources as other clients, that its
+// request waits if nothing has changed, and that it adds no load to the control plane.
 func TestRESTClientsPoll(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestRESTClientsPoll(t *testing.T) {
 			named.check(t, "by name", plainEndpoints("a", 1))
 
 			if again := p.must("/v3/discovery:clusters", first.version, 100); again.status != http.StatusNotModified || again.body != "" {
-				t.Errorf("what the client has gives %d: %s", again.status, again.body)
+				t.Errorf("a request with the current version was answered with %d: %s, want 304", again.status, again.body)
 			}
 			waiting := make(chan *polled, 1)
 			go func() {
@@ -143,7 +143,7 @@ func TestRESTClientsPoll(t *testing.T) {
 				}
 				waiting <- answer
 			}()
-			eventually(t, "the request waits, and the operator sees it", func() error {
+			eventually(t, "the request waits, and /clients shows it", func() error {
 				if clients := fetch(t, "http://"+r.admin+"/clients"); !strings.Contains(clients, `"form": "rest"`) || !strings.Contains(clients, `"node": "poller"`) {
 					return fmt.Errorf("the clients are %s", clients)
 				}
@@ -154,20 +154,20 @@ func TestRESTClientsPoll(t *testing.T) {
 				second.check(t, "after the change", plainCluster("a", "2"), plainCluster("b", "1"))
 			}
 
-			// One that polls and one that has a stream are one subscription upstream.
+			// A client that polls and a client with a stream share one subscription upstream.
 			c := newClient(t, r, delta, node("streams", ""))
 			c.subscribe(clusterType, wildcard)
 			c.awaitHas(t, "the clusters", plainCluster("a", "2"), plainCluster("b", "1"))
 			if opened := look(cp.recorder, func(s *seen) int { return s.opened }); opened != 1 {
 				t.Errorf("the control plane saw %d streams, want 1", opened)
 			}
-			r.mustShow(t, "/metrics", "xds_relay_downstream_streams 1\n") // and no request that waits
+			r.mustShow(t, "/metrics", "xds_relay_downstream_streams 1\n") // only the stream: no request waits
 		})
 	}
 }
 
-// TestRESTClientsAreAnsweredWhenTheRelayEnds checks that a relay that ends answers a waiting request,
-// instead of breaking its connection.
+// TestRESTClientsAreAnsweredWhenTheRelayEnds checks that a relay that ends answers a waiting request, instead
+// of closing its connection without an answer.
 func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -179,7 +179,7 @@ func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	go func() {
 		answer, err := p.poll(t.Context(), "/v3/discovery:clusters", first.version, 0)
 		if err == nil && answer.status != http.StatusNotModified {
-			err = fmt.Errorf("it is answered with %d: %s", answer.status, answer.body)
+			err = fmt.Errorf("the answer is %d: %s, want 304", answer.status, answer.body)
 		}
 		waiting <- err
 	}()
@@ -195,7 +195,7 @@ func TestRESTClientsAreAnsweredWhenTheRelayEnds(t *testing.T) {
 	}
 }
 
-// TestFetchMethodsPoll checks the same of gRPC clients that poll.
+// TestFetchMethodsPoll checks that the Fetch methods of gRPC work like polls over REST.
 func TestFetchMethodsPoll(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)

@@ -19,22 +19,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// everybody is one node of a snapshot cache.
+// everybody maps all Nodes to one key of a snapshot cache.
 type everybody struct{}
 
 // ID implements cachev3.NodeHash.
 func (everybody) ID(*corev3.Node) string { return "" }
 
-// polledPlane is a control plane that is polled: go-control-plane's gateway.
+// polledPlane is a control plane that is polled: the HTTP gateway of go-control-plane.
 type polledPlane struct {
 	*port
 	snapshots cachev3.SnapshotCache
 	end       func()
 	start     func()
 
-	// answered are the polls that were, by their status.
+	// answered counts the answered polls by their status.
 	answered watched[map[int]int]
-	// nodes are the Nodes of the requests, by their ids.
+	// nodes has the Nodes of the requests, by id.
 	nodes watched[map[string]*corev3.Node]
 }
 
@@ -64,7 +64,7 @@ func startPolled(t testing.TB) *polledPlane {
 	return cp
 }
 
-// serve lets a handler answer.
+// serve serves handler on the port, until end.
 func (p *polledPlane) serve(handler http.Handler) {
 	s := &http.Server{Handler: handler}
 	var serving sync.WaitGroup
@@ -92,7 +92,7 @@ func (p *polledPlane) set(t testing.TB, version string, resources ...proto.Messa
 	}
 }
 
-// polledFrom is the configuration for a control plane that is polled.
+// polledFrom returns the configuration for a control plane that is polled.
 func polledFrom(address string) string {
 	return prelude + fmt.Sprintf(`
 authorities:
@@ -107,8 +107,8 @@ old_style_names:
 `, address)
 }
 
-// TestControlPlaneThatIsPolled checks that clients over gRPC are served from a
-// control plane that only speaks REST-JSON, also when it goes away and comes back.
+// TestControlPlaneThatIsPolled checks that the relay serves gRPC clients from a control plane that speaks
+// only REST-JSON, also during and after an outage.
 func TestControlPlaneThatIsPolled(t *testing.T) {
 	t.Parallel()
 	cp := startPolled(t)
@@ -127,30 +127,30 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 	for _, c := range clients {
 		c.awaitHas(t, "all resources", before...)
 	}
-	cp.answered.await(t, "the relay polls, and there is nothing new", func(n *map[int]int) bool { return (*n)[304] > 2 })
+	cp.answered.await(t, "the relay's polls are answered with 304", func(n *map[int]int) bool { return (*n)[304] > 2 })
 
 	cp.set(t, "2", before[0], plainCluster("changes", "2"), before[3])
 	for _, c := range clients {
-		c.awaitHas(t, "what has changed", plainCluster("changes", "2"))
-		c.await(t, "the client is sent what is gone", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
+		c.awaitHas(t, "the changed cluster", plainCluster("changes", "2"))
+		c.await(t, "the client receives the removal", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
 	}
 
 	cp.end()
 	late := newClient(t, r, delta, node("late", ""))
 	late.subscribe(clusterType, wildcard)
 	late.subscribe(endpointType, "another")
-	late.awaitHas(t, "what is held while the control plane is away", before[0], plainCluster("changes", "2"))
-	late.await(t, "the client learns that what nobody had cannot be had", func(v *view) bool {
+	late.awaitHas(t, "the cached clusters while the control plane is away", before[0], plainCluster("changes", "2"))
+	late.await(t, "the client receives an error for a name that the relay does not hold", func(v *view) bool {
 		return v.errors[topic{endpointType, "another"}] != ""
 	})
 	cp.set(t, "3", before[0], plainCluster("changes", "3"), before[3], plainEndpoints("another", 1))
 	cp.start()
-	late.awaitHas(t, "what could not be had", plainEndpoints("another", 1))
+	late.awaitHas(t, "the endpoints that it got an error for", plainEndpoints("another", 1))
 	for _, c := range append(clients, late) {
-		c.awaitHas(t, "the changes after that", plainCluster("changes", "3"))
+		c.awaitHas(t, "the next change", plainCluster("changes", "3"))
 		c.mustLive(t)
 	}
-	// A client's own features are not sent for others, see docs/partitions.md.
+	// The relay does not send the features of one client on behalf of others, see docs/partitions.md.
 	cp.nodes.read(func(nodes *map[string]*corev3.Node) {
 		for _, n := range *nodes {
 			if got := strings.Join(n.GetClientFeatures(), " "); got != "xds.config.resource-in-sotw xds.config.supports-resource-in-sotw xds.config.supports-resource-ttl" {
@@ -158,14 +158,13 @@ func TestControlPlaneThatIsPolled(t *testing.T) {
 			}
 		}
 		if len(*nodes) != 1 {
-			t.Errorf("requests came as %v, want one client's Node for all", *nodes)
+			t.Errorf("the requests had the Nodes %v, want one client's Node in all", *nodes)
 		}
 	})
 }
 
-// TestBadResourceOfAPollIsRejectedAlone checks that an Any of a type that the relay
-// does not know, which is all that JSON needs to be unreadable, is a NACK of the
-// resource that has it.
+// TestBadResourceOfAPollIsRejectedAlone checks that the relay NACKs only the resource with an Any of an
+// unknown type, which cannot be read from JSON.
 func TestBadResourceOfAPollIsRejectedAlone(t *testing.T) {
 	t.Parallel()
 	good, err := protojson.Marshal(toAny(t, plainCluster("good", "1")))
@@ -200,13 +199,13 @@ func TestBadResourceOfAPollIsRejectedAlone(t *testing.T) {
 	c := newClient(t, r, sotw, node("a", ""))
 	c.subscribe(clusterType, wildcard)
 	c.awaitHas(t, "the good resource", plainCluster("good", "1"))
-	nacks.await(t, "the bad resource is rejected", func(all *[]string) bool { return len(*all) > 0 })
+	nacks.await(t, "the relay rejects the bad resource", func(all *[]string) bool { return len(*all) > 0 })
 	nacks.read(func(all *[]string) {
 		if want := `resources[0] "bad" cannot be read: unable to resolve "made.up/of.nothing"`; (*all)[0] != want {
-			t.Errorf("rejected with %q, want %q", (*all)[0], want)
+			t.Errorf("the relay rejected the response with %q, want %q", (*all)[0], want)
 		}
 	})
 	if strings.Contains(r.stderr.String(), "hush") {
-		t.Error("a value was logged")
+		t.Error("the relay logged a secret value")
 	}
 }

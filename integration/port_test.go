@@ -6,16 +6,15 @@ import (
 	"testing"
 )
 
-// port is a TCP port of a server that may come and go. While it is away,
-// connections are closed as soon as they are made. The port itself stays taken,
-// so that nobody else can get it meanwhile.
+// port is a TCP port of a server that may be stopped and started. While the server is stopped, the port
+// accepts connections and closes them at once. So no other process can take the port.
 type port struct {
 	address    string
 	socket     net.Listener
-	turnedAway watched[int] // connections, ever
+	turnedAway watched[int] // number of connections that were closed at once
 
 	mu     sync.Mutex
-	behind *behind // who gets the connections; nil while nobody does
+	behind *behind // the listener that receives the connections; nil while there is none
 }
 
 func openPort(t testing.TB) *port {
@@ -50,7 +49,7 @@ func (p *port) accept() {
 	}
 }
 
-// listen returns a listener that gets the connections until it is closed.
+// listen returns a listener that receives the connections until it is closed.
 func (p *port) listen() net.Listener {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,11 +14,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// oneWay is the delay in each direction of a connection to a server that is far away: a round trip takes
-// 100 ms.
+// oneWay is the latency in each direction to a server that is far away: a round trip takes 100 ms.
 const oneWay = 50 * time.Millisecond
 
-// startFarAway is a TCP proxy in front of a server that is far away.
+// startFarAway starts a TCP proxy that adds the latency of a server that is far away.
 func startFarAway(t testing.TB, to string) (address string) {
 	t.Helper()
 	return acceptEach(t, func(front net.Conn) {
@@ -35,7 +34,7 @@ func startFarAway(t testing.TB, to string) (address string) {
 	})
 }
 
-// copyLate copies what comes oneWay later, until it ends.
+// copyLate copies each piece of data with a delay of oneWay, until from ends.
 func copyLate(from io.Reader, to io.Writer) {
 	type piece struct {
 		bytes []byte
@@ -46,7 +45,7 @@ func copyLate(from io.Reader, to io.Writer) {
 	writing.Go(func() {
 		for p := range pieces {
 			<-time.After(time.Until(p.due))
-			_, _ = to.Write(p.bytes) // the other way ends then
+			_, _ = to.Write(p.bytes) // after an error, the other direction ends
 		}
 	})
 	for buf := make([]byte, 32<<10); ; {
@@ -62,10 +61,10 @@ func copyLate(from io.Reader, to io.Writer) {
 	writing.Wait()
 }
 
-// TestPrefetchSavesRoundTrips measures how long gRPC's client takes to its first RPC, with a control plane that is
-// 100 ms away from the relay: for a client next to the relay and for one that is 100 ms away from it, when it comes first,
-// and when it comes again after the relay has given up what it had. Without prefetching each of the four levels waits for the
-// one before.
+// TestPrefetchSavesRoundTrips measures the time to the first RPC of a gRPC client, with a round trip of 100
+// ms between relay and control plane. The client is next to the relay or has a round trip of 100 ms to it. It
+// connects a first time, and again after the relay has dropped the resources. Without prefetching, each of
+// the four levels of resources waits for the one before.
 func TestPrefetchSavesRoundTrips(t *testing.T) {
 	type result struct{ first, again time.Duration }
 	var results watched[map[string]result]
@@ -91,9 +90,9 @@ func TestPrefetchSavesRoundTrips(t *testing.T) {
 		}
 		saves := func(what string, without, with time.Duration, roundTrips float64) {
 			t.Helper()
-			// Half of what is saved is enough, as the machine may be busy.
+			// Half of the expected saving is enough, because the machine may be busy.
 			if saved := without - with; saved < time.Duration(roundTrips*float64(oneWay)) {
-				t.Errorf("%s: %v with prefetching, and %v without: want about %v round trips less", what, with, without, roundTrips)
+				t.Errorf("%s: the first RPC took %v with prefetching, and %v without: want about %v round trips less", what, with, without, roundTrips)
 			}
 		}
 		saves("far, first", of["far=true prefetch=false"].first, of["far=true prefetch=true"].first, 3)
@@ -102,7 +101,8 @@ func TestPrefetchSavesRoundTrips(t *testing.T) {
 	})
 }
 
-// timeToFirstRPC returns how long a channel takes from its start to its first RPC: the shortest of several times.
+// timeToFirstRPC returns the time from a channel's start to its first RPC: the shortest of several
+// measurements.
 func timeToFirstRPC(t *testing.T, shop *backend, far, prefetch bool) (first, again time.Duration) {
 	plane := startControlPlane(t, sotw, delta)
 	r := startRelay(t, fmt.Sprintf(`
@@ -134,11 +134,11 @@ cache: {linger: 0s}
 			}
 			*took = min(*took, time.Since(began))
 			_ = c.Close()
-			eventually(t, "the relay holds only what the other client has", func() error {
+			eventually(t, "the relay holds only the other client's resource", func() error {
 				if text := fetch(t, "http://"+r.admin+"/metrics"); !strings.Contains(text, "\nxds_relay_cache_entries 1\n") {
 					_, text, _ = strings.Cut(text, "\nxds_relay_cache_entries ")
 					text, _, _ = strings.Cut(text, "\n")
-					return fmt.Errorf("it holds %s", text)
+					return fmt.Errorf("it holds %s resources", text)
 				}
 				return nil
 			})
@@ -147,7 +147,8 @@ cache: {linger: 0s}
 	return first, again
 }
 
-// holdOther has a client subscribe to something else, so that the relay's stream to the control plane stays.
+// holdOther connects a client that subscribes to another resource, so that the relay keeps its stream to the
+// control plane.
 func holdOther(t *testing.T, r *relay) {
 	t.Helper()
 	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAListenerForProbesAnswersHealthAndServesNobody checks what the chart's listener for kubelet does: it
-// is in plaintext, also if that for clients is not.
+// TestAListenerForProbesAnswersHealthAndServesNobody checks the listener that the Helm chart configures for
+// the kubelet's probes. It answers health checks, and admits no client.
 func TestAListenerForProbesAnswersHealthAndServesNobody(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	r := startRelay(t, strings.Replace(relayTo(cp.address, string(delta)), "- address: 127.0.0.1:0", "- address: 127.0.0.1:0\n    admit: \"false\"", 1))
@@ -30,6 +30,6 @@ func TestAListenerForProbesAnswersHealthAndServesNobody(t *testing.T) {
 	// If the relay has ended the stream already, Send returns io.EOF, and Recv returns why.
 	_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node("n", ""), TypeUrl: clusterType, ResourceNamesSubscribe: []string{wildcard}})
 	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied {
-		t.Errorf("a client is answered %v, want PERMISSION_DENIED", err)
+		t.Errorf("a client received %v, want PERMISSION_DENIED", err)
 	}
 }

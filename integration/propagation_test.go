@@ -1,7 +1,7 @@
 package integration
 
-// How long changes take to reach clients: the relay's own histograms against clocks of the control plane and of
-// clients, which know nothing of the relay's measurement.
+// The time that changes take to reach clients: the relay's own histograms, compared with independent clocks
+// of the control plane and of clients.
 
 import (
 	"bytes"
@@ -17,11 +17,11 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// probe is a client with a clock. It takes its time before it reads a response, and before it answers it.
+// probe is a client with a clock. It waits before it reads a response, and before it answers the response.
 type probe struct {
 	client          *client
 	reads, answers  time.Duration
-	received, acked []time.Time // of each change
+	received, acked []time.Time // when it received and acknowledged each change
 }
 
 // take reads a response and answers it.
@@ -37,7 +37,8 @@ func (p *probe) take() error {
 	return p.client.speak.ack(&r)
 }
 
-// probed has a time of each change for the first, the median and the last client.
+// probed has, by stage and client, the time that each change took. The client is the first, the median or the
+// last.
 type probed map[string][]time.Duration
 
 func (p probed) note(stage string, sent time.Time, times []time.Time) {
@@ -71,11 +72,11 @@ func histogramSums(t *testing.T, r *relay) (sums, counts map[string]float64) {
 	return sums, counts
 }
 
-// TestPropagationIsWhatClocksOfOthersSay: the mean times of the first, the median and the last client are within 10 %
-// of what a control plane and clients with clocks of their own measure. The difference is the way between the
-// processes, and how long a process waits for a CPU. So the clients take so long for each response that
-// this is little: a response is larger than what fits into a connection, so that the relay cannot send it before the
-// client reads it.
+// TestPropagationIsWhatClocksOfOthersSay checks that the relay's mean times of the first, the median and the
+// last client differ by at most 10 % from those that the control plane and the clients measure. The
+// measurements differ by the latency between the processes, and by the time that a process waits for a CPU.
+// To make these differences small in comparison, the clients are slow: a response is larger than the buffers
+// of a connection, so the relay cannot send it before the client reads.
 func TestPropagationIsWhatClocksOfOthersSay(t *testing.T) {
 	const clients, changes, name = 9, 5, "large"
 	plane := startHandmade(t)
@@ -114,7 +115,7 @@ func TestPropagationIsWhatClocksOfOthersSay(t *testing.T) {
 		}
 		return sent
 	}
-	// measured waits until the relay has measured a number of changes to their end.
+	// measured waits until the relay has measured n changes at all stages.
 	measured := func(n float64) (sums map[string]float64) {
 		eventually(t, fmt.Sprintf("the relay has measured %v changes", n), func() error {
 			var counts map[string]float64
@@ -124,14 +125,14 @@ func TestPropagationIsWhatClocksOfOthersSay(t *testing.T) {
 			}
 			for key, count := range counts {
 				if count != n {
-					return fmt.Errorf("%v of %s", count, key)
+					return fmt.Errorf("the histogram has %v changes for %s", count, key)
 				}
 			}
 			return nil
 		})
 		return sums
 	}
-	change(0) // the first answer
+	change(0) // the first answer to the subscription
 	before := measured(1)
 	for i, p := range probes {
 		p.reads, p.answers = 800*time.Millisecond+time.Duration(i)*30*time.Millisecond, 300*time.Millisecond
@@ -160,7 +161,7 @@ func TestPropagationIsWhatClocksOfOthersSay(t *testing.T) {
 			off := relay.Seconds()/clocks.Seconds() - 1
 			fmt.Fprintf(&report, "%-12s relay %v, clocks %v: %+.1f %%\n", key, relay.Round(10*time.Microsecond), clocks.Round(10*time.Microsecond), 100*off)
 			if math.Abs(off) > 0.1 {
-				t.Errorf("%s: the relay measures %v, and the clocks %v", key, relay, clocks)
+				t.Errorf("%s: the relay measured %v, and the clocks %v", key, relay, clocks)
 			}
 		}
 	}

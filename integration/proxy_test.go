@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// balancer is a TCP proxy in front of a server. It can lose its connections silently: both sides keep
-// them, and no more data passes.
+// balancer is a TCP proxy in front of a server. It can lose its connections silently: they stay open on both
+// sides, but the balancer drops all data.
 type balancer struct {
 	address string
 	to      func() string   // the address of the server now
-	ways    watched[[]*way] // that are open
-	made    watched[int]    // ever
+	ways    watched[[]*way] // the open connections
+	made    watched[int]    // number of connections so far
 }
 
-// way is one connection through a balancer.
+// way is a connection through a balancer.
 type way struct {
 	mu        sync.Mutex
 	swallowed bool
@@ -35,7 +35,7 @@ func startBalancerTo(t testing.TB, to func() string) *balancer {
 	return b
 }
 
-// acceptEach has a goroutine for each connection to an address, until the test ends.
+// acceptEach listens until the test ends, and calls carry for each connection in its own goroutine.
 func acceptEach(t testing.TB, carry func(net.Conn)) (address string) {
 	t.Helper()
 	socket, err := net.Listen("tcp", "127.0.0.1:0")
@@ -59,7 +59,7 @@ func acceptEach(t testing.TB, carry func(net.Conn)) (address string) {
 	return socket.Addr().String()
 }
 
-// carry carries bytes until one side closes.
+// carry forwards data in both directions until one side closes its connection.
 func (b *balancer) carry(front net.Conn) {
 	defer front.Close()
 	back, err := net.Dial("tcp", b.to())
@@ -79,7 +79,7 @@ func (b *balancer) carry(front net.Conn) {
 		}
 	})
 	var both sync.WaitGroup
-	// The server's end of a connection that was swallowed stays until the relay's is closed.
+	// If the connection is swallowed, the server's end stays open until the relay closes its own.
 	both.Go(func() { w.copy(front, back); _ = back.Close() })
 	both.Go(func() {
 		if w.copy(back, front); !w.swallows() {
@@ -89,7 +89,7 @@ func (b *balancer) carry(front net.Conn) {
 	both.Wait()
 }
 
-// copy carries one direction, until that from which it comes is closed.
+// copy forwards data in one direction until from is closed.
 func (w *way) copy(from io.Reader, to io.Writer) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -111,7 +111,7 @@ func (w *way) swallows() bool {
 	return w.swallowed
 }
 
-// swallow loses all present connections. New ones work as before.
+// swallow silently loses all open connections. New connections work.
 func (b *balancer) swallow() {
 	b.ways.read(func(all *[]*way) {
 		for _, w := range *all {

@@ -1,6 +1,6 @@
 package integration
 
-// A record of the streams, requests and responses that a control plane sees from the relay.
+// A record of the streams, requests and responses at a control plane.
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 	sotwserver "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 )
 
-// seen is what a control plane has seen since it was first started.
+// seen is what a control plane has seen since its first start.
 type seen struct {
-	opened  int // streams, ever
+	opened  int // number of streams so far
 	streams map[streamID]*seenStream
-	// requested and givenUp are how often, over all streams.
+	// requested and givenUp count, over all streams, the subscriptions and unsubscriptions of each topic.
 	requested, givenUp map[topic]int
-	sent               []topic // resources, in order; removals with a - before the name
+	sent               []topic // resources, in order; the names of removals have a - in front
 	acks               int
 	nacks              []string
 }
@@ -35,7 +35,7 @@ type seenStream struct {
 	form   form
 	node   *corev3.Node
 	wanted map[topic]bool
-	// known are the initial_resource_versions.
+	// known has the initial_resource_versions.
 	known map[topic]string
 }
 
@@ -49,8 +49,7 @@ func (s *seen) String() string {
 	return b.String()
 }
 
-// wanted lists the topics of a type that are subscribed to at present; twice
-// those that are on two streams.
+// wanted lists the names of a type with an open subscription. A name on two streams appears twice.
 func (s *seen) wanted(typeURL string) (names []string) {
 	for _, stream := range s.streams {
 		for topic := range stream.wanted {
@@ -73,7 +72,7 @@ func (s *seen) only() *seenStream {
 	return nil
 }
 
-// sentOf lists what was sent of a type since the first n things.
+// sentOf lists the names of a type in sent, after the first since entries.
 func (s *seen) sentOf(typeURL string, since int) (names []string) {
 	for _, sent := range s.sent[since:] {
 		if sent.typeURL == typeURL {
@@ -84,7 +83,7 @@ func (s *seen) sentOf(typeURL string, since int) (names []string) {
 	return names
 }
 
-// recorder is a control plane's eyes.
+// recorder records what a control plane sees.
 type recorder struct{ watched[seen] }
 
 func newRecorder() *recorder {
@@ -93,7 +92,7 @@ func newRecorder() *recorder {
 	return r
 }
 
-// look returns what f says of what was seen.
+// look returns the result of f for the record.
 func look[R any](r *recorder, f func(*seen) R) (result R) {
 	r.read(func(s *seen) { result = f(s) })
 	return result
@@ -138,7 +137,7 @@ func (s *seen) giveUp(stream *seenStream, t topic) {
 	}
 }
 
-// rejection makes an error of a request's error_detail.
+// rejection returns the error_detail of a request as an error, nil if there is none.
 func rejection(detail interface{ GetMessage() string }, is bool) error {
 	if !is {
 		return nil
@@ -159,7 +158,7 @@ func (r *recorder) deltaRequest(id int64, req *discoveryv3.DeltaDiscoveryRequest
 		}
 		names := req.GetResourceNamesSubscribe()
 		if len(names) == 0 && req.GetResponseNonce() == "" && len(req.GetResourceNamesUnsubscribe()) == 0 {
-			names = []string{wildcard} // the old rule
+			names = []string{wildcard} // the legacy wildcard
 		}
 		for _, name := range names {
 			s.want(stream, typeURL, name)
@@ -174,9 +173,9 @@ func (r *recorder) sotwRequest(id int64, req *discoveryv3.DiscoveryRequest) {
 			rejection(req.GetErrorDetail(), req.GetErrorDetail() != nil))
 		names := req.GetResourceNames()
 		if len(names) == 0 && (req.GetResponseNonce() == "" || stream.wanted[topic{typeURL, wildcard}]) {
-			names = []string{wildcard} // the old rule
+			names = []string{wildcard} // the legacy wildcard
 		}
-		now := make(map[string]bool, len(names)) // there may be very many
+		now := make(map[string]bool, len(names)) // a map, because there may be very many names
 		for _, name := range names {
 			now[name] = true
 			s.want(stream, typeURL, name)
@@ -208,7 +207,7 @@ func (r *recorder) sotwResponse(resp *discoveryv3.DiscoveryResponse) {
 	})
 }
 
-// eyes are go-control-plane's callbacks, in both forms.
+// eyes are the callbacks of go-control-plane that feed a recorder, in both forms.
 type eyes struct{ *recorder }
 
 var (

@@ -1,7 +1,7 @@
 package integration
 
-// gRPC's client, which knows nothing of redirects and collections, and names that lead
-// from one authority to another. gRFC A47; TP1, "Server redirects".
+// gRPC's client, which does not support redirects and collections, with names that lead from one authority to
+// another. gRFC A47; TP1, "Server redirects".
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// xdstp makes a name.
+// xdstp returns an xdstp name.
 func xdstp(authority, typeURL, id string) string {
 	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
 }
 
-// authoritiesOf is the configuration for control planes of several authorities, each
-// spelled `NAME: settings`. Old-style names are the first one's.
+// authoritiesOf returns the configuration for control planes of several authorities. Old-style names belong
+// to the first one.
 func authoritiesOf(upstream form, rest string, names []string, planes ...*mortal) string {
 	config := prelude + "\nauthorities:\n"
 	for i, p := range planes {
@@ -26,8 +26,8 @@ func authoritiesOf(upstream form, rest string, names []string, planes ...*mortal
 	return config + "old_style_names:\n  - authority: " + names[0] + "\n" + rest
 }
 
-// federated is gRPC's bootstrap for a relay behind which there are these authorities.
-// One of them names the relay as its server by itself.
+// federated returns gRPC's bootstrap for a relay that serves these authorities. The last authority names the
+// relay explicitly as its server.
 func federated(r *relay, names ...string) bootstrap {
 	b := bootstrapFor(r, "edge-1")
 	b.Authorities = map[string]bootstrapAuthority{}
@@ -39,7 +39,7 @@ func federated(r *relay, names ...string) bootstrap {
 	return b
 }
 
-// shopOf is all that leads to a backend, under names of one authority.
+// shopOf returns the resources that lead to a backend, under names of one authority.
 func shopOf(t testing.TB, authority, id string, b *backend) (all []said) {
 	t.Helper()
 	routes, cluster, endpoints := xdstp(authority, routeType, id), xdstp(authority, clusterType, id), xdstp(authority, endpointType, id)
@@ -54,8 +54,8 @@ func shopOf(t testing.TB, authority, id string, b *backend) (all []said) {
 	return all
 }
 
-// follow waits until RPCs reach another backend; none may fail meanwhile. But gRPC-Go
-// selects clusters by new routes a moment before its balancer has heard of them.
+// follow waits until RPCs reach want. Until then, an RPC may fail for one reason only: gRPC-Go selects a
+// cluster by its new routes a moment before its balancer knows the cluster.
 func (c *channel) follow(what string, want *backend) {
 	c.t.Helper()
 	eventually(c.t, what+": RPCs reach "+want.id, func() error {
@@ -67,15 +67,15 @@ func (c *channel) follow(what string, want *backend) {
 			c.t.Fatalf("%s: an RPC failed: %v", what, err)
 		}
 		if id != want.id {
-			return fmt.Errorf("one reached %s", id)
+			return fmt.Errorf("an RPC reached %s", id)
 		}
 		return nil
 	})
 }
 
-// TestRPCsFlowThroughARedirectedListener checks that the listener of a target may be a
-// redirect to one of another authority: RPCs follow when it is directed elsewhere, and
-// when what it leads to changes, and they flow while either authority is dead.
+// TestRPCsFlowThroughARedirectedListener checks a target whose listener is a redirect to a listener of
+// another authority. RPCs follow a change of the redirect and of the resources behind it, and succeed while
+// either authority is down.
 func TestRPCsFlowThroughARedirectedListener(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, target := range []struct{ what, url, name string }{
@@ -95,26 +95,26 @@ func TestRPCsFlowThroughARedirectedListener(t *testing.T) {
 				channel.awaitReaches(someMethod, one)
 
 				cloud.say(redirect(t, listenerType, target.name, green))
-				channel.follow("the redirect leads elsewhere", other)
+				channel.follow("the redirect changes", other)
 				onprem.say(has(t, endpointsAt(t, xdstp("onprem", endpointType, "green"), third.address)))
 				channel.follow("the endpoints change", third)
 
 				cloud.kill()
 				onprem.say(has(t, endpointsAt(t, xdstp("onprem", endpointType, "green"), other.address)))
-				channel.follow("the redirect's authority is dead", other)
+				channel.follow("the redirect's authority is down", other)
 				cloud.start(redirect(t, listenerType, target.name, blue))
-				channel.follow("it is back, with another redirect", one)
+				channel.follow("the redirect's authority is back, with another redirect", one)
 
 				onprem.kill()
-				channel.follow("the target's authority is dead", one)
+				channel.follow("the target's authority is down", one)
 				cloud.say(shopUnder(t, target.name, "cloud.example.com", third)...)
-				channel.follow("the other authority is dead, and the listener no redirect any more", third)
+				channel.follow("the target's authority is down, and the redirect becomes a listener", third)
 			})
 		}
 	}
 }
 
-// shopUnder is a shop whose listener has that name.
+// shopUnder is shopOf with another name of the listener.
 func shopUnder(t testing.TB, name, authority string, b *backend) []said {
 	t.Helper()
 	all := shopOf(t, authority, "own", b)
@@ -122,9 +122,9 @@ func shopUnder(t testing.TB, name, authority string, b *backend) []said {
 	return all
 }
 
-// TestRPCsFlowToTwoAuthoritiesBehindOneRelay checks gRFC A47: channels of targets of two
-// authorities, for which gRPC asks the same relay, and routes that lead from one to the
-// other. The death of one authority concerns nobody who requests the other.
+// TestRPCsFlowToTwoAuthoritiesBehindOneRelay checks gRFC A47: gRPC requests targets of two authorities from
+// the same relay, and a listener of one authority names routes of the other. The loss of one authority does
+// not affect the resources of the other.
 func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -144,10 +144,10 @@ func TestRPCsFlowToTwoAuthoritiesBehindOneRelay(t *testing.T) {
 
 			cloud.kill()
 			onprem.say(has(t, endpointsAt(t, xdstp(names[1], endpointType, "shop"), next.address)))
-			other.follow("the other authority is dead", next)
-			across.follow("the listener's authority is dead", next)
+			other.follow("the first authority is down", next)
+			across.follow("the listener's authority is down", next)
 			one.awaitReaches(someMethod, inCloud)
-			// A new client receives what the relay holds.
+			// A new client receives the cached resources.
 			dialXDS(t, b, "xds://cloud.example.com/shop").awaitReaches(someMethod, inCloud)
 			dialXDS(t, b, "xds://cloud.example.com/across").awaitReaches(someMethod, next)
 

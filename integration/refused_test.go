@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRefusedNamesLeaveATrace checks that an operator can find in the log, in the metrics and for each
-// client which names the relay refuses, and why.
+// TestRefusedNamesLeaveATrace checks that the log, the metrics and the page /clients show which names the
+// relay refuses, and why.
 func TestRefusedNamesLeaveATrace(t *testing.T) {
 	cp := startControlPlane(t)
 	config := strings.Replace(relayTo(cp.address, "auto"), "  - authority: cp.example.com\n", "  - when: node.cluster == \"edge\"\n    authority: cp.example.com\n    partition: node.metadata[\"secret-key\"]\n", 1)

@@ -24,10 +24,10 @@ type relay struct {
 	stderr  output
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
-	killed  bool          // by kill, so its exit status means nothing
+	killed  bool          // by kill; the exit status does not matter then
 }
 
-// output is what a process writes.
+// output collects the output of a process.
 type output struct{ watched[bytes.Buffer] }
 
 // Write implements io.Writer.
@@ -36,15 +36,14 @@ func (o *output) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// String returns what was written so far.
+// String returns the output so far.
 func (o *output) String() (s string) {
 	o.read(func(all *bytes.Buffer) { s = all.String() })
 	return s
 }
 
-// startRelay runs the relay with a configuration that has an admin listener, and
-// waits until it serves. When the test ends the relay has to end too, which
-// it has to do in order.
+// startRelay starts the relay with a configuration that has an admin listener, and waits until it serves. At
+// its end, the test stops the relay, which has to exit with status 0.
 func startRelay(t testing.TB, config string) *relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "relay.yaml")
@@ -66,7 +65,7 @@ func runRelay(t testing.TB, args ...string) *relay {
 	go func() {
 		_ = r.cmd.Wait() // the status is in ProcessState
 		close(r.ended)
-		r.stderr.update(func(*bytes.Buffer) {}) // for those who wait for a line
+		r.stderr.update(func(*bytes.Buffer) {}) // wakes awaitLog
 	}()
 	t.Cleanup(func() { r.check(t) })
 	r.address = r.awaitLog(t, `msg="serving clients" address=(\S+)`)
@@ -74,11 +73,11 @@ func runRelay(t testing.TB, args ...string) *relay {
 	return r
 }
 
-// command is the binary with a command line.
+// command returns the relay's binary with these arguments.
 func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	// The race detector makes a process wait for a second before it exits, for
-	// races that happen while it ends. A shorter while is enough for them.
+	// By default, the race detector delays the exit of a process by a second, to find races at its end. A
+	// shorter delay is enough.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	return cmd
 }
@@ -96,7 +95,7 @@ func (r *relay) awaitLog(t testing.TB, pattern string) (group string) {
 		return r.hasEnded()
 	})
 	if group == "" && r.hasEnded() {
-		t.Fatalf("the relay ended (%v) before it logged %s", r.cmd.ProcessState, pattern)
+		t.Fatalf("the relay exited (%v) before it logged %s", r.cmd.ProcessState, pattern)
 	}
 	return group
 }
@@ -110,7 +109,7 @@ func (r *relay) hasEnded() bool {
 	}
 }
 
-// end sends a signal and waits until the process has ended.
+// end sends a signal, and waits until the process has exited.
 func (r *relay) end(t testing.TB, signal os.Signal) {
 	t.Helper()
 	if err := r.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -127,14 +126,14 @@ func (r *relay) end(t testing.TB, signal os.Signal) {
 	}
 }
 
-// kill ends the relay at once, as a crash of the machine would.
+// kill kills the relay without giving it time to clean up, like a crash of the machine.
 func (r *relay) kill(t testing.TB) {
 	t.Helper()
 	r.killed = true
 	r.end(t, os.Kill)
 }
 
-// check ends the relay, and fails the test if the relay had errors.
+// check stops the relay, and fails the test if the relay had errors.
 func (r *relay) check(t testing.TB) {
 	t.Helper()
 	r.end(t, syscall.SIGTERM)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestNamesBeyondARequestCostTheirClientAlone checks that one client cannot make the relay's request too
-// large for the control plane, which would end the stream of all clients, nor use up all of its room.
+// TestNamesBeyondARequestCostTheirClientAlone checks that one client with very many names cannot make the
+// relay's request too large for the control plane, which would end the stream for all clients. Nor can it use
+// all bytes of that request for itself.
 func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -27,7 +28,7 @@ func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 			for i := range names {
 				names[i] = fmt.Sprintf("%0*d", tt.bytes, i)
 			}
-			const parts = 2 // a request of the hog has a limit, too
+			const parts = 2 // because the hog's own requests are limited, too
 			for i := range parts {
 				hog.subscribe(endpointType, names[i*len(names)/parts:(i+1)*len(names)/parts]...)
 			}
@@ -39,28 +40,28 @@ func TestNamesBeyondARequestCostTheirClientAlone(t *testing.T) {
 				}
 				return n
 			}
-			hog.await(t, "names are refused", func(v *view) bool { return refused(v) > 0 })
+			hog.await(t, "the relay refuses names", func(v *view) bool { return refused(v) > 0 })
 			cp.set(plainEndpoints("canary", 2))
 			canary.awaitHas(t, "a change", plainEndpoints("canary", 2))
 
 			late := newClient(t, r, delta, node("late", ""))
 			late.subscribe(endpointType, "late")
-			late.awaitHas(t, "what it requests, while another has taken what it can get", plainEndpoints("late", 1))
+			late.awaitHas(t, "its endpoints, although the hog uses as many bytes as it may", plainEndpoints("late", 1))
 
-			// The names that the relay requests are most of the bytes that the control plane reads.
+			// Most of the bytes of the relay's request are names.
 			requested := look(cp.recorder, func(s *seen) int { return len(s.wanted(endpointType)) })
 			if got, most := requested*tt.bytes, 4<<20; got < most/2 || got > most {
-				t.Errorf("the control plane was sent requests for %d names, which is %d bytes", requested, got)
+				t.Errorf("the control plane received requests for %d names, which have %d bytes, want 2 to 4 MiB", requested, got)
 			}
 			if n := look(cp.recorder, func(s *seen) int { return s.opened }); n != 1 {
-				t.Errorf("%d streams to the control plane, want the first one", n)
+				t.Errorf("the relay opened %d streams to the control plane, want 1", n)
 			}
 
 			hog.leave()
 			next := newClient(t, r, delta, node("next", ""))
-			more := names[len(names)-len(names)/4:] // which were refused
+			more := names[len(names)-len(names)/4:] // the relay refused these
 			next.subscribe(endpointType, more...)
-			cp.await(t, "what was refused is requested when there is room", func(s *seen) bool {
+			cp.await(t, "the relay requests the refused names when there is room", func(s *seen) bool {
 				stream := s.only()
 				return stream != nil && stream.wanted[topic{endpointType, more[0]}] && stream.wanted[topic{endpointType, more[len(more)-1]}]
 			})

@@ -1,7 +1,6 @@
 package integration
 
-// The resources that the tests use. Those that reach gRPC's client are whole
-// enough for it.
+// The resources that the tests use. Those for gRPC's client are complete enough to be valid for it.
 
 import (
 	"net"
@@ -30,7 +29,7 @@ const (
 	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// ads says that a resource's parts come over the same stream.
+// ads returns the config source for a resource on the same ADS stream.
 func ads() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -38,7 +37,7 @@ func ads() *corev3.ConfigSource {
 	}
 }
 
-// apiListener is a gRPC client's listener, with its routes under that name.
+// apiListener returns a listener for gRPC clients, which names its route configuration.
 func apiListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	t.Helper()
 	manager := &hcmv3.HttpConnectionManager{
@@ -51,12 +50,12 @@ func apiListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: toAny(t, manager)}}
 }
 
-// plainListener is a listener by name and content alone.
+// plainListener returns a listener with nothing but a name and a content.
 func plainListener(name, content string) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, StatPrefix: content}
 }
 
-// routeConfiguration is one virtual host for everything, with those routes.
+// routeConfiguration returns one virtual host for all domains, with these routes.
 func routeConfiguration(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:         name,
@@ -64,20 +63,20 @@ func routeConfiguration(name string, routes ...*routev3.Route) *routev3.RouteCon
 	}
 }
 
-// routeTo sends what matches to a cluster.
+// routeTo returns a route that sends matching RPCs to a cluster.
 func routeTo(cluster string, match *routev3.RouteMatch) *routev3.Route {
 	return &routev3.Route{Match: match, Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
 	}}}
 }
 
-// prefix matches the paths that begin so, if the headers match too.
+// prefix returns a match for paths with a prefix, and for headers.
 func prefix(path string, headers ...*routev3.HeaderMatcher) *routev3.RouteMatch {
 	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: path}, Headers: headers}
 }
 
-// edsCluster is a cluster whose endpoints come by EDS, under that name or its
-// own.
+// edsCluster returns a cluster whose endpoints come by EDS. If endpoints is empty, they have the cluster's
+// name.
 func edsCluster(name, endpoints string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -87,12 +86,12 @@ func edsCluster(name, endpoints string) *clusterv3.Cluster {
 	}
 }
 
-// plainCluster is a cluster by name and content alone.
+// plainCluster returns a cluster with nothing but a name and a content.
 func plainCluster(name, content string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, AltStatName: content}
 }
 
-// aggregateCluster is one that uses the first of others that can be used.
+// aggregateCluster returns a cluster that uses the first available one of other clusters.
 func aggregateCluster(t testing.TB, name string, of ...string) *clusterv3.Cluster {
 	t.Helper()
 	return &clusterv3.Cluster{
@@ -101,11 +100,11 @@ func aggregateCluster(t testing.TB, name string, of ...string) *clusterv3.Cluste
 			Name:        "envoy.clusters.aggregate",
 			TypedConfig: toAny(t, &aggregatev3.ClusterConfig{Clusters: of}),
 		}},
-		LbPolicy: clusterv3.Cluster_ROUND_ROBIN, // Envoy wants CLUSTER_PROVIDED, gRPC does not take it
+		LbPolicy: clusterv3.Cluster_ROUND_ROBIN, // Envoy requires CLUSTER_PROVIDED, which gRPC rejects
 	}
 }
 
-// endpointsAt is endpoints at those addresses.
+// endpointsAt returns endpoints with these addresses.
 func endpointsAt(t testing.TB, name string, addresses ...string) *endpointv3.ClusterLoadAssignment {
 	t.Helper()
 	var endpoints []*endpointv3.LbEndpoint
@@ -123,7 +122,7 @@ func endpointsAt(t testing.TB, name string, addresses ...string) *endpointv3.Clu
 	return locality(name, endpoints...)
 }
 
-// plainEndpoints is endpoints by name and content alone.
+// plainEndpoints returns endpoints with nothing but a name and a content, which is a port.
 func plainEndpoints(name string, content uint32) *endpointv3.ClusterLoadAssignment {
 	return locality(name, lbEndpoint("127.0.0.1", content))
 }
@@ -157,22 +156,21 @@ func toAny(t testing.TB, m proto.Message) *anypb.Any {
 	return wrapped
 }
 
-// encode gives the bytes in which go-control-plane sends a resource.
+// encode returns the bytes that go-control-plane sends for a resource.
 func encode(m proto.Message) string {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		panic(err) // a test's own message
+		panic(err) // cannot happen: the message is valid
 	}
 	return string(b)
 }
 
-// typeOf gives the type URL of a message.
+// typeOf returns the type URL of a message.
 func typeOf(m proto.Message) string {
 	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
 }
 
-// innerName gives the name inside an encoded resource, its field 1: of several
-// the last.
+// innerName returns the name inside an encoded resource: the last field with number 1.
 func innerName(value []byte) (name string) {
 	for len(value) > 0 {
 		num, typ, n := protowire.ConsumeTag(value)
@@ -192,10 +190,10 @@ func innerName(value []byte) (name string) {
 	return name
 }
 
-// nameOf gives a resource's name.
+// nameOf returns the name of a resource.
 func nameOf(m proto.Message) string { return innerName([]byte(encode(m))) }
 
-// versioned is a resource as delta sends it.
+// versioned returns a resource as delta sends it.
 func versioned(t testing.TB, version string, m proto.Message) *discoveryv3.Resource {
 	t.Helper()
 	return &discoveryv3.Resource{Name: nameOf(m), Version: version, Resource: toAny(t, m)}

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"maps"
-	"slices"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -11,9 +10,9 @@ import (
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 )
 
-// TestWhatWasDeletedWhileTheRelayWasDownIsSaid checks that a client which resumes by name gets
-// to know what is gone, through a relay that was just started and holds nothing, from a
-// control plane that says so in delta only of what the client names as held.
+// TestWhatWasDeletedWhileTheRelayWasDownIsSaid checks that a client that resumes by name learns which
+// resources were removed, from a restarted relay without resources. In delta, the control plane sends
+// removals only of names in initial_resource_versions.
 func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 	kept := plainCluster("kept", "1")
 	snapshot, err := cachev3.NewSnapshot("1", map[string][]types.Resource{clusterType: {kept}})
@@ -46,7 +45,7 @@ func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(resp.GetResources()); n != 1 || innerName(resp.GetResources()[0].GetValue()) != "kept" {
-			t.Errorf("the state has %d resources, want the one that there is: %v", n, resp)
+			t.Errorf("the response has %d resources, want the one that exists: %v", n, resp)
 		}
 	})
 
@@ -69,7 +68,7 @@ func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 		for len(said) < len(names) {
 			resp, err := stream.Recv()
 			if err != nil {
-				t.Fatalf("of %v it was said %v: %v", names, said, err)
+				t.Fatalf("for the names %v, the client received only %v: %v", names, said, err)
 			}
 			for _, res := range resp.GetResources() {
 				said[res.GetName()] = "is there"
@@ -79,7 +78,7 @@ func TestWhatWasDeletedWhileTheRelayWasDownIsSaid(t *testing.T) {
 			}
 		}
 		if want := map[string]string{"kept": "is there", "deleted": "is gone"}; !maps.Equal(said, want) {
-			t.Errorf("of %v it was said %v", slices.Sorted(maps.Keys(said)), said)
+			t.Errorf("the client received %v, want %v", said, want)
 		}
 	})
 }

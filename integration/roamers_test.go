@@ -1,7 +1,7 @@
 package integration
 
-// Clients that come back by themselves when their stream ends, as Envoy does, and a balancer that sends
-// them to any of several relays.
+// Clients that reconnect when their stream ends, as Envoy does, and a balancer that sends them to any of
+// several relays.
 
 import (
 	"context"
@@ -23,21 +23,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// roamers are clients, each with a connection of its own, that hold the same names.
+// roamers are clients that request the same names, each on its own connection.
 type roamers struct {
 	watched[travels]
 	began time.Time
 	stop  func()
 }
 
-// travels are what the clients together have seen.
+// travels has the observations of all roamers.
 type travels struct {
-	working  int             // clients whose stream has had a response
+	working  int             // number of clients whose stream has had a response
 	firsts   []time.Duration // from the start until each client's first response
-	ends     []time.Time     // of working streams
+	ends     []time.Time     // the ends of working streams
 	gaps     []time.Duration // between the end of a working stream and the next response, without the client's own backoff
-	failures []error         // why streams ended that had no response
-	longest  time.Duration   // without a response on one stream
+	failures []error         // the errors of streams that ended without a response
+	longest  time.Duration   // the longest time without a response on one stream
 }
 
 // String describes the travels, for a failed test.
@@ -45,8 +45,8 @@ func (v *travels) String() string {
 	return fmt.Sprintf("%d clients with a working stream, %d ends, %d failures: %v", v.working, len(v.ends), len(v.failures), v.failures[:min(5, len(v.failures))])
 }
 
-// What Envoy waits before it opens a stream again: a random part of a time that doubles, from the
-// first on again once there was a response.
+// Before Envoy opens a stream again, it waits for a random part of a time. The time doubles with each attempt
+// up to a maximum, and starts again after a response.
 const (
 	firstBackoff = 500 * time.Millisecond
 	mostBackoff  = 30 * time.Second
@@ -63,7 +63,7 @@ func startRoamers(t testing.TB, address string, clients int, typeURL string, nam
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10),
 			grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithDisableServiceConfig(),
-			// The roamer's own backoff is what counts.
+			// The connection's backoff is short, so that only the roamer's own backoff matters.
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: patience, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func startRoamers(t testing.TB, address string, clients int, typeURL string, nam
 
 func (r *roamers) roam(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, f form, id, typeURL string, names []string) {
 	attempts := 0
-	var lost time.Time // when the last working stream ended, or the backoff since then
+	var lost time.Time // the end of the backoff after the last working stream
 	for ctx.Err() == nil {
 		began, responded := time.Now(), false
 		err := r.stream(ctx, ads, f, id, typeURL, names, func() {
@@ -121,7 +121,7 @@ func (r *roamers) roam(ctx context.Context, ads discoveryv3.AggregatedDiscoveryS
 	}
 }
 
-// stream opens a stream, and holds it until it ends. works is called at the first response.
+// stream opens a stream, and reads it until it ends. It calls works at the first response.
 func (r *roamers) stream(ctx context.Context, ads discoveryv3.AggregatedDiscoveryServiceClient, f form, id, typeURL string, names []string, works func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +133,7 @@ func (r *roamers) stream(ctx context.Context, ads discoveryv3.AggregatedDiscover
 	if err != nil {
 		return err
 	}
-	_ = s.subscribe(typeURL, names, nil) // receive says what is wrong
+	_ = s.subscribe(typeURL, names, nil) // receive returns the error
 	for first := true; ; first = false {
 		resp, err := s.receive()
 		if err != nil {
@@ -152,19 +152,19 @@ func (r *roamers) awaitWorking(t testing.TB, clients int) {
 	r.await(t, "all clients have a working stream", func(v *travels) bool { return v.working == clients })
 }
 
-// refusals counts the streams that were not admitted; others fail the test.
+// refusals counts the streams that the relay did not admit. Other failures fail the test.
 func (v *travels) refusals(t testing.TB) (n int) {
 	t.Helper()
 	for _, err := range v.failures {
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("a stream ends with %v", err)
+			t.Errorf("a stream ended with %v, want UNAVAILABLE", err)
 		}
 		n++
 	}
 	return n
 }
 
-// quantile returns that of durations below which a part of them is.
+// quantile returns a quantile of durations: 0 is the shortest, 0.5 the median, 1 the longest.
 func quantile(all []time.Duration, part float64) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -173,8 +173,8 @@ func quantile(all []time.Duration, part float64) time.Duration {
 	return sorted[int(part*float64(len(sorted)-1))].Round(time.Millisecond)
 }
 
-// crossroads is a TCP balancer before several servers. A connection goes to the next one that
-// accepts it.
+// crossroads is a TCP balancer in front of several servers. It takes the servers in turn, and skips those
+// that refuse a connection.
 type crossroads struct {
 	address string
 	servers watched[[]string]
@@ -189,7 +189,7 @@ func startCrossroads(t testing.TB, servers ...string) *crossroads {
 	return b
 }
 
-// replace has connections go to another server in the place of one.
+// replace replaces a server with another one for new connections.
 func (b *crossroads) replace(old, server string) {
 	b.servers.update(func(all *[]string) { (*all)[slices.Index(*all, old)] = server })
 }
@@ -212,7 +212,9 @@ func (b *crossroads) carry(front net.Conn) {
 	}
 }
 
-// pass passes on what comes. io.Copy alone would need four descriptors more for each connection, for pipes.
+// pass copies data until from ends. io.Copy alone would splice through pipes, which need four more file
+// descriptors for each connection.
 func pass(to io.Writer, from io.Reader) {
-	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10)) // the connection is closed then
+	// After an error, the caller closes the connection.
+	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 4<<10))
 }

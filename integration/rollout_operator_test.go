@@ -1,6 +1,6 @@
 package integration
 
-// An operator's commands for rollouts.
+// The operator's commands for rollouts.
 
 import (
 	"bytes"
@@ -16,13 +16,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// operator runs `xds-relay rollout` for a relay.
+// operator runs `xds-relay rollout` against a relay.
 type operator struct {
 	t     *testing.T
 	admin string
 }
 
-// rollout runs a subcommand, and returns what it prints on both standard streams, and its exit status.
+// rollout runs a subcommand, and returns its output on both standard streams and its exit status.
 func (o operator) rollout(args ...string) (printed string, status int) {
 	o.t.Helper()
 	cmd := command(append([]string{"rollout", args[0], "--admin", o.admin}, args[1:]...)...)
@@ -36,27 +36,27 @@ func (o operator) rollout(args ...string) (printed string, status int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// does runs a subcommand whose output has to begin with some text.
+// does runs a subcommand, and checks its exit status and the beginning of its output.
 func (o operator) does(status int, begins string, args ...string) {
 	o.t.Helper()
 	if printed, is := o.rollout(args...); is != status || !strings.HasPrefix(printed, begins) {
-		o.t.Errorf("rollout %s: exit status %d, and %q, want %d and %q", strings.Join(args, " "), is, printed, status, begins)
+		o.t.Errorf("rollout %s: exit status %d and output %q, want %d and %q", strings.Join(args, " "), is, printed, status, begins)
 	}
 }
 
-// awaits waits until the status has a line.
+// awaits waits until the output of `rollout status` contains line.
 func (o operator) awaits(line string) {
 	o.t.Helper()
 	eventually(o.t, "the status has "+line, func() error {
 		if printed, status := o.rollout("status"); status != 0 || !strings.Contains(printed, line) {
-			return fmt.Errorf("exit status %d, and %q", status, printed)
+			return fmt.Errorf("exit status %d and output %q", status, printed)
 		}
 		return nil
 	})
 }
 
-// An operator looks at the rollouts of a running relay with clients, approves one, rejects one, and freezes
-// and thaws. Each action is an audit line with who did it.
+// An operator reads the status of rollouts, approves one, rejects one, freezes and thaws. The relay logs an
+// audit line for each action, with the operator's identity.
 func TestAnOperatorActsOnRollouts(t *testing.T) {
 	t.Parallel()
 	const clients = 4
@@ -64,7 +64,8 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	cp.set(plainListener("l", "content-l1"))
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	config := strings.Replace(rolledOut(cp.address, "delta", "soak: 1h"), "address: 127.0.0.1:0", "address: 'unix:"+socket+"'", 2)
-	config = strings.Replace(config, "address: 'unix:"+socket+"'", "address: 127.0.0.1:0", 1) // the first is for clients
+	// The first address is the clients' listener.
+	config = strings.Replace(config, "address: 'unix:"+socket+"'", "address: 127.0.0.1:0", 1)
 	r := startRelay(t, config)
 	o := operator{t, "unix:" + socket}
 	o.does(1, "there is no rollout", "status")
@@ -83,7 +84,7 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	o.does(1, "there was nothing to reject", "reject")
 	o.does(1, "no client is passed over", "trust")
 
-	// One client has the change until a person approves it.
+	// Only one client has the change until the operator approves it.
 	cp.set(plainListener("l", "content-l2"))
 	have("l2", 1)
 	o.awaits(`cohort "envoy/1.0": 1 of 4 clients were sent the change, 1 acknowledged it`)
@@ -91,31 +92,31 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	o.does(0, "approve: 1 rollouts\n", "approve", "--authority", "cp.example.com", "--partition", "")
 	have("l2", clients)
 
-	// One client has the change until a person rejects it, and the control plane receives the words.
+	// Only one client has the change until the operator rejects it. The control plane receives the reason.
 	cp.set(plainListener("l", "content-l3"))
 	have("l3", 1)
 	o.does(0, "reject: 1 rollouts\n", "reject", "--reason", "too risky on a Friday")
-	cp.await(t, "the control plane receives the operator's words", func(s *seen) bool {
+	cp.await(t, "the control plane receives the operator's reason", func(s *seen) bool {
 		return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "too risky on a Friday") })
 	})
 	have("l2", clients)
 	o.awaits("cp.example.com: stopped: too risky on a Friday\n")
 	o.does(1, "there was nothing to reject", "reject")
 
-	// Frozen, no client has the change.
+	// While the rollout is frozen, no client receives the change.
 	o.does(0, "freeze: 1 rollouts\n", "freeze")
 	cp.set(plainListener("l", "content-l4"))
 	o.awaits("cp.example.com: held, frozen\n")
 	fl.read(func(s *fleetState) {
 		if len(s.had["l4"]) > 0 {
-			t.Errorf("a client was sent what is frozen: %s", s)
+			t.Errorf("a client received a change of a frozen rollout: %s", s)
 		}
 	})
 	o.does(0, "thaw: 1 rollouts\n", "thaw")
 	have("l4", 1)
 	fl.read(func(s *fleetState) {
 		if len(s.had["l3"]) != 1 {
-			t.Errorf("%d clients were sent what was rejected", len(s.had["l3"]))
+			t.Errorf("%d clients received the rejected change, want 1", len(s.had["l3"]))
 		}
 	})
 
@@ -125,7 +126,7 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 	for action, times := range map[string]int{"approve": 2, "reject": 3, "freeze": 1, "thaw": 1, "trust": 1, "status": 0} {
 		line := fmt.Sprintf(`audit: an operator acted on rollouts" action=%s operator="unix uid %d"`, action, os.Getuid())
 		if n := strings.Count(r.stderr.String(), line); n != times {
-			t.Errorf("the log has %d times %s, want %d", n, line, times)
+			t.Errorf("the log has %d lines with %s, want %d", n, line, times)
 		}
 	}
 }

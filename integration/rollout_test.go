@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// rolledOut is the configuration of a relay with a rollout.
+// rolledOut returns the configuration of a relay with a rollout.
 func rolledOut(address, upstream, rollout string) string {
 	config := relayTo(address, upstream)
 	return strings.Replace(config, "    servers:", "    rollout: {"+rollout+"}\n    servers:", 1)
 }
 
-// startFleet starts a control plane that has a listener and a cluster, a relay, and so many clients of
-// each program, which hold them.
+// startFleet starts a control plane with a listener and clusters, a relay, and each clients of each program.
+// It waits until the clients hold the listener and the cluster c.
 func startFleet(t *testing.T, f form, rollout string, each int, is temper, programs ...string) (*controlPlane, *relay, *fleet) {
 	t.Helper()
 	cp := startControlPlane(t, f)
@@ -55,7 +55,7 @@ func TestAChangeGoesToOneClientOfEachCohortFirst(t *testing.T) {
 		fl.await(t, "two clients have all of the change", func(s *fleetState) bool {
 			return len(s.who("l2")) == 2 && slices.Equal(s.who("l2"), s.who("c2"))
 		})
-		// New clients get what is accepted.
+		// A new client receives the accepted state.
 		fl.join("envoy-late", "envoy", temper{}, listenerType, clusterType)
 		fl.await(t, "the late client has the accepted state", func(s *fleetState) bool {
 			return s.holds["envoy-late"][topic{listenerType, "l"}] == "l1" && s.holds["envoy-late"][topic{clusterType, "c"}] == "c1"
@@ -63,7 +63,7 @@ func TestAChangeGoesToOneClientOfEachCohortFirst(t *testing.T) {
 		fl.read(func(s *fleetState) {
 			first := s.who("l2")
 			if len(s.had["l2"]) != 2 || len(first) != 2 || !strings.HasPrefix(first[0], "envoy") || !strings.HasPrefix(first[1], "grpc") {
-				t.Errorf("the change was sent to others than one of each cohort: %s", s)
+				t.Errorf("want that exactly one client of each cohort received the change: %s", s)
 			}
 		})
 	})
@@ -78,14 +78,14 @@ func TestAGoodChangeGoesToAll(t *testing.T) {
 		fl.read(func(s *fleetState) {
 			for id, n := range s.had["l2"] {
 				if n != 1 {
-					t.Errorf("%s was sent the change %d times", id, n)
+					t.Errorf("%s received the change %d times, want once", id, n)
 				}
 			}
 		})
 		cp.set(plainListener("new", "content-new"))
-		fl.await(t, "all clients have what is new", func(s *fleetState) bool { return len(s.who("new")) == 10 })
+		fl.await(t, "all clients have the new listener", func(s *fleetState) bool { return len(s.who("new")) == 10 })
 		cp.remove(listenerType, "new")
-		fl.await(t, "nobody has what was removed", func(s *fleetState) bool { return len(s.who("new")) == 0 })
+		fl.await(t, "no client has the removed listener", func(s *fleetState) bool { return len(s.who("new")) == 0 })
 	})
 }
 
@@ -94,23 +94,23 @@ func TestARejectedChangeIsTakenBack(t *testing.T) {
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 200ms", 5, temper{rejects: "bad"}, "envoy", "grpc")
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is sent a NACK in a client's words", func(s *seen) bool {
+		cp.await(t, "the control plane receives a NACK with a client's error message", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
 		})
-		fl.await(t, "those who had the change have the accepted state again", func(s *fleetState) bool {
+		fl.await(t, "the clients that received the change have the accepted state again", func(s *fleetState) bool {
 			return len(s.who("c1")) == 10 && len(s.who("l1")) == 10
 		})
 		fl.read(func(s *fleetState) {
 			if len(s.had["bad"]) > 2 {
-				t.Errorf("a bad change touched %d clients: %s", len(s.had["bad"]), s)
+				t.Errorf("%d clients received the bad change: %s", len(s.had["bad"]), s)
 			}
 		})
 		cp.set(plainListener("l", "content-good"))
-		fl.await(t, "all clients have what is good", func(s *fleetState) bool { return len(s.who("good")) == 10 })
+		fl.await(t, "all clients have the good change", func(s *fleetState) bool { return len(s.who("good")) == 10 })
 		fl.read(func(s *fleetState) {
 			for id, n := range s.had["bad"] {
 				if n != 1 {
-					t.Errorf("%s was sent what is bad %d times", id, n)
+					t.Errorf("%s received the bad change %d times, want at most once", id, n)
 				}
 			}
 		})
@@ -122,14 +122,14 @@ func TestAClientThatDiesOfAChangeStopsIt(t *testing.T) {
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 200ms, deaths: 1", 5, temper{diesOf: "deadly"}, "envoy", "grpc")
 		cp.set(plainListener("l", "content-deadly"))
-		cp.await(t, "the control plane is sent a NACK", func(s *seen) bool {
+		cp.await(t, "the control plane receives a NACK", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "died") })
 		})
 		cp.set(plainListener("l", "content-good"))
-		fl.await(t, "all that live have what is good", func(s *fleetState) bool { return len(s.who("good")) >= 8 })
+		fl.await(t, "the remaining clients have the good change", func(s *fleetState) bool { return len(s.who("good")) >= 8 })
 		fl.read(func(s *fleetState) {
 			if len(s.had["deadly"]) > 2 {
-				t.Errorf("%d clients died: %s", len(s.had["deadly"]), s)
+				t.Errorf("%d clients received the deadly change: %s", len(s.had["deadly"]), s)
 			}
 		})
 	})
@@ -141,10 +141,10 @@ func TestWhatHasGrownWaitsForAPerson(t *testing.T) {
 		cp, _, fl := startFleet(t, f, "soak: 50ms", 3, temper{}, "envoy")
 		cp.set(plainListener("l", "content-"+strings.Repeat("x", 1000)))
 		cp.set(plainCluster("c", "content-c2"))
-		fl.await(t, "all have another change", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
+		fl.await(t, "all clients have another change", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
 		fl.read(func(s *fleetState) {
 			if len(s.who("l1")) != 3 || len(s.had[strings.Repeat("x", 1000)]) > 0 {
-				t.Errorf("what has grown was let through: %s", s)
+				t.Errorf("clients received the resource that has grown: %s", s)
 			}
 		})
 	})
@@ -156,12 +156,12 @@ func TestFrozenNothingNewIsLetThrough(t *testing.T) {
 		cp, _, fl := startFleet(t, f, "soak: 50ms, frozen: true, types: [listener]", 3, temper{}, "envoy")
 		cp.set(plainListener("l", "content-l2"))
 		cp.set(plainCluster("c", "content-c2"))
-		fl.await(t, "types that are not rolled out pass", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
+		fl.await(t, "clients receive a change of a type that is not rolled out", func(s *fleetState) bool { return len(s.who("c2")) == 3 })
 		fl.join("late", "envoy", temper{}, listenerType)
-		fl.await(t, "a new client has what is accepted", func(s *fleetState) bool { return s.holds["late"][topic{listenerType, "l"}] == "l1" })
+		fl.await(t, "a new client has the accepted state", func(s *fleetState) bool { return s.holds["late"][topic{listenerType, "l"}] == "l1" })
 		fl.read(func(s *fleetState) {
 			if len(s.had["l2"]) > 0 {
-				t.Errorf("something new was let through: %s", s)
+				t.Errorf("clients received a change of a frozen rollout: %s", s)
 			}
 		})
 	})
@@ -172,13 +172,13 @@ func TestWhatIsRemovedStaysUntilAllAreOnTheNewSide(t *testing.T) {
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 1h", 3, temper{}, "envoy")
 		cp.set(plainListener("l", "content-l2"))
-		fl.await(t, "the first client has what is new", func(s *fleetState) bool { return len(s.who("l2")) == 1 })
+		fl.await(t, "the first client has the change", func(s *fleetState) bool { return len(s.who("l2")) == 1 })
 		cp.remove(clusterType, "other")
 		cp.set(plainListener("l", "content-l3"))
-		fl.await(t, "the first client has what came after the removal", func(s *fleetState) bool { return len(s.who("l3")) == 1 })
+		fl.await(t, "the first client has the change after the removal", func(s *fleetState) bool { return len(s.who("l3")) == 1 })
 		fl.read(func(s *fleetState) {
 			if len(s.who("other")) != 3 {
-				t.Errorf("a client has lost what was removed: %s", s)
+				t.Errorf("a client lost the removed cluster during the rollout: %s", s)
 			}
 		})
 	})
@@ -196,14 +196,14 @@ func TestARefusedChangeDoesNotSpreadByARestart(t *testing.T) {
 			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType)
 		}
 		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 4 })
-		eventually(t, "it is stored", func() error {
+		eventually(t, "the relay has stored the first state", func() error {
 			if written, pending := r.metric(t, "xds_relay_store_records_written_total"), r.metric(t, "xds_relay_store_pending"); written < 2 || pending > 0 {
-				return fmt.Errorf("%v written, %v pending", written, pending)
+				return fmt.Errorf("%v records are written, %v are pending", written, pending)
 			}
 			return nil
 		})
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is sent a NACK", func(s *seen) bool { return len(s.nacks) > 0 })
+		cp.await(t, "the control plane receives a NACK", func(s *seen) bool { return len(s.nacks) > 0 })
 		r.kill(t)
 
 		r = startRelay(t, config)
@@ -211,19 +211,20 @@ func TestARefusedChangeDoesNotSpreadByARestart(t *testing.T) {
 		for i := range 4 {
 			again.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType)
 		}
-		again.await(t, "all clients have what was accepted before", func(s *fleetState) bool { return len(s.who("l1")) == 4 })
+		again.await(t, "all clients have the state that was accepted before", func(s *fleetState) bool { return len(s.who("l1")) == 4 })
 		again.read(func(s *fleetState) {
 			if len(s.had["bad"]) > 1 {
-				t.Errorf("a refused change touched %d clients: %s", len(s.had["bad"]), s)
+				t.Errorf("after the restart, %d clients received the refused change: %s", len(s.had["bad"]), s)
 			}
 		})
 	})
 }
 
-var fleetClients = flag.Int("fleet", 60, "how many clients TestARolloutOnAFleet has")
+var fleetClients = flag.Int("fleet", 60, "number of clients in TestARolloutOnAFleet")
 
-// TestARolloutOnAFleet shows who has what when: clients in three cohorts, which reject some changes. Each is
-// sent a change at most once, and a good one exactly once; a bad one touches one client of each cohort.
+// TestARolloutOnAFleet logs when the clients of three cohorts receive changes, some of which they reject.
+// Each client receives a bad change at most once and a good one exactly once. At most one client of each
+// cohort receives a bad change.
 func TestARolloutOnAFleet(t *testing.T) {
 	t.Parallel()
 	const cohorts, rounds = 3, 2
@@ -245,12 +246,12 @@ func TestARolloutOnAFleet(t *testing.T) {
 		before, bad, good := fmt.Sprintf("good%d", round), fmt.Sprintf("bad%d", round), fmt.Sprintf("good%d", round+1)
 		begin := time.Now()
 		cp.set(plainListener("l", "content-"+bad))
-		cp.await(t, "the control plane receives a client's words", func(s *seen) bool {
+		cp.await(t, "the control plane receives a client's error message", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: "+bad) })
 		})
 		refused := time.Since(begin)
 		if round == 0 {
-			fl.await(t, "those who were sent the change have the accepted state again", func(s *fleetState) bool {
+			fl.await(t, "the clients that received the change have the accepted state again", func(s *fleetState) bool {
 				for id := range s.had[bad] {
 					if s.had[before][id] < 2 {
 						return false
@@ -258,35 +259,35 @@ func TestARolloutOnAFleet(t *testing.T) {
 				}
 				return len(s.had[bad]) > 0
 			})
-		} // in the other round, the next change comes while they go back
+		} // in the other round, the next change comes while the clients return to the accepted state
 		back := time.Since(begin)
 		fixed := time.Now()
 		cp.set(plainListener("l", "content-"+good))
 		fl.await(t, "all clients have a good change", func(s *fleetState) bool { return len(s.who(good)) == clients })
 		all := time.Since(fixed)
 		fl.read(func(s *fleetState) {
-			t.Logf("a bad change: NACK after %s, %d clients of %d touched, who had the accepted state again after %s\n%s",
+			t.Logf("a bad change: NACK after %s; %d of %d clients received it, and had the accepted state again after %s\n%s",
 				refused.Round(time.Millisecond), len(s.had[bad]), clients, back.Round(time.Millisecond), s.table(bad, begin, cohorts))
 			t.Logf("a good change: all clients after %s\n%s", all.Round(time.Millisecond), s.table(good, fixed, cohorts))
 			if n := len(s.had[bad]); n > cohorts {
-				t.Errorf("a bad change touched %d clients of %d cohorts", n, cohorts)
+				t.Errorf("%d clients of %d cohorts received a bad change", n, cohorts)
 			}
 			for id, n := range s.had[bad] {
 				if n > 1 {
-					t.Errorf("%s was sent a bad change %d times", id, n)
+					t.Errorf("%s received a bad change %d times, want at most once", id, n)
 				}
 			}
 			for id, n := range s.had[good] {
 				if n != 1 {
-					t.Errorf("%s was sent a good change %d times", id, n)
+					t.Errorf("%s received a good change %d times, want once", id, n)
 				}
 			}
 		})
 	}
 }
 
-// table says when a content was sent to how many clients of each cohort: a line for each time at which it
-// went to more, with what came within a tenth of a second.
+// table shows when how many clients of each cohort had received a content. It has a line for each group of
+// deliveries with less than a tenth of a second between them.
 func (s *fleetState) table(content string, begin time.Time, cohorts int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%10s", "after")
@@ -316,8 +317,7 @@ func (s *fleetState) table(content string, begin time.Time, cohorts int) string 
 	return b.String()
 }
 
-// What was refused stays refused when nobody is interested for a while, and the relay has forgotten the
-// rest.
+// A rejected change stays rejected when its last client has left, and the relay has dropped the set.
 func TestWhatIsRefusedStaysSoWhenClientsHaveGone(t *testing.T) {
 	t.Parallel()
 	inEachForm(t, func(t *testing.T, f form) {
@@ -328,42 +328,42 @@ func TestWhatIsRefusedStaysSoWhenClientsHaveGone(t *testing.T) {
 		leave := fl.join("envoy-1", "envoy", temper{rejects: "bad"}, listenerType, clusterType)
 		fl.await(t, "the client has the first state", func(s *fleetState) bool { return len(s.who("l1")) == 1 && len(s.who("c1")) == 1 })
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane receives the client's words", func(s *seen) bool { return len(s.nacks) > 0 })
+		cp.await(t, "the control plane receives the client's error message", func(s *seen) bool { return len(s.nacks) > 0 })
 		leave()
-		fl.await(t, "the client has gone", func(s *fleetState) bool { return s.ended["envoy-1"] })
-		eventually(t, "the relay has given up what nobody is interested in", func() error {
+		fl.await(t, "the client's stream ends", func(s *fleetState) bool { return s.ended["envoy-1"] })
+		eventually(t, "the relay has dropped the sets without clients", func() error {
 			if n := r.metric(t, "xds_relay_cache_sets"); n > 1 {
-				return fmt.Errorf("%v wildcards", n)
+				return fmt.Errorf("the relay holds %v sets", n)
 			}
 			return nil
 		})
 		fl.join("envoy-2", "envoy", temper{rejects: "bad"}, listenerType)
-		fl.await(t, "another client has what is accepted", func(s *fleetState) bool { return len(s.who("l1")) == 2 })
+		fl.await(t, "another client has the accepted state", func(s *fleetState) bool { return len(s.who("l1")) == 2 })
 		fl.read(func(s *fleetState) {
 			if s.had["bad"]["envoy-2"] > 0 {
-				t.Errorf("another client was sent what was refused: %s", s)
+				t.Errorf("another client received the rejected change: %s", s)
 			}
 		})
 	})
 }
 
-// A resource that was rejected in another version than the accepted one is set apart, when something else
-// changes.
+// When another resource changes, the rollout withholds the rejected version, and sends the other change to
+// all clients.
 func TestWhatIsRejectedDoesNotHoldUpTheRest(t *testing.T) {
 	t.Parallel()
 	inEachForm(t, func(t *testing.T, f form) {
 		cp, _, fl := startFleet(t, f, "soak: 100ms", 4, temper{rejects: "bad"}, "envoy")
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane receives a client's words", func(s *seen) bool { return len(s.nacks) > 0 })
+		cp.await(t, "the control plane receives a client's error message", func(s *seen) bool { return len(s.nacks) > 0 })
 		cp.set(plainCluster("c", "content-c2"))
 		fl.await(t, "all clients have another change", func(s *fleetState) bool { return len(s.who("c2")) == 4 })
 		fl.read(func(s *fleetState) {
 			if len(s.had["bad"]) != 1 || len(s.who("l1")) != 4 {
-				t.Errorf("what was rejected was tried again: %s", s)
+				t.Errorf("the relay sent the rejected change again: %s", s)
 			}
 		})
 		cp.set(plainListener("l", "content-good"))
-		fl.await(t, "all clients have what is good", func(s *fleetState) bool { return len(s.who("good")) == 4 })
+		fl.await(t, "all clients have the good change", func(s *fleetState) bool { return len(s.who("good")) == 4 })
 	})
 }
 
@@ -383,12 +383,12 @@ func TestARejectionAtAnEdgeStopsARolloutAtTheRoot(t *testing.T) {
 		}
 		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 6 })
 		cp.set(plainListener("l", "content-bad"))
-		cp.await(t, "the control plane is sent a NACK in the client's words", func(s *seen) bool {
+		cp.await(t, "the control plane receives a NACK with the client's error message", func(s *seen) bool {
 			return slices.ContainsFunc(s.nacks, func(words string) bool { return strings.Contains(words, "no such filter: bad") })
 		})
 		fl.read(func(s *fleetState) {
-			if len(s.had["bad"]) > 2 { // those of one edge
-				t.Errorf("a bad change touched %d clients: %s", len(s.had["bad"]), s)
+			if len(s.had["bad"]) > 2 { // the clients of one edge
+				t.Errorf("%d clients received the bad change: %s", len(s.had["bad"]), s)
 			}
 		})
 		cp.set(plainListener("l", "content-l2"))
@@ -410,26 +410,27 @@ func TestTheControlPlaneIsSentTheAcceptedVersion(t *testing.T) {
 		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l", "content-l1")))
 		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 3 })
 		if nack := s.respond(t, listenerType, "2", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
-			t.Fatalf("the response was not acknowledged when it came: %s", nack)
+			t.Fatalf("the relay did not acknowledge the response at once: %s", nack)
 		}
-		s.requests.await(t, "the newest response is rejected, with the version that was accepted", func(all *requests) bool {
+		s.requests.await(t, "the relay rejects the newest response, with the accepted version", func(all *requests) bool {
 			last := (*all)[len(*all)-1]
 			return last.nack != nil && last.nonce == "2" && strings.Contains(last.nack.GetMessage(), "no such filter: bad") &&
 				(f == delta || last.version == "version 1")
 		})
-		// The relay acknowledges a resource that is sent once more, and does not try it again.
+		// The relay acknowledges the rejected resource if the control plane sends it once more, and does not
+		// try it again.
 		if nack := s.respond(t, listenerType, "3", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
-			t.Fatalf("the same was rejected twice: %s", nack)
+			t.Fatalf("the relay rejected the same resource twice: %s", nack)
 		}
 		s.respond(t, listenerType, "4", versioned(t, "3", plainListener("l", "content-good")))
-		fl.await(t, "the first client has what is good", func(s *fleetState) bool { return len(s.who("good")) == 1 })
+		fl.await(t, "the first client has the good change", func(s *fleetState) bool { return len(s.who("good")) == 1 })
 		fl.read(func(s *fleetState) {
 			if len(s.had["bad"]) != 1 {
-				t.Errorf("what is bad was sent to %d clients: %s", len(s.had["bad"]), s)
+				t.Errorf("%d clients received the bad change, want 1: %s", len(s.had["bad"]), s)
 			}
 			for id, n := range s.had["bad"] {
 				if n != 1 {
-					t.Errorf("%s was sent what is bad %d times", id, n)
+					t.Errorf("%s received the bad change %d times, want at most once", id, n)
 				}
 			}
 		})

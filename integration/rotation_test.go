@@ -20,15 +20,15 @@ import (
 	"github.com/xds-relay/xds-relay/certs/certtest"
 )
 
-// rotated is a relay whose listener and server have mTLS, with clients.
+// rotated is a relay with mTLS to its clients and to its control plane, and what its clients have seen.
 type rotated struct {
 	*relay
-	trusts *x509.CertPool                // of clients, for all listeners' certificates of the test
-	own    atomic.Pointer[certtest.Pair] // of clients that connect
-	seen   watched[map[string]time.Time] // when a listener's certificate was first seen, by its name
+	trusts *x509.CertPool                // the clients' CAs, for all certificates of the listener
+	own    atomic.Pointer[certtest.Pair] // the certificate of clients that connect
+	seen   watched[map[string]time.Time] // when a client first saw each certificate of the listener, by its name
 }
 
-// dial returns a connection, which is made when it is first used.
+// dial returns a connection, which connects at its first use.
 func (r *rotated) dial() (*grpc.ClientConn, error) {
 	own := r.own.Load()
 	return grpc.NewClient(r.address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
@@ -46,7 +46,7 @@ func (r *rotated) dial() (*grpc.ClientConn, error) {
 	})))
 }
 
-// connect shakes hands on a new connection, and makes a call.
+// connect opens a connection, sends an RPC, and closes the connection.
 func (r *rotated) connect(ctx context.Context) error {
 	conn, err := r.dial()
 	if err != nil {
@@ -57,11 +57,11 @@ func (r *rotated) connect(ctx context.Context) error {
 	return err
 }
 
-// openStream is a stream that stays open, on a connection of its own.
+// openStream is a stream that stays open, on its own connection.
 type openStream struct {
 	stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	values watched[[]string] // that it was sent
-	err    error             // why it ended, once ended is closed
+	values watched[[]string] // the received resources
+	err    error             // why the stream ended; set before ended is closed
 	ended  chan struct{}
 }
 
@@ -98,7 +98,7 @@ func (r *rotated) open(t *testing.T, i int, name string) *openStream {
 	return s
 }
 
-// awaitValue waits until the stream was last sent a value.
+// awaitValue waits until the newest resource on the stream is want.
 func (s *openStream) awaitValue(t *testing.T, want string) {
 	t.Helper()
 	s.values.await(t, "the stream has the newest value", func(all *[]string) bool {
@@ -116,18 +116,19 @@ func (s *openStream) awaitValue(t *testing.T, want string) {
 	}
 }
 
-// TestRotationFailsNoHandshakeAndEndsNoStream replaces the listener's certificate and its CA,
-// the CA of clients, and the relay's own certificate and the CA of its control plane.
+// TestRotationFailsNoHandshakeAndEndsNoStream replaces the listener's certificate and its CA, the CA of
+// clients, the relay's own certificate, and the CA of its control plane. Meanwhile no handshake fails and no
+// stream ends.
 func TestRotationFailsNoHandshakeAndEndsNoStream(t *testing.T) {
 	const streams, connecting = 1000, 4
 	front, front2 := certtest.NewCA(t, "front"), certtest.NewCA(t, "front 2")
 	clients, clients2 := certtest.NewCA(t, "clients"), certtest.NewCA(t, "clients 2")
 	planes, planes2 := certtest.NewCA(t, "planes"), certtest.NewCA(t, "planes 2")
 
-	// The control plane accepts certificates of both CAs, and has one of the first.
+	// The control plane accepts certificates of both CAs. Its own certificate is first one of the first CA.
 	var planeCertificate atomic.Pointer[tls.Certificate]
 	planeCertificate.Store(&issued(t, planes, "plane").TLS)
-	var sawRelay watched[[]string] // the names of the relay's certificates
+	var sawRelay watched[[]string] // the names of the relay's certificates that the control plane has seen
 	cp := startControlPlane(t, delta)
 	cp.stop()
 	cp.options = []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{
@@ -176,11 +177,11 @@ old_style_names: [{authority: cp.example.com}]
 	}
 	expect(2)
 
-	// Others connect all the time.
+	// Other clients connect all the time.
 	ctx, stop := context.WithCancel(t.Context())
 	var succeeded, failed atomic.Int64
 	var running sync.WaitGroup
-	var connects sync.RWMutex // held for reading by those who connect
+	var connects sync.RWMutex // read-locked by clients that connect
 	for range connecting {
 		running.Go(func() {
 			for ctx.Err() == nil {
@@ -189,14 +190,14 @@ old_style_names: [{authority: cp.example.com}]
 				connects.RUnlock()
 				if err != nil {
 					failed.Add(1)
-					t.Errorf("a new connection fails: %v", err)
+					t.Errorf("a new connection failed: %v", err)
 				} else {
 					succeeded.Add(1)
 				}
 			}
 		})
 	}
-	// replaced says how long it takes until a new connection sees a certificate.
+	// replaced waits until a new connection sees a certificate, and logs how long that took.
 	replaced := func(name string, since time.Time) {
 		t.Helper()
 		var at time.Time
@@ -204,28 +205,28 @@ old_style_names: [{authority: cp.example.com}]
 			at = (*all)[name]
 			return !at.IsZero()
 		})
-		t.Logf("%s is seen %s after its files were replaced", name, at.Sub(since).Round(time.Millisecond))
+		t.Logf("a client saw the certificate %s %s after its files were replaced", name, at.Sub(since).Round(time.Millisecond))
 	}
-	// connectMore waits until more have connected with what there is now.
+	// connectMore waits until more clients have connected with the current certificates.
 	connectMore := func() {
 		t.Helper()
 		const more = 40
 		enough := succeeded.Load() + failed.Load() + connecting + more
-		eventually(t, "more have connected", func() error {
+		eventually(t, "more clients have connected", func() error {
 			if n := enough - succeeded.Load() - failed.Load(); n > 0 {
-				return fmt.Errorf("%d are missing", n)
+				return fmt.Errorf("%d connections are missing", n)
 			}
 			return nil
 		})
 	}
-	// accepted says whether the listener accepts a client.
+	// accepted returns an error unless the listener accepts a client with this certificate.
 	accepted := func(own *certtest.Pair) error {
 		probe := &rotated{relay: r.relay, trusts: r.trusts, seen: watched[map[string]time.Time]{value: map[string]time.Time{}}}
 		probe.own.Store(own)
 		return probe.connect(t.Context())
 	}
 
-	// The listener's certificate, then one of another CA.
+	// The listener's certificate: another one of the same CA, then one of another CA.
 	for i, ca := range []*certtest.CA{front, front2} {
 		name := fmt.Sprint("listener ", i+2)
 		next := issued(t, ca, name)
@@ -235,25 +236,26 @@ old_style_names: [{authority: cp.example.com}]
 		connectMore()
 	}
 
-	// The CA of clients: both, then clients have certificates of the new one, then only that.
+	// The CA of clients: the listener trusts both CAs, then clients get certificates of the new CA, then the
+	// listener trusts only the new CA.
 	old, next := r.own.Load(), issued(t, clients2, "client 2")
 	toClients.update(t, map[string][]byte{"ca.crt": certtest.PEM(clients, clients2)})
 	eventually(t, "the new CA is trusted", func() error { return accepted(next) })
-	connects.Lock() // who connects just now may have the old certificate
+	connects.Lock() // no client may be connecting with the old certificate
 	r.own.Store(next)
 	connects.Unlock()
 	connectMore()
 	toClients.update(t, map[string][]byte{"ca.crt": certtest.PEM(clients2)})
 	eventually(t, "the old CA is not trusted", func() error {
 		if accepted(old) == nil {
-			return fmt.Errorf("a client of the old CA is accepted")
+			return fmt.Errorf("the listener accepts a client of the old CA")
 		}
 		return nil
 	})
 	connectMore()
 	expect(3)
 
-	// The relay's own certificate, of another CA, and that of the control plane.
+	// The relay's own certificate and that of the control plane: both of another CA.
 	relayCert = issued(t, planes2, "relay 2")
 	toPlane.update(t, map[string][]byte{"tls.crt": relayCert.Cert, "tls.key": relayCert.Key, "ca.crt": certtest.PEM(planes, planes2)})
 	r.awaitLog(t, `msg="read changed files" role=(upstream)`)
@@ -264,7 +266,7 @@ old_style_names: [{authority: cp.example.com}]
 	expect(4)
 	sawRelay.read(func(all *[]string) {
 		if last := (*all)[len(*all)-1]; last != "relay 2" {
-			t.Errorf("the control plane sees %s, want relay 2", last)
+			t.Errorf("the control plane saw the certificate %s, want relay 2", last)
 		}
 	})
 

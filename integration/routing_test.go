@@ -12,22 +12,21 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A shop is a listener "shop" with its routes under "shop-routes".
+// shop returns a listener "shop" and its route configuration "shop-routes".
 func shop(t testing.TB, routes ...*routev3.Route) []proto.Message {
 	t.Helper()
 	return []proto.Message{apiListener(t, "shop", "shop-routes"), routeConfiguration("shop-routes", routes...)}
 }
 
-// clusterAt starts a backend, and returns it with a cluster and the endpoints of
-// its name.
+// clusterAt starts a backend, and returns it with its cluster and endpoints, which have the same name.
 func clusterAt(t testing.TB, name string) (*backend, []proto.Message) {
 	t.Helper()
 	b := startBackend(t, name)
 	return b, []proto.Message{edsCluster(name, ""), endpointsAt(t, name, b.address)}
 }
 
-// TestRoutesMatchPathsAndHeaders checks gRFC A28 through the relay: the routes
-// that gRPC's client gets still match what they are to match.
+// TestRoutesMatchPathsAndHeaders checks gRFC A28 through the relay: RPCs take the routes that match their
+// paths and headers.
 func TestRoutesMatchPathsAndHeaders(t *testing.T) {
 	t.Parallel()
 	header := func(name string, how *routev3.HeaderMatcher) *routev3.HeaderMatcher {
@@ -118,8 +117,8 @@ func TestWeightedClustersShareRPCsByTheirWeights(t *testing.T) {
 	blue, resources := clusterAt(t, "blue")
 	green, more := clusterAt(t, "green")
 	resources = append(resources, more...)
-	// routes also sends the probe to a cluster, in the same resource: when probes
-	// get there, the weights are in force.
+	// routes also has a route for the probe, in the same resource. When a probe reaches its cluster, the
+	// weights are in force.
 	routes := func(probed string, blueWeight, greenWeight uint32) []proto.Message {
 		split := &routev3.Route{Match: prefix(""), Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 			ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{
@@ -143,9 +142,8 @@ func TestWeightedClustersShareRPCsByTheirWeights(t *testing.T) {
 	channel.checkShare(t, "blue", 0.20)
 }
 
-// checkShare sends RPCs and checks how many reach a backend. The number is
-// binomially distributed; it is allowed to be off by seven standard deviations,
-// which happens by chance once in 10^11 times.
+// checkShare sends RPCs, and checks the share that reaches a backend. The number is binomially distributed.
+// It may be off by seven standard deviations, which happens by chance about once in 10^11 times.
 func (c *channel) checkShare(t testing.TB, backend string, want float64) {
 	t.Helper()
 	const rpcs, workers, deviations = 4000, 8, 7
@@ -177,9 +175,9 @@ func (c *channel) checkShare(t testing.TB, backend string, want float64) {
 	t.Logf("share of %s: %.1f%% of %d", backend, 100*float64(reached[backend])/rpcs, rpcs)
 }
 
-// TestAggregateClusterFailsOverAndBack checks gRFC A37 and A75 through the relay:
-// an aggregate cluster uses its first cluster while that can be used, else its
-// second, whether the backends say that or the control plane.
+// TestAggregateClusterFailsOverAndBack checks gRFC A37 and A75 through the relay: an aggregate cluster uses
+// its first cluster while that is available, and otherwise its second. The first one becomes unavailable when
+// its backend stops, or when the control plane removes its endpoints.
 func TestAggregateClusterFailsOverAndBack(t *testing.T) {
 	t.Parallel()
 	first, resources := clusterAt(t, "first")

@@ -10,20 +10,20 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS checks that gRPC's client finds its
-// way to a backend by the resources that it gets from the relay, and follows a
-// change of endpoints, in whichever form the relay speaks to the control plane.
+// TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS checks that RPCs of gRPC's client reach a backend through the
+// resources that the relay serves, and follow a change of endpoints, whichever form the relay speaks to the
+// control plane.
 func TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS(t *testing.T) {
 	for _, upstream := range []struct {
 		name     string
 		protocol form
 		speaks   []form
-		want     form // that is spoken in the end
+		want     form // the form that the relay speaks after negotiation
 	}{
 		{"delta", delta, []form{delta, sotw}, delta},
 		{"SotW", sotw, []form{delta, sotw}, sotw},
-		{"auto with a server that knows delta", auto, []form{delta, sotw}, delta},
-		{"auto with a server that does not know delta", auto, []form{sotw}, sotw},
+		{"auto with a server that supports delta", auto, []form{delta, sotw}, delta},
+		{"auto with a server that does not support delta", auto, []form{sotw}, sotw},
 	} {
 		t.Run(upstream.name, func(t *testing.T) {
 			t.Parallel()
@@ -57,19 +57,19 @@ func TestRPCsFlowThroughLDSAndRDSAndCDSAndEDS(t *testing.T) {
 				stream := s.only()
 				switch {
 				case stream == nil:
-					t.Errorf("want 1 stream at the control plane; there is %s", s)
+					t.Errorf("want 1 stream at the control plane; it has seen %s", s)
 				case stream.form != upstream.want:
 					t.Errorf("the relay speaks %s upstream, want %s", stream.form, upstream.want)
 				case stream.node.GetId() != "edge-1":
-					t.Errorf("the relay asks as %q, want the client's edge-1", stream.node.GetId())
+					t.Errorf("the relay's Node has the id %q, want the client's, edge-1", stream.node.GetId())
 				}
 				if len(s.nacks) > 0 {
-					t.Errorf("the control plane got NACKs: %q", s.nacks)
+					t.Errorf("the control plane received NACKs: %q", s.nacks)
 				}
 			})
 			cp.refused.read(func(n *int) {
 				if fits := slices.Contains(upstream.speaks, delta); fits != (*n == 0) {
-					t.Errorf("the relay tried %d times a form that the server does not know", *n)
+					t.Errorf("the relay opened %d streams in a form that the server does not support", *n)
 				}
 			})
 		})

@@ -1,7 +1,7 @@
 package integration
 
-// A control plane whose resources have secrets in all places, and another one that sends
-// things that are no resources.
+// A control plane whose resources have secrets in all kinds of places. It may also send invalid resources
+// with secrets.
 
 import (
 	"encoding/base64"
@@ -34,14 +34,15 @@ const secretMarker = "d0n0tsh0wTh1sKeyMaterial7f3a91c2"
 
 const secretsType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// findMarker returns the text around the marker, also in base64, or "".
+// findMarker returns the text around the marker, or "". It also finds the marker in base64 and in
+// hexadecimal.
 func findMarker(text string) string {
 	wanted := []string{secretMarker, strings.ToLower(secretMarker), fmt.Sprintf("%x", secretMarker)}
 	for shift := range 3 {
 		encoded := base64.StdEncoding.EncodeToString([]byte("xx"[:shift] + secretMarker))
 		wanted = append(wanted, encoded[4:len(encoded)-4])
 	}
-	// A half of it is enough.
+	// Half of the marker is enough.
 	wanted = append(wanted, secretMarker[:len(secretMarker)/2], secretMarker[len(secretMarker)/2:])
 	for _, w := range wanted {
 		if at := strings.Index(text, w); at >= 0 {
@@ -58,7 +59,7 @@ func secretData(i int) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: []byte("\x00" + secretMarker)}}
 }
 
-// secretMessages are resources with secrets in all kinds of places, by their names.
+// secretMessages returns resources, by name, with secrets in all kinds of places.
 func secretMessages(t testing.TB, prefix string) map[string]*anypb.Any {
 	t.Helper()
 	certificate := &tlsv3.TlsCertificate{CertificateChain: secretData(0), PrivateKey: secretData(1), Password: secretData(0), OcspStaple: secretData(1)}
@@ -127,16 +128,16 @@ func secretMessages(t testing.TB, prefix string) map[string]*anypb.Any {
 	return all
 }
 
-// secretPlane is a control plane for the names that secretMessages has, and for an authority's
-// collections and redirects.
+// secretPlane is a control plane for the names of secretMessages, and for a collection and a redirect of an
+// authority.
 type secretPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	resources []*discoveryv3.Resource
-	// garbage: the responses have resources in them that cannot be stored, and the stream ends
-	// with something that is no response.
+	// garbage says that responses also have resources that the relay cannot store, and that the first streams
+	// end with an invalid message.
 	garbage bool
-	broken  watched[int]      // streams that ended so
-	errors  watched[[]string] // NACKs that came
+	broken  watched[int]      // streams that could end with an invalid message
+	errors  watched[[]string] // the error messages of received NACKs
 	address string
 }
 
@@ -181,7 +182,7 @@ func startSecretPlane(t testing.TB, authority string, garbage bool) *secretPlane
 	return p
 }
 
-// locatorOf is a redirect to a Secret of an authority.
+// locatorOf returns a redirect to a Secret of an authority.
 func locatorOf(t testing.TB, authority, id string) proto.Message {
 	t.Helper()
 	return located("xdstp://" + authority + "/envoy.extensions.transport_sockets.tls.v3.Secret/" + id).GetLocator()
@@ -201,7 +202,7 @@ func (p *secretPlane) wanted(typeURL string, names []string) (all []*discoveryv3
 	return all
 }
 
-// rubbish are resources that cannot be stored.
+// rubbish returns resources that the relay cannot store.
 func rubbish(typeURL string) []*discoveryv3.Resource {
 	bad := func(name, typeURL, value string) *discoveryv3.Resource {
 		return &discoveryv3.Resource{Name: name, Version: "1", Resource: &anypb.Any{TypeUrl: typeURL, Value: []byte(value)}}
@@ -267,13 +268,13 @@ func (p *secretPlane) StreamAggregatedResources(stream discoveryv3.AggregatedDis
 	}
 }
 
-// isAmongFirst says so a few times.
+// isAmongFirst returns true for its first calls.
 func (p *secretPlane) isAmongFirst() (is bool) {
 	p.broken.update(func(n *int) { *n++; is = *n <= 4 })
 	return is
 }
 
-// notAMessage sends bytes that are no response.
+// notAMessage sends bytes that are not a valid response.
 func notAMessage(stream grpc.ServerStream) error {
 	m := &discoveryv3.DiscoveryResponse{}
 	m.ProtoReflect().SetUnknown([]byte("\x12\xff\x01" + secretMarker))
@@ -286,11 +287,11 @@ func (p *secretPlane) nacked(message string) {
 	}
 }
 
-// serveREST makes the control plane one that is polled. Most of its answers are none, and the
-// others have bad resources besides the good ones.
+// serveREST serves the resources over REST. Most of the answers are invalid, and the others have bad
+// resources besides the good ones.
 func (p *secretPlane) serveREST(t testing.TB) (address string) {
 	t.Helper()
-	polls := watched[map[string]int]{value: map[string]int{}} // by type and client
+	polls := watched[map[string]int]{value: map[string]int{}} // number of polls, by type and client
 	cp := &polledPlane{port: openPort(t)}
 	cp.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req discoveryv3.DiscoveryRequest
@@ -305,7 +306,7 @@ func (p *secretPlane) serveREST(t testing.TB) (address string) {
 		p.nacked(req.GetErrorDetail().GetMessage())
 		var resources []string
 		for _, res := range p.wanted(req.GetTypeUrl(), req.GetResourceNames()) {
-			if text, err := protojson.Marshal(res.GetResource()); err == nil { // not of an unknown type
+			if text, err := protojson.Marshal(res.GetResource()); err == nil { // an error: it contains an unknown type
 				resources = append(resources, string(text))
 			}
 		}

@@ -1,7 +1,7 @@
 package integration
 
-// Secrets never appear in logs, pages, error texts and outputs, whatever clients, control planes and
-// files contain.
+// Secrets never appear in logs, pages, error messages and output, whatever clients, control planes and files
+// contain.
 
 import (
 	"bytes"
@@ -26,8 +26,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// secretAuthorities are those of the relay of this test. Old-style names belong to the one
-// that is the client's cluster.
+// secretAuthorities are the authorities of the relay of this test. Old-style names belong to the authority
+// that the Node's cluster names.
 var secretAuthorities = []string{"delta", "sotw", "rubbish", "rubbish-sotw", "rest", "files"}
 
 func secretConfig(t *testing.T, folder string, planes map[string]string) string {
@@ -53,14 +53,14 @@ func secretConfig(t *testing.T, folder string, planes map[string]string) string 
 	for _, a := range secretAuthorities {
 		fmt.Fprintf(&b, "  - {when: 'node.cluster == %q', authority: %s, partition: node.id}\n", a, a)
 	}
-	// A rule that cannot be evaluated for a client that says a secret.
+	// A rule that fails for a client with a secret in its Node.
 	b.WriteString("  - {when: 'node.cluster == \"none\"', authority: delta, partition: string(int(node.metadata.token))}\n")
 	b.WriteString("views:\n  - match: {glob: 'xdstp://views/envoy.config.cluster.v3.Cluster/all/*'}\n    collections:\n")
 	b.WriteString("      - xdstp://delta/envoy.config.cluster.v3.ClusterCollection/list\n      - xdstp://delta/envoy.config.cluster.v3.Cluster/*\n")
 	return b.String()
 }
 
-// secretFiles are the files of a directory: one that is good, and all kinds of mistakes.
+// secretFiles writes the files of a directory: a good one, and files with all kinds of mistakes.
 func secretFiles(t *testing.T, folder string) {
 	t.Helper()
 	write := func(name, text string) {
@@ -85,9 +85,9 @@ func secretFiles(t *testing.T, folder string) {
 		head + "tls_certificate:\n  private_key:\n    inline_string: !" + secretMarker + " x\n",                               // a tag
 		head + "tls_certificate:\n  private_key:\n    inline_string: {" + secretMarker + "}\n",                                // a map
 		head + "tls_certificate:\n  private_key:\n    " + secretMarker + ": x\n",                                              // a key
-		head + "tls_certificate:\n  private_key: " + secretMarker + "\n",                                                      // a text in the place of a map
+		head + "tls_certificate:\n  private_key: " + secretMarker + "\n",                                                      // a text instead of a map
 		head + "tls_certificate:\n  private_key: {inline_bytes: \"" + secretMarker + "!\"}\n",                                 // not base64
-		head + "tls_certificate:\n  private_key: {inline_string: a}\n  private_key: {inline_string: " + secretMarker + "}\n",  // twice
+		head + "tls_certificate:\n  private_key: {inline_string: a}\n  private_key: {inline_string: " + secretMarker + "}\n",  // a field twice
 		head + "generic_secret: {secrets: {" + secretMarker + ": {inline_string: a}, " + secretMarker + ": {filename: a}}}\n", // a key of a map, twice
 		head + "tls_certificate:\n\tprivate_key: " + secretMarker + "\n",                                                      // a tab
 		"name: bad\ntls_certificate: {private_key: {inline_string: " + secretMarker + "}}\n",                                  // no type
@@ -115,7 +115,7 @@ func secretFiles(t *testing.T, folder string) {
 	write("bad.pb", "\x0a\x05\xff"+secretMarker)
 }
 
-// rejecter is a client that rejects all that it is sent, in words that quote it.
+// rejecter is a client that rejects every response, with an error message that contains a secret.
 type rejecter struct {
 	conn    *grpc.ClientConn
 	cluster string
@@ -129,8 +129,7 @@ func (c *rejecter) node(form string) *corev3.Node {
 var wordsOfRejection = &status.Status{Code: int32(codes.InvalidArgument), Message: "Error adding/updating x: Proto constraint validation failed (A.B: [\"value\"]): private_key { inline_string: \"" +
 	secretMarker + "\" } and -----BEGIN PRIVATE KEY-----\n" + secretMarker + " and " + secretMarker}
 
-// delta returns what it was sent by a delta stream until ctx ends. It calls done once it has
-// rejected something of each type.
+// delta opens a delta stream, and rejects its responses as rejects does.
 func (c *rejecter) delta(ctx context.Context, done func()) (received string, err error) {
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.conn).DeltaAggregatedResources(ctx)
 	if err != nil {
@@ -149,7 +148,7 @@ func (c *rejecter) delta(ctx context.Context, done func()) (received string, err
 	})
 }
 
-// sotw is like delta.
+// sotw opens a SotW stream, and rejects its responses as rejects does.
 func (c *rejecter) sotw(ctx context.Context, done func()) (received string, err error) {
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.conn).StreamAggregatedResources(ctx)
 	if err != nil {
@@ -174,8 +173,8 @@ type anyResponse interface {
 	GetNonce() string
 }
 
-// rejects answers each response with a rejection, and returns them when ctx ends. It calls done once it has rejected
-// resources of each type.
+// rejects rejects each response until it has rejected resources of each type. Then it calls done, and waits
+// until ctx ends. It returns the text of the responses.
 func (c *rejecter) rejects(ctx context.Context, done func(), recv func() (_ anyResponse, resources int, _ error), reject func(anyResponse) error) (received string, err error) {
 	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
 		resp, resources, err := recv()
@@ -189,11 +188,11 @@ func (c *rejecter) rejects(ctx context.Context, done func(), recv func() (_ anyR
 		}
 	}
 	done()
-	<-ctx.Done() // it stays on /clients
+	<-ctx.Done() // so that /clients shows the client
 	return received, nil
 }
 
-// poll rejects over REST. It returns the answers that are errors.
+// pollRejecting sends polls and rejections over REST, and returns the errors in the answers.
 func pollRejecting(t *testing.T, address, cluster, typeURL, path string, names []string) (errors string) {
 	t.Helper()
 	for _, version := range []string{"", "0"} {
@@ -242,7 +241,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	if err := os.WriteFile(config, []byte(secretConfig(t, folder, planes)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]string{} // texts, by where they are read
+	seen := map[string]string{} // all texts, by where they were found
 	add := func(where string, texts ...string) {
 		seen[where] += strings.Join(texts, "\n")
 	}
@@ -257,7 +256,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 
-	// Clients that reject everything.
+	// Clients that reject every response.
 	ctx, leave := context.WithTimeout(t.Context(), patience)
 	defer leave()
 	byType := map[string][]string{}
@@ -289,7 +288,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 					isDone = true
 					rejected.update(func(who *[]string) { *who = append(*who, a+" by "+form) })
 				}
-				for ctx.Err() == nil && !isDone { // the relay ends streams while it has nothing to serve
+				for ctx.Err() == nil && !isDone { // the relay ends streams while it has no resources for them
 					received, _ := f(ctx, done)
 					all += received
 				}
@@ -297,7 +296,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 			}()
 		}
 	}
-	// One of whom no rule can be evaluated, and one whose requests are none.
+	// A client for which a rule fails, polls that reject, and polls with invalid bodies.
 	odd := &corev3.Node{Id: "odd", Cluster: "none"}
 	if odd.Metadata, err = structpb.NewStruct(map[string]any{"token": secretMarker}); err != nil {
 		t.Fatal(err)
@@ -318,11 +317,11 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = resp.Body.Close() // its own words are the client's to read
+		_ = resp.Body.Close() // the answer may quote the client's own request
 	}
 
 	rejected.await(t, "all clients have rejected all types", func(who *[]string) bool { return len(*who) == clients })
-	r.stderr.await(t, "rejections in the log", func(log *bytes.Buffer) bool {
+	r.stderr.await(t, "the log has the rejections", func(log *bytes.Buffer) bool {
 		return bytes.Count(log.Bytes(), []byte(`msg="client rejected a response"`)) >= 2*clients &&
 			bytes.Count(log.Bytes(), []byte(`msg="NACK: the response`)) >= 3 && bytes.Contains(log.Bytes(), []byte(`msg="control plane lost"`))
 	})
@@ -330,7 +329,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 		add("page "+path, fetch(t, "http://"+r.admin+path))
 	}
 
-	// The tool.
+	// The commands get and watch.
 	for _, args := range []string{
 		"get --type secret", "get --type secret -o json", "get --type cluster", "get --type cluster -o json", "get --type listener", "get --type listener --protocol sotw",
 		"get --type secret --protocol sotw certificate tickets generic roots", "get --type cluster --protocol sotw keyed described unheard broken-inside",
@@ -340,15 +339,15 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 		stdout, stderr, _ := run(t, words...)
 		add(args, stdout, stderr)
 		if !strings.Contains(stdout, "[redacted]") && !strings.Contains(stdout, "hidden") {
-			t.Errorf("%s prints no secrets:\n%s%s", args, stdout, stderr)
+			t.Errorf("the output of %s has no redacted secrets:\n%s%s", args, stdout, stderr)
 		}
 		stdout, _, _ = run(t, append(words, "--show-secrets")...)
 		if findMarker(stdout) == "" {
-			t.Errorf("%s --show-secrets has none:\n%s", args, stdout)
+			t.Errorf("the output of %s --show-secrets has no secrets:\n%s", args, stdout)
 		}
 	}
 	stdout, stderr, _ = run(t, "get", "--server", r.address, "--node-id", "tool", "--node-cluster", "rubbish", "--type", "secret", "--timeout", "1s", "undecodable", "no-such")
-	add("get of what is none", stdout, stderr)
+	add("get of invalid resources", stdout, stderr)
 	for _, form := range []string{"yaml", "json"} {
 		watching := command("watch", "--server", r.address, "--node-id", "watcher", "--node-cluster", "sotw", "--type", "secret", "-o", form)
 		var out output
@@ -356,7 +355,7 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 		if err := watching.Start(); err != nil {
 			t.Fatal(err)
 		}
-		out.await(t, "the watch prints", func(all *bytes.Buffer) bool { return bytes.Count(all.Bytes(), []byte("[redacted]")) >= 4 })
+		out.await(t, "watch prints the secrets redacted", func(all *bytes.Buffer) bool { return bytes.Count(all.Bytes(), []byte("[redacted]")) >= 4 })
 		_ = watching.Process.Signal(os.Interrupt)
 		_ = watching.Wait()
 		add("watch in "+form, out.String())
@@ -366,13 +365,13 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 	for range clients {
 		o := <-outcomes
 		if findMarker(o.received) == "" {
-			t.Errorf("the client of %s was sent no secret: %.2000s", o.who, o.received)
+			t.Errorf("the client of %s received no secret: %.2000s", o.who, o.received)
 		}
 	}
 	for a, p := range all {
 		p.errors.read(func(nacks *[]string) { add("NACKs to the control plane "+a, *nacks...) })
 	}
-	// The output of a crash.
+	// SIGQUIT makes the relay crash and print its goroutines.
 	r.killed = true
 	r.end(t, syscall.SIGQUIT)
 	add("the log", r.stderr.String())
@@ -382,12 +381,12 @@ func TestSecretsAreNowhereToBeRead(t *testing.T) {
 		"bad entry in a list collection", "control plane lost", "client's request is not valid", "client's names cannot be served",
 	} {
 		if !strings.Contains(seen["the log"], want) {
-			t.Errorf("the log has no %q: the test does not do what it says", want)
+			t.Errorf("the log has no %q, so the test did not cause it", want)
 		}
 	}
 	for where, text := range seen {
 		if at := findMarker(text); at != "" {
-			t.Errorf("%s has a secret in it:\n%s", where, at)
+			t.Errorf("%s contains a secret:\n%s", where, at)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// fetchEyes are the eyes of a server that could be polled too.
+// fetchEyes are the eyes of a server that also has the Fetch methods.
 type fetchEyes struct{ eyes }
 
 // OnFetchRequest implements serverv3.Callbacks.
@@ -29,8 +29,7 @@ func (fetchEyes) OnFetchRequest(context.Context, *discoveryv3.DiscoveryRequest) 
 // OnFetchResponse implements serverv3.Callbacks.
 func (fetchEyes) OnFetchResponse(*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse) {}
 
-// separatePlane is a control plane with a service for each type, and no aggregated
-// one.
+// separatePlane is a control plane with a discovery service for each type, but without ADS.
 type separatePlane struct {
 	*port
 	*recorder
@@ -39,8 +38,7 @@ type separatePlane struct {
 	start  func()
 }
 
-// startSeparate starts a control plane with services of single types. It answers
-// UNIMPLEMENTED to those methods.
+// startSeparate starts a separatePlane that answers UNIMPLEMENTED to some methods.
 func startSeparate(t testing.TB, unimplemented ...string) *separatePlane {
 	t.Helper()
 	cp := &separatePlane{port: openPort(t), recorder: newRecorder(), linear: map[string]*cachev3.LinearCache{}}
@@ -87,7 +85,7 @@ func (cp *separatePlane) set(t testing.TB, resources ...proto.Message) {
 	}
 }
 
-// separateFrom is the configuration for a control plane that does not aggregate.
+// separateFrom returns the configuration for a control plane without ADS.
 func separateFrom(address, protocol string) string {
 	return prelude + fmt.Sprintf(`
 authorities:
@@ -102,9 +100,9 @@ old_style_names:
 `, address, protocol)
 }
 
-// TestControlPlaneWithoutAggregatedService checks that a control plane that has only
-// the services of single types feeds clients that aggregate, each type in the form
-// that its service has, also when it goes away and comes back.
+// TestControlPlaneWithoutAggregatedService checks that ADS clients are served from a control plane that has
+// only discovery services of single types, also after an outage. The relay speaks to each service the form
+// that it supports.
 func TestControlPlaneWithoutAggregatedService(t *testing.T) {
 	t.Parallel()
 	cp := startSeparate(t, "DeltaEndpoints")
@@ -129,11 +127,11 @@ func TestControlPlaneWithoutAggregatedService(t *testing.T) {
 				types[topic.typeURL] = true
 			}
 			if len(types) != 1 || types[endpointType] != (id.form == sotw) {
-				t.Errorf("a %s stream is for %v", id.form, types)
+				t.Errorf("a %s stream requests the types %v", id.form, types)
 			}
 		}
 		if len(s.streams) != 3 || len(s.nacks) > 0 {
-			t.Errorf("want 3 streams, there is %s", s)
+			t.Errorf("want 3 streams without NACKs; the control plane has seen %s", s)
 		}
 	})
 	for _, want := range []string{`"type": "cluster"`, `"protocol": "sotw"`} {
@@ -151,12 +149,12 @@ func TestControlPlaneWithoutAggregatedService(t *testing.T) {
 	}
 	cp.start()
 	for _, c := range clients {
-		c.awaitHas(t, "what has changed", after...)
+		c.awaitHas(t, "the changed resources", after...)
 	}
 }
 
-// TestTypeWithoutAServiceIsAnError checks that a client that requests a type without a
-// service of its own gets an error, and gets all other types.
+// TestTypeWithoutAServiceIsAnError checks that a client that requests a type without a discovery service
+// receives an error, and receives the resources of other types.
 func TestTypeWithoutAServiceIsAnError(t *testing.T) {
 	t.Parallel()
 	const unheard = "type.googleapis.com/example.Unheard"
@@ -168,12 +166,12 @@ func TestTypeWithoutAServiceIsAnError(t *testing.T) {
 		c.subscribe(unheard, "x")
 		c.subscribe(clusterType, wildcard)
 		c.awaitHas(t, "the cluster", plainCluster("a", "1"))
-		c.await(t, "the client is sent why it gets nothing", func(v *view) bool {
+		c.await(t, "the client receives an error with the reason", func(v *view) bool {
 			return strings.Contains(v.errors[topic{unheard, "x"}], "has no discovery service of its own")
 		})
 		c.read(func(v *view) {
 			if v.gone[topic{unheard, "x"}] {
-				t.Errorf("%s: a name is said not to exist, and nobody knows", f)
+				t.Errorf("the %s client learned that the resource does not exist", f)
 			}
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 )
 
-// TestHealthAndReflectionAreServed checks that load balancers and grpcurl find
-// what they look for.
+// TestHealthAndReflectionAreServed checks that load balancers find the health service, and grpcurl the
+// reflection service.
 func TestHealthAndReflectionAreServed(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -61,8 +61,8 @@ func TestHealthAndReflectionAreServed(t *testing.T) {
 	}
 }
 
-// TestServicesOfOneTypeServeTheSame checks that a client that does not aggregate
-// is served by the service of the type, which needs no type_url.
+// TestServicesOfOneTypeServeTheSame checks that the discovery service of a single type serves the same
+// resources as ADS, without a type_url in requests.
 func TestServicesOfOneTypeServeTheSame(t *testing.T) {
 	t.Parallel()
 	want := plainEndpoints("endpoints", 1)

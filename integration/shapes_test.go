@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Inputs of one party whose cost could grow with the square or the cube of their size. Each once kept
-// the relay busy for minutes, and all clients waiting.
+// Inputs whose cost could grow with the square or the cube of their size. Each of them once kept the relay
+// busy for minutes, while all clients waited.
 
-// One client requests 40,000 names, and then 10,000 globs of the same authority.
+// One client requests 40,000 names and then 10,000 globs of the same authority.
 func TestManyNamesAndGlobsOfAClientDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	const names, globs, batch = 40_000, 10_000, 500
@@ -41,12 +41,12 @@ func TestManyNamesAndGlobsOfAClientDoNotDelayOthers(t *testing.T) {
 	}
 	ask("dir-%d/name", names)
 	ask("dir-%d/*", globs)
-	// Each glob has its first answer, by a name of its directory.
+	// The first answer of each glob is a member of its directory.
 	for i := range globs {
 		s.send(t, clusterType, fmt.Sprint(i), versioned(t, "1", plainCluster(fmt.Sprintf(prefix+"dir-%d/other", i), "")))
 	}
 	if page := fetch(t, "http://"+r.admin+"/metrics"); !strings.Contains(page, "xds_relay_upstream_streams") {
-		t.Error("the operator sees nothing")
+		t.Error("the page /metrics has no metrics")
 	}
 	want := plainCluster(prefix+"victim", "after the attack")
 	s.send(t, clusterType, "victim", versioned(t, "1", want))

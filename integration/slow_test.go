@@ -11,17 +11,16 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory checks that clients are
-// sent state, and not a queue of what has happened: one that does not read is
-// owed the newest state, however much passes by.
+// TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory checks that the relay queues no changes for a client
+// that does not read. When the client reads again, it receives the newest state.
 func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	t.Parallel()
 	const (
 		names   = 16
-		size    = 16 << 10 // of a resource; a client's window takes four
-		updates = 10_000   // 160 MiB in all, and in full states 16 times that
+		size    = 16 << 10 // bytes of a resource; a client's flow-control window holds four
+		updates = 10_000   // 160 MiB in total, and 16 times that in full states
 		round   = 500
-		allowed = 80 << 20 // of growth
+		allowed = 80 << 20 // growth of the relay's memory, in bytes
 	)
 	padding := strings.Repeat("x", size)
 	cluster := func(i, version int) *clusterv3.Cluster {
@@ -50,9 +49,9 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 		state = append(state, versioned(t, "0", cluster(i, 0)))
 	}
 	if nack := s.respond(t, clusterType, "0", state...); nack != "" {
-		t.Fatalf("the relay rejects the resources: %s", nack)
+		t.Fatalf("the relay rejected the resources: %s", nack)
 	}
-	newest := make([]int, names) // versions
+	newest := make([]int, names) // the version of each cluster
 	awaitNewest := func(c *client) {
 		t.Helper()
 		for i, version := range newest {
@@ -76,21 +75,21 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 			awaitNewest(c)
 		}
 		if now := memory(t, r); now > before+allowed {
-			t.Fatalf("after %d updates the relay has grown from %d to %d MiB, want %d more at most", version, before>>20, now>>20, allowed>>20)
+			t.Fatalf("after %d updates the relay has grown from %d to %d MiB, want at most %d MiB of growth", version, before>>20, now>>20, allowed>>20)
 		}
 	}
 	t.Logf("%d updates of %d KiB: the relay has grown from %d to %d MiB", updates, size>>10, before>>20, memory(t, r)>>20)
 
-	// A client that reads again gets the responses in flight, then the newest state.
+	// A client that reads again receives the responses in flight, and then the newest state.
 	for _, c := range sleepers {
 		go c.takeAll()
 		awaitNewest(c)
 		c.mustLive(t)
 		c.read(func(v *view) {
 			if most := 4 * names; len(v.log) > most {
-				t.Errorf("the %s client was sent %d resources after it had slept, want %d at most", c.form, len(v.log), most)
+				t.Errorf("the %s client received %d resources after its pause, want at most %d", c.form, len(v.log), most)
 			}
-			t.Logf("the %s client was sent %d resources in %d responses after it had slept", c.form, len(v.log), v.responses)
+			t.Logf("the %s client received %d resources in %d responses after its pause", c.form, len(v.log), v.responses)
 		})
 	}
 	if nacks := s.nacks(); len(nacks) > 0 {
@@ -98,12 +97,12 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	}
 }
 
-// memory returns how much memory the relay takes, in bytes.
+// memory returns the relay's resident memory in bytes.
 func memory(t testing.TB, r *relay) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
 	if err != nil {
-		t.Skipf("the memory of a process cannot be read on this system: %v", err)
+		t.Skipf("this system does not show the memory of a process: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "\nVmRSS:")
 	line, _, _ := strings.Cut(rest, " kB")

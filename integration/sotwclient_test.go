@@ -8,14 +8,14 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// sotwSpeaker is the state-of-the-world form.
+// sotwSpeaker speaks the state-of-the-world form.
 type sotwSpeaker struct {
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	node   *corev3.Node // nil once it was sent
+	node   *corev3.Node // nil after the first request
 	types  map[string]*sotwType
 }
 
-// sotwType is what a request has to say of a type.
+// sotwType has the state of a type that each request repeats.
 type sotwType struct {
 	names          []string
 	version, nonce string // of the last response

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Three spellings of one name: gRPC leaves colons as they are, Envoy encodes
-// them, and the order of the parameters means nothing.
+// Three spellings of one name. gRPC keeps colons, Envoy encodes them, and the order of the parameters does
+// not matter.
 const (
 	nameBegins    = "xdstp://cp.example.com/envoy.config.endpoint.v3.ClusterLoadAssignment/"
 	grpcSpelling  = nameBegins + "team:shop/cart?env=live&zone=eu"
@@ -17,9 +17,8 @@ const (
 	otherOrder    = nameBegins + "team:shop/cart?zone=eu&env=live"
 )
 
-// TestSpellingsShareASubscriptionAndClientsGetTheirOwn checks that two
-// spellings of one URN are one resource, and that each client is answered in its
-// own. (TP1: "Normalization")
+// TestSpellingsShareASubscriptionAndClientsGetTheirOwn checks that several spellings of one name are one
+// resource, and that each client receives it under its own spelling. TP1: "Normalization".
 func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -44,16 +43,16 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 				t.Helper()
 				want := plainEndpoints("", content)
 				for _, c := range clients {
-					c.await(t, "each client has its answer", func(v *view) bool {
+					c.await(t, "each client holds the resource under its own spelling", func(v *view) bool {
 						return v.ended != nil || sameButName(v.held[topic{endpointType, c.name}].value, want)
 					})
 					c.mustLive(t)
 					c.read(func(v *view) {
 						if names := v.names(endpointType); !slices.Equal(names, []string{c.name}) {
-							t.Errorf("the %s client requested %s and was answered with %q", c.form, c.name, names)
+							t.Errorf("the %s client requested %s and received %q", c.form, c.name, names)
 						}
 						if inner := v.held[topic{endpointType, c.name}].inner; inner != c.name {
-							t.Errorf("the %s client requested %s and got a resource that calls itself %s", c.form, c.name, inner)
+							t.Errorf("the %s client requested %s and received a resource with the name %s inside", c.form, c.name, inner)
 						}
 					})
 				}
@@ -64,19 +63,18 @@ func TestSpellingsShareASubscriptionAndClientsGetTheirOwn(t *testing.T) {
 
 			cp.read(func(s *seen) {
 				if got := s.wanted(endpointType); s.opened != 1 || !slices.Equal(got, []string{grpcSpelling}) || s.requested[topic{endpointType, grpcSpelling}] != 1 {
-					t.Errorf("want one stream with one subscription, to %s; there is %s", grpcSpelling, s)
+					t.Errorf("want one stream with one subscription, to %s; the control plane has seen %s", grpcSpelling, s)
 				}
 				if stream := s.only(); stream != nil && stream.node.GetId() != "the-relay" {
-					t.Errorf("the relay requests xdstp names as %q, want its own Node", stream.node.GetId())
+					t.Errorf("the relay requests xdstp names with the Node id %q, want its own Node", stream.node.GetId())
 				}
 			})
 		})
 	}
 }
 
-// TestOriginMaySpellANameItsOwnWay checks that a resource is known by what its
-// name means, also if the control plane answers with another spelling than it
-// was requested in.
+// TestOriginMaySpellANameItsOwnWay checks that the relay recognizes a resource if the control plane answers
+// with another spelling than the one that was requested.
 func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -88,16 +86,16 @@ func TestOriginMaySpellANameItsOwnWay(t *testing.T) {
 			s := h.stream(t)
 			s.awaitAsked(t, endpointType, grpcSpelling)
 			if nack := s.respond(t, endpointType, "first", versioned(t, "1", plainEndpoints(envoySpelling, 1))); nack != "" {
-				t.Errorf("the relay rejects a name in another spelling: %s", nack)
+				t.Errorf("the relay rejected a name in another spelling: %s", nack)
 			}
-			c.await(t, "the client has its answer", func(v *view) bool {
+			c.await(t, "the client has the endpoints under its own spelling", func(v *view) bool {
 				return sameButName(v.held[topic{endpointType, otherOrder}].value, plainEndpoints("", 1))
 			})
 		})
 	}
 }
 
-// sameButName reports whether value is want but for its name.
+// sameButName reports whether value differs from want in nothing but its name.
 func sameButName(value string, want *endpointv3.ClusterLoadAssignment) bool {
 	var got endpointv3.ClusterLoadAssignment
 	if err := proto.Unmarshal([]byte(value), &got); err != nil {

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// storing returns a configuration whose relay stores what it accepts in a folder of the test.
+// storing returns the configuration with a store in a folder of the test.
 func storing(t testing.TB, config, more string) string {
 	t.Helper()
 	return config + fmt.Sprintf("store: {path: %s, wait: 1s%s}\n", filepath.Join(t.TempDir(), "accepted.db"), more)
 }
 
-// metric returns the sum of a metric's values.
+// metric returns the sum of a metric's values over all labels.
 func (r *relay) metric(t testing.TB, name string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get("http://" + r.admin + "/metrics")
@@ -44,10 +44,10 @@ func (r *relay) metric(t testing.TB, name string) (sum float64) {
 	return sum
 }
 
-// awaitMetric waits until a metric has a value.
+// awaitMetric waits until a metric satisfies is.
 func (r *relay) awaitMetric(t testing.TB, name string, is func(float64) bool) {
 	t.Helper()
-	eventually(t, name+" is as wanted", func() error {
+	eventually(t, name+" has the wanted value", func() error {
 		if got := r.metric(t, name); !is(got) {
 			return fmt.Errorf("%s is %v", name, got)
 		}
@@ -55,18 +55,16 @@ func (r *relay) awaitMetric(t testing.TB, name string, is func(float64) bool) {
 	})
 }
 
-// awaitStored waits until a relay has stored everything that it has accepted, at least that many
-// records.
+// awaitStored waits until the relay has stored everything that it has accepted, and at least so many records.
 func (r *relay) awaitStored(t testing.TB, records float64) {
 	t.Helper()
 	r.awaitMetric(t, "xds_relay_store_records_written_total", func(n float64) bool { return n >= records })
 	r.awaitMetric(t, "xds_relay_store_pending", func(n float64) bool { return n == 0 })
 }
 
-// TestAKilledRelayServesWhatItHadAccepted checks that a killed relay, after its restart, serves what it
-// had accepted to clients that connect while the control plane is away, and reports no resource as
-// removed. When the control plane is back, the relay serves its state, and clients receive only what has
-// changed.
+// TestAKilledRelayServesWhatItHadAccepted checks that a relay that was killed serves the stored resources
+// after its restart, while the control plane is away, and reports no removals. When the control plane is
+// back, clients receive its changes and only those removals that it has made.
 func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -88,19 +86,19 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			for _, f := range []form{delta, sotw} {
 				open(f, "before").awaitHas(t, "all resources", before...)
 			}
-			r.awaitStored(t, 6) // the set has a record of its own
+			r.awaitStored(t, 6) // five resources, and a record for the set
 			cp.stop()
 			r.kill(t)
 
 			r = startRelay(t, config)
 			clients := []*client{open(delta, "after-delta"), open(sotw, "after-sotw")}
 			for _, c := range clients {
-				c.awaitHas(t, "what was stored", before...)
+				c.awaitHas(t, "the stored resources", before...)
 			}
 			if n := r.metric(t, "xds_relay_store_stale_topics"); n != 3 {
-				t.Errorf("%v topics are stale, want 3", n)
+				t.Errorf("the metrics count %v stale topics, want 3", n)
 			}
-			// A client that reconnects with a resource that the store does not have keeps it.
+			// A client that resumes keeps a resource that the store does not have.
 			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(connect(t, r.address)).DeltaAggregatedResources(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -121,12 +119,12 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			}
 			slices.Sort(sent)
 			if len(resp.GetRemovedResources()) > 0 || !slices.Equal(sent, []string{"changes", "goes"}) {
-				t.Errorf("a client that resumes is sent %v", resp)
+				t.Errorf("a client that resumes received %v, want changes and goes, and no removals", resp)
 			}
-			// The relay does not report a resource that was never stored as absent.
+			// For a resource that was never stored, the relay sends an error, but not that it does not exist.
 			never := newClient(t, r, delta, node("never", ""))
 			never.subscribe(endpointType, "at-stays", "never")
-			never.await(t, "it learns that a name cannot be had", func(v *view) bool {
+			never.await(t, "the client has an error for the name that was never stored", func(v *view) bool {
 				return v.errors[topic{endpointType, "never"}] != "" && v.held[topic{endpointType, "at-stays"}].value != ""
 			})
 
@@ -135,12 +133,12 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 			cp.start()
 			after := []proto.Message{plainCluster("stays", "1"), plainCluster("changes", "2"), plainCluster("comes", "1"), plainEndpoints("at-changes", 2)}
 			for _, c := range clients {
-				c.awaitHas(t, "what is now", after...)
-				c.await(t, "it receives the removal", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
+				c.awaitHas(t, "the control plane's resources", after...)
+				c.await(t, "the client receives the removal", func(v *view) bool { return v.gone[topic{clusterType, "goes"}] })
 				c.mustLive(t)
 				c.read(func(v *view) {
 					if len(v.gone) != 1 {
-						t.Errorf("it received removals: %v", v.gone)
+						t.Errorf("the client received the removals %v, want one", v.gone)
 					}
 				})
 			}
@@ -149,9 +147,9 @@ func TestAKilledRelayServesWhatItHadAccepted(t *testing.T) {
 	}
 }
 
-// TestARestartedRelayIsSentWhatHasChanged checks that a relay that starts while the control plane is
-// there asks with the versions of what it has stored, so that it is sent only what has changed,
-// and that no client is sent what was stored before.
+// TestARestartedRelayIsSentWhatHasChanged checks that a restarted relay resumes at the control plane with the
+// stored versions, so that the control plane sends only changes, and that clients receive no stored resource
+// that has changed.
 func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	var all []proto.Message
@@ -173,18 +171,18 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	r.awaitStored(t, 101)
 	r.kill(t)
 	for _, changed := range [][]proto.Message{{plainCluster("c-7", "2"), plainEndpoints("at-7", 2)}, nil} {
-		// To the stream of the relay that was killed, the control plane would send it, too.
-		cp.await(t, "the killed relay's stream to end", func(s *seen) bool { return len(s.streams) == 0 })
+		// Otherwise the control plane would also send the change to the stream of the killed relay.
+		cp.await(t, "the killed relay's stream has ended", func(s *seen) bool { return len(s.streams) == 0 })
 		cp.set(changed...)
 		sentBefore := look(cp.recorder, func(s *seen) int { return len(s.sent) })
 		r = startRelay(t, config)
 		c := open()
-		c.awaitHas(t, "what has changed", changed...)
-		c.await(t, "it has all", func(v *view) bool { return len(v.held) == len(all) })
+		c.awaitHas(t, "the changed resources", changed...)
+		c.await(t, "the client has all resources", func(v *view) bool { return len(v.held) == len(all) })
 		c.read(func(v *view) {
 			for _, m := range changed {
 				if got := v.received(typeOf(m), 0); len(slices.Compact(got)) != len(got) {
-					t.Errorf("it was sent something twice: %v", got)
+					t.Errorf("the client received a resource twice: %v", got)
 				}
 			}
 		})
@@ -196,7 +194,7 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 			slices.Sort(sent)
 			want := []string{"at-7", "c-7"}
 			if changed == nil {
-				want = []string{"at-0"} // which is asked for once more, so that there is an answer
+				want = []string{"at-0"} // the relay requests one name again, to get an answer
 			}
 			if !slices.Equal(sent, want) {
 				t.Errorf("the control plane sent %v, want %v", sent, want)
@@ -207,8 +205,8 @@ func TestARestartedRelayIsSentWhatHasChanged(t *testing.T) {
 	}
 }
 
-// TestAMuteControlPlaneIsWaitedForAWhile checks that clients receive stored resources if a control plane
-// accepts connections and sends nothing.
+// TestAMuteControlPlaneIsWaitedForAWhile checks that clients receive the stored resources if a control plane
+// accepts streams and sends nothing.
 func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	resources := []proto.Message{plainCluster("c", "1"), plainEndpoints("e", 1)}
@@ -229,11 +227,12 @@ func TestAMuteControlPlaneIsWaitedForAWhile(t *testing.T) {
 	clients := []*client{open(delta), open(sotw)}
 	mute.stream(t)
 	for _, c := range clients {
-		c.awaitHas(t, "what was stored", resources...)
+		c.awaitHas(t, "the stored resources", resources...)
 	}
 }
 
-// TestAStoreThatCannotBeUsedIsSetAside checks that the relay starts empty, and says why.
+// TestAStoreThatCannotBeUsedIsSetAside checks that the relay renames an unreadable store, starts with an
+// empty one, and logs the reason.
 func TestAStoreThatCannotBeUsedIsSetAside(t *testing.T) {
 	cp := startControlPlane(t, delta)
 	cp.set(plainEndpoints("e", 1))
@@ -246,9 +245,9 @@ func TestAStoreThatCannotBeUsedIsSetAside(t *testing.T) {
 	r.awaitLog(t, `level=ERROR msg="the store cannot be used and was set aside.* renamed_to=(\S+)`)
 	c := newClient(t, r, delta, node("c", ""))
 	c.subscribe(endpointType, "e")
-	c.awaitHas(t, "what there is", plainEndpoints("e", 1))
+	c.awaitHas(t, "the endpoints", plainEndpoints("e", 1))
 	r.awaitStored(t, 1)
 	if n := r.metric(t, "xds_relay_store_files_set_aside_total"); n != 1 {
-		t.Errorf("%v files were set aside", n)
+		t.Errorf("the metrics count %v files that were set aside, want 1", n)
 	}
 }

@@ -13,21 +13,21 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// tp1Client is a client as TP1 has it, on one stream.
+// tp1Client is a client as TP1 describes it, with one stream.
 type tp1Client struct {
 	watched[tp1View]
 	stream   discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	requests chan *discoveryv3.DeltaDiscoveryRequest // to be sent
-	node     *corev3.Node                            // nil once it was sent
+	requests chan *discoveryv3.DeltaDiscoveryRequest // requests to send
+	node     *corev3.Node                            // nil after the first request
 }
 
-// tp1View is what the client was sent.
+// tp1View is what the client has received.
 type tp1View struct {
 	held     map[string]*discoveryv3.Resource
-	received []topic // in order, with a - before removals
-	// seen is how much of received a test has looked at.
+	received []topic // in order; the names of removals have a - in front
+	// seen is the number of entries of received that a test has checked.
 	seen   int
-	errors []*discoveryv3.ResourceError // of what cannot be had
+	errors []*discoveryv3.ResourceError // errors other than those of removed resources
 	ended  error
 }
 
@@ -41,7 +41,7 @@ func (v *tp1View) String() string {
 	return b.String()
 }
 
-// openTP1Client opens a stream to a server, which ends with the test.
+// openTP1Client opens a stream, which ends with the test.
 func openTP1Client(t testing.TB, address string) *tp1Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,14 +58,14 @@ func openTP1Client(t testing.TB, address string) *tp1Client {
 	return c
 }
 
-// sendAll is the only one that sends: requests and ACKs.
+// sendAll sends all requests and ACKs. Nothing else sends on the stream.
 func (c *tp1Client) sendAll(ctx context.Context) {
 	for {
 		select {
 		case req := <-c.requests:
 			req.Node, c.node = c.node, nil
 			if c.stream.Send(req) != nil {
-				return // takeAll says why
+				return // takeAll receives the error
 			}
 		case <-ctx.Done():
 			return
@@ -99,7 +99,7 @@ func (v *tp1View) take(resp *discoveryv3.DeltaDiscoveryResponse, err error) {
 		v.received = append(v.received, topic{resp.GetTypeUrl(), "-" + name})
 	}
 	for _, e := range resp.GetResourceErrors() {
-		// Of what does not exist it may be said why.
+		// A removal may have an error with its reason.
 		if name := e.GetResourceName().GetName(); !slices.Contains(resp.GetRemovedResources(), name) {
 			v.errors = append(v.errors, e)
 		}
@@ -111,23 +111,23 @@ func (c *tp1Client) subscribe(typeURL string, names ...string) {
 	c.requests <- &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 }
 
-// awaitReceived waits until the client has received this and nothing else, each once,
-// since it was last looked at.
+// awaitReceived waits until the client has received these resources and removals, and nothing else, each
+// once, since the last check.
 func (c *tp1Client) awaitReceived(t testing.TB, want ...topic) {
 	t.Helper()
-	c.await(t, fmt.Sprintf("the client is sent %v", want), func(v *tp1View) bool { return v.ended != nil || len(v.received)-v.seen >= len(want) })
+	c.await(t, fmt.Sprintf("the client receives %v", want), func(v *tp1View) bool { return v.ended != nil || len(v.received)-v.seen >= len(want) })
 	c.read(func(v *tp1View) {
 		order := func(a, b topic) int { return strings.Compare(a.typeURL+" "+a.name, b.typeURL+" "+b.name) }
 		got := slices.SortedFunc(slices.Values(v.received[v.seen:]), order)
 		v.seen = len(v.received)
 		if slices.SortFunc(want, order); !slices.Equal(got, want) || v.ended != nil || len(v.errors) > 0 {
-			t.Fatalf("the client was sent this, and not %v:\n%s", want, v)
+			t.Fatalf("want that the client received only %v; it has\n%s", want, v)
 		}
 	})
 }
 
-// awaitPrinted waits until the client has been sent what TP1 prints, under that type,
-// and nothing else.
+// awaitPrinted waits until the client has received the resources that TP1 prints, under a type, and nothing
+// else.
 func (c *tp1Client) awaitPrinted(t testing.TB, typeURL, text string) {
 	t.Helper()
 	want := resources(t, text)

@@ -1,7 +1,7 @@
 package integration
 
-// TP1, "Collections": the sequences of "List" and "Glob", whose listeners have the real
-// type; and TP1's examples for clients that have never heard of collections.
+// TP1, "Collections": the sequences of "List" and "Glob", with listeners of the real type; and TP1's examples
+// for clients that do not support collections.
 
 import (
 	"fmt"
@@ -14,9 +14,8 @@ const (
 	realCollection = "xdstp://some-authority/envoy.config.listener.v3.ListenerCollection/foo"
 )
 
-// TestTP1ListWithContextParameters checks the sequence of "List", and that a collection
-// is answered with the context parameters that it was requested with, and its members
-// without.
+// TestTP1ListWithContextParameters checks the sequence of "List". The collection comes with the context
+// parameters of the request, and its members without them.
 func TestTP1ListWithContextParameters(t *testing.T) {
 	const collection = `
 resources:
@@ -50,7 +49,8 @@ resources:
 	c.subscribe(collectionType, realCollection)
 	c.awaitPrinted(t, collectionType, without)
 
-	// Parameters have no order, and a collection no name inside that could be put right.
+	// The order of parameters does not matter. A collection has no name inside that the relay would have to
+	// rewrite.
 	const one, another = "?some=thing&more=things", "?more=things&some=thing"
 	some.set(resources(t, fmt.Sprintf(collection, one, "-for-more"))...)
 	c.subscribe(collectionType, realCollection+another)
@@ -60,8 +60,8 @@ resources:
 		topic{collectionType, realCollection + another}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "baz"})
 }
 
-// TestTP1GlobWithContextParameters checks that `foo/*?some=thing` matches
-// `foo/bar?some=thing` and not `foo/bar`, also where the relay is sent both.
+// TestTP1GlobWithContextParameters checks that `foo/*?some=thing` matches `foo/bar?some=thing` and not
+// `foo/bar`, also if the control plane sends the relay both.
 func TestTP1GlobWithContextParameters(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -84,10 +84,9 @@ func TestTP1GlobWithContextParameters(t *testing.T) {
 	}
 }
 
-// TestTP1ExamplesInAView checks that a client which knows the wildcard only gets what is
-// in TP1's list, list with inlining and glob, of two authorities: the located, the
-// inlined and the redirected, each once. An anonymous entry is known by the name inside
-// it.
+// TestTP1ExamplesInAView checks that a wildcard client receives the members of TP1's list and glob, of two
+// authorities, through a view. Among them are located, inlined and redirected members; each comes once. The
+// inlined member has the name inside the resource.
 func TestTP1ExamplesInAView(t *testing.T) {
 	const ofSome = `
 resources:
@@ -129,22 +128,22 @@ views:
 			plainListener("inlined", "inlined"), plainListener(realListeners+"my-listeners/redirected", "baz"))
 		c.read(func(v *view) {
 			if n := len(v.received(listenerType, 0)); n != 4 {
-				t.Errorf("the %s client was sent %v, want each of the four once", f, v.log)
+				t.Errorf("the %s client received %v, want each of the four listeners once", f, v.log)
 			}
 		})
 		changed := "changed for " + string(f)
 		other.set(resources(t, fmt.Sprintf(ofOther, changed))...)
 		c.awaitHas(t, "a change in the other authority", plainListener(baz, changed), plainListener(realListeners+"my-listeners/redirected", changed))
 		other.set(resources(t, fmt.Sprintf(ofOther, "baz"))...)
-		c.awaitHas(t, "what there was", plainListener(baz, "baz"))
+		c.awaitHas(t, "the old listener again", plainListener(baz, "baz"))
 	}
 	const collectionType = listenerType + "Collection"
 	some.mustHaveSeenRequestsFor(t, topic{collectionType, realCollection}, topic{listenerType, realListeners + "bar"}, topic{listenerType, realListeners + "my-listeners/*"})
 	other.mustHaveSeenRequestsFor(t, topic{listenerType, baz})
 }
 
-// TestTP1RedirectedList checks that a list collection may be redirected, to another
-// authority too, and an entry of it be had there. TP1: "Server redirects".
+// TestTP1RedirectedList checks that a client receives a list collection, and an entry of it, through a
+// redirect to another authority. TP1: "Server redirects".
 func TestTP1RedirectedList(t *testing.T) {
 	const redirect = `
 resources:

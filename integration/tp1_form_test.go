@@ -1,8 +1,7 @@
 package integration
 
-// TP1's examples in the form in which TP1 prints them: responses as YAML, which a
-// control plane sends and which clients are held against. A payload, of which TP1
-// says whose it is and nothing more, is a text.
+// TP1's examples as TP1 prints them: responses in YAML. The control plane sends them, and the tests compare
+// them with what clients receive. TP1 does not print payloads, so a text stands for each.
 
 import (
 	"fmt"
@@ -19,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// The types of TP1's examples of listeners, with an s that no API has: nobody knows
-// them, and the relay has to pass them on as they are.
+// The types of TP1's examples of listeners, with an s that no API has. The relay does not know these types,
+// and has to pass the resources on unchanged.
 const (
 	listenersType           = "type.googleapis.com/envoy.config.listeners.v3.Listener"
 	listenersCollectionType = "type.googleapis.com/envoy.config.listeners.v3.ListenerCollection"
@@ -33,7 +32,7 @@ type printed struct {
 	Resource      body
 }
 
-// body is what is in a resource: a payload, a list, or a redirect.
+// body is the content of a resource: a payload, a list, or a redirect.
 type body struct {
 	Type    string `yaml:"@type"`
 	Payload string
@@ -47,7 +46,7 @@ type body struct {
 	Locator string
 }
 
-// resources reads what TP1 prints of a DeltaDiscoveryResponse.
+// resources returns the resources of a DeltaDiscoveryResponse as TP1 prints it.
 func resources(t testing.TB, text string) (all []*discoveryv3.Resource) {
 	t.Helper()
 	var r struct{ Resources []printed }
@@ -60,7 +59,7 @@ func resources(t testing.TB, text string) (all []*discoveryv3.Resource) {
 	return all
 }
 
-// encode makes a resource's value, which has its name inside if its type has that.
+// encode returns the content of a resource, with its name inside if its type has a name.
 func (b body) encode(t testing.TB, name string) *anypb.Any {
 	t.Helper()
 	value := shapeOf(b.Type)
@@ -85,7 +84,8 @@ func (b body) encode(t testing.TB, name string) *anypb.Any {
 	return &anypb.Any{TypeUrl: b.Type, Value: []byte(encode(value))}
 }
 
-// shapeOf is an empty message of a type, or of the one that has to do for it.
+// shapeOf returns an empty message of a type. For a type without an API, it returns that of the most similar
+// type.
 func shapeOf(typeURL string) proto.Message {
 	switch typeURL {
 	case endpointType:
@@ -101,19 +101,19 @@ func shapeOf(typeURL string) proto.Message {
 	}
 }
 
-// locator is a name as protobuf has it. TP1: "Proto3 expression".
+// locator returns a name as a ResourceLocator. TP1: "Proto3 expression".
 func locator(t testing.TB, url string) *xdscorev3.ResourceLocator {
 	t.Helper()
 	rest, ok := strings.CutPrefix(url, "xdstp://")
 	parts := strings.SplitN(rest, "/", 3)
 	if !ok || len(parts) < 3 || strings.ContainsAny(url, "?#%") {
-		t.Fatalf("%s is more than the examples have", url)
+		t.Fatalf("no example has a name like %s", url)
 	}
 	return &xdscorev3.ResourceLocator{Authority: parts[0], ResourceType: parts[1], Id: parts[2]}
 }
 
-// difference says how a resource differs from what is wanted, which may have no
-// version if that is not what TP1 prints.
+// difference describes how a resource differs from want. It ignores the version if want has none, because TP1
+// does not print one.
 func difference(got, want *discoveryv3.Resource) string {
 	is, err := contentOf(got)
 	should, _ := contentOf(want)

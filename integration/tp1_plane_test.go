@@ -1,8 +1,7 @@
 package integration
 
-// A control plane that knows what go-control-plane does not: globs, list collections
-// and redirects. It speaks delta, and sends resources with the versions that they
-// have.
+// A control plane with globs, list collections and redirects, which go-control-plane does not support. It
+// speaks delta, and sends resources with the versions that the test has given them.
 
 import (
 	"context"
@@ -26,21 +25,21 @@ type tp1Plane struct {
 	end func()
 }
 
-// tp1State is what the control plane holds, and which requests it got.
+// tp1State has the control plane's resources, and the streams with their requests.
 type tp1State struct {
 	resources map[string]*discoveryv3.Resource
-	streams   []*tp1Stream // ever
+	streams   []*tp1Stream // all streams so far
 }
 
-// tp1Stream is a stream of the relay's.
+// tp1Stream is a stream that a client has opened.
 type tp1Stream struct {
-	stream   discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer // nil if it has ended
+	stream   discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer // nil after its end
 	requests []*discoveryv3.DeltaDiscoveryRequest
 	wanted   map[topic]bool
 	sent     int
 }
 
-// String lists all requests that say more than ACK, for a failed test.
+// String lists all requests, for a failed test.
 func (s *tp1State) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d streams", len(s.streams))
@@ -53,7 +52,7 @@ func (s *tp1State) String() string {
 	return b.String()
 }
 
-// newTP1Plane is a control plane with resources, at which nobody serves yet.
+// newTP1Plane returns a control plane with resources. It does not serve before start.
 func newTP1Plane(t testing.TB, resources ...*discoveryv3.Resource) *tp1Plane {
 	t.Helper()
 	p := &tp1Plane{port: openPort(t), t: t}
@@ -62,7 +61,7 @@ func newTP1Plane(t testing.TB, resources ...*discoveryv3.Resource) *tp1Plane {
 	return p
 }
 
-// startTP1Plane is newTP1Plane, and serves.
+// startTP1Plane returns a control plane with resources that serves.
 func startTP1Plane(t testing.TB, resources ...*discoveryv3.Resource) *tp1Plane {
 	t.Helper()
 	p := newTP1Plane(t, resources...)
@@ -117,7 +116,7 @@ func (s *tp1Stream) take(all *tp1State, req *discoveryv3.DeltaDiscoveryRequest) 
 	return s.respond(resp)
 }
 
-// respond sends a response, unless there is nothing in it.
+// respond sends a response, unless it is empty.
 func (s *tp1Stream) respond(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	if s.stream == nil || len(resp.GetResources())+len(resp.GetRemovedResources()) == 0 {
 		return nil
@@ -137,14 +136,14 @@ func (p *tp1Plane) set(resources ...*discoveryv3.Resource) {
 		for _, s := range all.streams {
 			for _, resp := range s.news(resources) {
 				if err := s.respond(resp); err != nil {
-					p.t.Errorf("telling the relay: %v", err)
+					p.t.Errorf("sending a change: %v", err)
 				}
 			}
 		}
 	})
 }
 
-// news are the responses, by type, with which the control plane sends a stream the changes.
+// news returns, by type, the responses with those changed resources that the stream has subscribed to.
 func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv3.DeltaDiscoveryResponse {
 	news := map[string]*discoveryv3.DeltaDiscoveryResponse{}
 	for _, r := range changed {
@@ -163,8 +162,8 @@ func (s *tp1Stream) news(changed []*discoveryv3.Resource) map[string]*discoveryv
 	return news
 }
 
-// covers reports whether what was requested is the resource of that name, or a glob in
-// which it is. TP1: "Glob": one level deep, with the same context parameters.
+// covers reports whether requested is the name, or a glob with the name as a member. TP1: "Glob": one level
+// deep, with the same context parameters.
 func covers(requested, name string) bool {
 	requested, name = sortedParams(requested), sortedParams(name)
 	if requested == name {
@@ -176,7 +175,7 @@ func covers(requested, name string) bool {
 	return glob && params == of && name[:strings.LastIndexByte(name, '/')] == directory
 }
 
-// sortedParams is a name with its context parameters in order. TP1: "Normalization".
+// sortedParams returns a name with its context parameters in order. TP1: "Normalization".
 func sortedParams(name string) string {
 	path, params, has := strings.Cut(name, "?")
 	if !has {
@@ -187,7 +186,7 @@ func sortedParams(name string) string {
 	return path + "?" + strings.Join(all, "&")
 }
 
-// subscribed is how often what was subscribed to, ever.
+// subscribed counts the subscriptions to each topic on all streams so far.
 func (s *tp1State) subscribed() map[topic]int {
 	all := map[topic]int{}
 	for _, stream := range s.streams {
@@ -200,8 +199,8 @@ func (s *tp1State) subscribed() map[topic]int {
 	return all
 }
 
-// mustHaveSeenRequestsFor checks that the relay has subscribed on one stream to exactly
-// these names, each once, has given none of them up, and has rejected nothing.
+// mustHaveSeenRequestsFor checks that the relay has subscribed to exactly these names, each once and all on
+// one stream, has unsubscribed from none, and has rejected nothing.
 func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	t.Helper()
 	want := map[topic]int{}
@@ -211,19 +210,19 @@ func (p *tp1Plane) mustHaveSeenRequestsFor(t testing.TB, topics ...topic) {
 	}
 	p.read(func(s *tp1State) {
 		if got := s.subscribed(); !maps.Equal(got, want) || len(s.streams) != min(1, len(want)) {
-			t.Errorf("want one stream on which was subscribed to %v, each once; there were %s", topics, s)
+			t.Errorf("want one stream with subscriptions to %v, each once; the control plane has seen %s", topics, s)
 		}
 		for _, stream := range s.streams {
 			for _, req := range stream.requests {
 				if len(req.GetResourceNamesUnsubscribe()) > 0 || req.GetErrorDetail() != nil {
-					t.Errorf("the relay gives up or rejects something: %v", req)
+					t.Errorf("the relay unsubscribed from a name or rejected a response: %v", req)
 				}
 			}
 		}
 	})
 }
 
-// TestControlPlaneOfTheExamples checks what the examples rely on.
+// TestControlPlaneOfTheExamples checks tp1Plane itself.
 func TestControlPlaneOfTheExamples(t *testing.T) {
 	p := startTP1Plane(t, resources(t, `
 resources:
@@ -240,7 +239,7 @@ resources:
 		"xdstp://a/T/dir/*": false, "xdstp://a/T/dir/*?a=1": false, "xdstp://a/T/*?a=1&b=2": false,
 	} {
 		if got := covers(requested, "xdstp://a/T/dir/x?b=2&a=1"); got != want {
-			t.Errorf("%s covers it: %v, want %v", requested, got, want)
+			t.Errorf("covers(%s) is %v, want %v", requested, got, want)
 		}
 	}
 	p.mustHaveSeenRequestsFor(t, topic{listenersType, none}, topic{listenersType, glob})
@@ -254,6 +253,6 @@ resources:
 `)[0]).(*discoveryv3.Resource)
 	p.set(changed)
 	if err := c.wait(ctx, func(v *tp1View) bool { return v.held[changed.GetName()].GetVersion() == "2" }); err != nil {
-		t.Error("a change is not sent")
+		t.Error("the client did not receive the change")
 	}
 }

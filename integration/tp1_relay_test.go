@@ -1,7 +1,7 @@
 package integration
 
-// TP1, "xDS relay proxy": two clients, a relay, and what the relay asks the control
-// plane for; and "Alternatives", with control planes of two authorities.
+// TP1, "xDS relay proxy": two clients, a relay, and the relay's requests to the control plane; and
+// "Alternatives", with control planes of two authorities.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ const (
 	bListeners = someListeners + "b-listeners/*"
 )
 
-// What clients A and B get, which together is the control plane's answer.
+// The resources for the clients A and B. Together they are the control plane's response.
 const (
 	listenersOfA = `
 resources:
@@ -39,9 +39,9 @@ resources:
 `
 )
 
-// TestTP1RelayProxy checks that two clients with a glob each, and more that request the
-// same, are two subscriptions on one stream; and that each gets its own listeners,
-// with the control plane's versions, and nothing of the other's.
+// TestTP1RelayProxy checks that the relay serves two clients with different globs, and a third client with
+// the first glob, through two subscriptions on one stream. Each client receives the listeners of its own
+// glob, with the control plane's versions, and no others.
 func TestTP1RelayProxy(t *testing.T) {
 	some := startTP1Plane(t, append(resources(t, listenersOfA), resources(t, listenersOfB)...)...)
 	other := startTP1Plane(t)
@@ -57,7 +57,7 @@ func TestTP1RelayProxy(t *testing.T) {
 	second := open(aListeners)
 	second.awaitPrinted(t, listenersType, listenersOfA)
 
-	// A change of A's is none for B.
+	// A change of a listener of A does not reach B.
 	const changed = `
 resources:
 - version: 43
@@ -76,19 +76,20 @@ resources:
 	some.mustHaveSeenRequestsFor(t, topic{listenersType, aListeners}, topic{listenersType, bListeners})
 }
 
-// TestTP1RelayProxyInOneRequest is the example to the letter: both clients have sent requests
-// before the control plane can be reached, so that the relay's one request has the two
-// names that TP1 prints, and is answered by the one response.
+// TestTP1RelayProxyInOneRequest is the example to the letter. Both clients send requests before the control
+// plane can be reached, so the relay sends one request with both names, as TP1 prints it, and receives one
+// response.
 func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	some := newTP1Plane(t, append(resources(t, listenersOfA), resources(t, listenersOfB)...)...)
 	other := startTP1Plane(t)
 	r := twoAuthorities(t, some.port, other.port, "")
 	a, b := openTP1Client(t, r.address), openTP1Client(t, r.address)
 	for c, name := range map[*tp1Client]string{a: aListeners, b: bListeners} {
-		// Other clients are sent nothing: an error alone would be an empty answer to them.
+		// Only clients with this feature receive an error without resources. Others would take it for an
+		// empty answer.
 		c.node.ClientFeatures = []string{"xds-relay.errors-alone"}
 		c.subscribe(listenersType, name)
-		c.await(t, "the client learns that its glob cannot be had", func(v *tp1View) bool { return len(v.errors) > 0 })
+		c.await(t, "the client receives an error for its glob", func(v *tp1View) bool { return len(v.errors) > 0 })
 		c.update(func(v *tp1View) { v.errors = nil })
 	}
 	some.start()
@@ -105,9 +106,9 @@ func TestTP1RelayProxyInOneRequest(t *testing.T) {
 	})
 }
 
-// TestTP1RelayProxyBehindAnother checks that a relay behind another makes no difference
-// to either side: clients get what they get from one relay, redirects followed where
-// they are, and the relay requests the same.
+// TestTP1RelayProxyBehindAnother checks that neither side notices a relay behind another. Clients receive the
+// same resources as from one relay, with redirects followed, and the control plane receives the same
+// requests.
 func TestTP1RelayProxyBehindAnother(t *testing.T) {
 	some := startTP1Plane(t, slices.Concat(resources(t, listenersOfA), resources(t, listenersOfB), resources(t, membersOfTP1), resources(t, besidesOfTP1))...)
 	other := startTP1Plane(t)
@@ -126,10 +127,9 @@ func TestTP1RelayProxyBehindAnother(t *testing.T) {
 		topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
 }
 
-// TestTP1RelayProxyOverWildcards is the example with a control plane that knows no
-// globs: go-control-plane, in either form. Its listeners are of the real type, of
-// which the relay sends a wildcard request, once. Client B may come in SotW, in which TP1
-// calls its request a DiscoveryRequest.
+// TestTP1RelayProxyOverWildcards is the example with a control plane without globs: go-control-plane, in
+// either form. The listeners have the real type, and the relay requests its wildcard once. Client B may also
+// speak SotW, because TP1 calls its request a DiscoveryRequest.
 func TestTP1RelayProxyOverWildcards(t *testing.T) {
 	const begin = "xdstp://some-authority/envoy.config.listener.v3.Listener/"
 	for _, upstream := range []form{delta, sotw} {
@@ -154,34 +154,33 @@ authorities:
 				b.awaitHas(t, "its listener", baz)
 				b.read(func(v *view) {
 					if got, want := v.received(listenerType, 0), []string{begin + "b-listeners/baz"}; !slices.Equal(got, want) {
-						t.Errorf("the %s client B was sent %q, want %q", f, got, want)
+						t.Errorf("the %s client B received %q, want %q", f, got, want)
 					}
 				})
 			}
 			a.read(func(v *view) {
 				if got, want := v.received(listenerType, 0), []string{begin + "a-listeners/bar", begin + "a-listeners/foo"}; !slices.Equal(got, want) {
-					t.Errorf("client A was sent %q, want %q", got, want)
+					t.Errorf("client A received %q, want %q", got, want)
 				}
 			})
 			some.read(func(s *seen) {
 				if len(s.requested) != 1 || s.requested[topic{listenerType, wildcard}] != 1 || s.opened != 1 {
-					t.Errorf("want one stream with the wildcard; there is %s", s)
+					t.Errorf("want one stream with the wildcard; the control plane has seen %s", s)
 				}
 			})
 		})
 	}
 }
 
-// TP1: "Alternatives". The name that some-cluster gives its endpoints, and the names that
-// the relay requests from the two control planes.
+// TP1: "Alternatives". fooOrBar is the name of some-cluster's endpoints. The relay requests the other two
+// names from the two control planes.
 const (
 	cloudFoo  = "xdstp://some-cloud-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/foo"
 	onPremBar = "xdstp://some-onprem-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/bar"
 	fooOrBar  = cloudFoo + "#alt=" + onPremBar
 )
 
-// alternatives is a relay between the two control planes. The Cluster comes from the
-// cloud's.
+// alternatives starts a relay for the two control planes. The cluster comes from the cloud's control plane.
 func alternatives(t testing.TB, cloud, onprem *controlPlane, failover string) *relay {
 	t.Helper()
 	return startRelay(t, prelude+fmt.Sprintf(`
@@ -195,27 +194,27 @@ old_style_names: [{authority: some-cloud-authority}]
 `, failover, cloud.address, onprem.address))
 }
 
-// mustHaveSeen checks which endpoints a control plane was ever asked for, each once unless its streams
-// broke.
+// mustHaveSeen checks which endpoints the relay has ever requested from a control plane. It may request each
+// once on each stream.
 func (cp *controlPlane) mustHaveSeen(t testing.TB, names ...string) {
 	t.Helper()
 	cp.read(func(s *seen) {
 		for of := range s.requested {
 			if of.typeURL == endpointType && !slices.Contains(names, of.name) {
-				t.Errorf("the control plane was sent requests for %s, want %q", of.name, names)
+				t.Errorf("the control plane received requests for %s, want only for %q", of.name, names)
 			}
 		}
 		for _, name := range names {
 			if n := s.requested[topic{endpointType, name}]; n == 0 || n > s.opened {
-				t.Errorf("the control plane was sent %d requests for %s, on %d streams", n, name, s.opened)
+				t.Errorf("the control plane received %d requests for %s on %d streams", n, name, s.opened)
 			}
 		}
 	})
 }
 
-// TestTP1Alternatives checks the example's sequence: under normal conditions only the
-// primary is requested; when its control plane cannot be reached any more, the
-// alternative is requested in its own authority; and the client sees one name.
+// TestTP1Alternatives checks the example's sequence. Normally, the relay requests only the primary. When its
+// control plane cannot be reached, the relay requests the alternative from its own authority. The client
+// always sees one name.
 func TestTP1Alternatives(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -224,8 +223,9 @@ func TestTP1Alternatives(t *testing.T) {
 			cluster := edsCluster("some-cluster", fooOrBar)
 			cloud.set(cluster, plainEndpoints(cloudFoo, 1))
 			onprem.set(plainEndpoints(onPremBar, 2))
-			// A stream that is open again counts, as nothing need be new: the hysteresis is
-			// to be longer than the answer takes.
+			// A control plane counts as reachable when a stream is open again, because it may have nothing
+			// new to send. So the hysteresis has to be longer than the control plane takes to send the
+			// change.
 			r := alternatives(t, cloud, onprem, "{policy: unreachable, grace: 1ms, hysteresis: 1s}")
 			var clients []*client
 			for _, f := range []form{delta, sotw} {
@@ -251,7 +251,7 @@ func TestTP1Alternatives(t *testing.T) {
 				c.awaitPort(t, fooOrBar, 3)
 				c.read(func(v *view) {
 					if n := len(v.received(endpointType, 0)); n != 3 || len(v.gone) > 0 {
-						t.Errorf("the %s client was sent %v, want three times what there is", c.form, v.log)
+						t.Errorf("the %s client received %v, want the endpoints three times and no removals", c.form, v.log)
 					}
 				})
 			}
@@ -261,9 +261,8 @@ func TestTP1Alternatives(t *testing.T) {
 	}
 }
 
-// TestTP1AlternativesAreForWhatIsNotHeld checks the default, gRFC A71's: a control
-// plane that is lost changes nothing for what the relay holds, and what it never gave
-// has its alternative.
+// TestTP1AlternativesAreForWhatIsNotHeld checks the default, which is that of gRFC A71. While a control plane
+// is lost, the relay keeps the resources that it holds, and serves the alternative only for others.
 func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {
 	t.Parallel()
 	const other = "xdstp://some-cloud-authority/envoy.config.endpoint.v3.ClusterLoadAssignment/never-asked-for#alt=" + onPremBar
@@ -283,7 +282,7 @@ func TestTP1AlternativesAreForWhatIsNotHeld(t *testing.T) {
 	late.awaitPort(t, other, 2)
 	c.read(func(v *view) {
 		if got := v.received(endpointType, 0); len(got) != 2 || len(v.gone) > 0 {
-			t.Errorf("the client was sent %q, want the two names, each once", got)
+			t.Errorf("the client received %q, want the two names, each once", got)
 		}
 	})
 	onprem.mustHaveSeen(t, onPremBar)

@@ -1,12 +1,11 @@
 package integration
 
-// TP1, "Examples": each of them, with the names, versions and types that are printed
-// there. TP1's clients follow redirects and alternatives themselves. Here the relay
-// does, for clients that need not know of either, and control planes see of the relay
-// what they see of such a client in TP1.
+// TP1, "Examples": each example, with the printed names, versions and types. TP1's clients follow redirects
+// and alternatives themselves. Here the relay does that for its clients, and sends the control planes the
+// requests that TP1's clients would send.
 //
-// Endpoints have their real type in TP1. Listeners have envoy.config.listeners.v3
-// (listenersType), which is opaque to the relay, as it is to everybody.
+// In TP1, endpoints have their real type. Listeners have the type listenersType, which does not exist, so
+// they are opaque to the relay.
 
 import (
 	"fmt"
@@ -21,15 +20,14 @@ const (
 	nothingOfOthers = otherListeners + "nothing"
 )
 
-// twoAuthorities is a relay between two control planes: TP1's, and another one which
-// the relay has no business with in most of the examples.
+// twoAuthorities starts a relay for two control planes: TP1's, and another one from which the relay requests
+// nothing in most examples.
 func twoAuthorities(t testing.TB, some, other *port, more string) *relay {
 	t.Helper()
 	return startRelay(t, prelude+serversOf("some-authority", some, "other-authority", other)+more)
 }
 
-// serversOf is the part of a configuration that has the control planes of two
-// authorities.
+// serversOf returns the part of a configuration with the control planes of two authorities.
 func serversOf(one string, first *port, two string, second *port) string {
 	return fmt.Sprintf(`
 authorities:
@@ -40,8 +38,8 @@ authorities:
 `, one, first.address, two, second.address)
 }
 
-// mustHaveReceivedAll checks that a client has received everything: the next response answers what it
-// requests now, from the other authority.
+// mustHaveReceivedAll checks that the relay has no more responses for a client: the next one answers a new
+// request, to the other authority.
 func (c *tp1Client) mustHaveReceivedAll(t testing.TB) {
 	t.Helper()
 	c.subscribe(listenersType, nothingOfOthers)
@@ -68,9 +66,8 @@ resources:
 	some.mustHaveSeenRequestsFor(t, topic{endpointType, someEndpoints})
 }
 
-// TestTP1SingletonOfAnotherControlPlane is the example with go-control-plane, whose
-// Cluster has the name, as some-cluster has in TP1: through the relay a client gets
-// what it gets from the control plane.
+// TestTP1SingletonOfAnotherControlPlane is the example with go-control-plane. As in TP1, a cluster has the
+// name of the endpoints. Through the relay, a client receives the same endpoints as from the control plane.
 func TestTP1SingletonOfAnotherControlPlane(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -95,21 +92,21 @@ func TestTP1SingletonOfAnotherControlPlane(t *testing.T) {
 						return h
 					}
 					if got, want := was(c), was(direct); f == delta && got != want {
-						t.Errorf("through the relay there is %q, from the control plane %q", got, want)
+						t.Errorf("the client received %q through the relay, and %q from the control plane", got, want)
 					}
 				}
 			}
 			some.read(func(s *seen) {
 				if n := s.requested[topic{endpointType, someEndpoints}]; n != 2 || s.opened != 2 || len(s.requested) != 1 {
-					t.Errorf("want one subscription of the relay's and one of the direct client's; there is %s", s)
+					t.Errorf("want one subscription each of the relay and of the direct client; the control plane has seen %s", s)
 				}
 			})
 		})
 	}
 }
 
-// TP1: "List collections". A client may request the collection under its own type, or
-// for listeners.
+// TP1: "List collections". A client may request the collection with the collection's type, or with the type
+// of its members.
 func TestTP1List(t *testing.T) {
 	const collection = `
 resources:
@@ -142,7 +139,7 @@ resources:
 			c := openTP1Client(t, r.address)
 			c.subscribe(typeURL, someCollection)
 			c.awaitPrinted(t, typeURL, collection)
-			// The members are the client's to fetch.
+			// The client has to request the members itself.
 			some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection})
 			c.subscribe(listenersType, someListeners+"bar", someListeners+"baz")
 			c.awaitPrinted(t, listenersType, members)
@@ -154,8 +151,8 @@ resources:
 	}
 }
 
-// TP1: "List collections with inlining". The named entry can be had by its name, the
-// anonymous one cannot.
+// TP1: "List collections with inlining". A client can request a named entry by its name, but not an anonymous
+// one.
 func TestTP1ListWithInlining(t *testing.T) {
 	const collection = `
 resources:
@@ -199,10 +196,10 @@ resources:
 	some.mustHaveSeenRequestsFor(t, topic{listenersCollectionType, someCollection})
 }
 
-// globOfTP1 is what a client requests in "Glob collections".
+// globOfTP1 is the name that the client requests in "Glob collections".
 const globOfTP1 = someListeners + "my-listeners/*?xds.node_type=ingress&xds.client_features.envoy.config.no_bind_to_port=true"
 
-// membersOfTP1 is what the control plane answers, in which bar is redirected to baz.
+// membersOfTP1 is the control plane's response. It redirects bar to baz.
 const membersOfTP1 = `
 resources:
 - version: 1
@@ -217,8 +214,8 @@ resources:
     locator: xdstp://some-authority/envoy.config.listeners.v3.Listener/baz
 `
 
-// besidesOfTP1 is what the control plane has besides: where bar is, and what the
-// context parameters filter out.
+// besidesOfTP1 has the control plane's other resources: the target of bar, and members that the context
+// parameters filter out.
 const besidesOfTP1 = `
 resources:
 - version: 7
@@ -238,9 +235,9 @@ resources:
     payload: for clients of another type
 `
 
-// followedOfTP1 is what a client gets for which the redirect is followed: baz's content
-// under the name of bar. Versions of what is found elsewhere say so, as another origin's
-// 7 is another.
+// followedOfTP1 is the response to a client for which the relay follows the redirect: baz's content under the
+// name of bar. Its version is not compared: the relay marks versions of resources behind a redirect, because
+// the same version of another authority may mean another content.
 const followedOfTP1 = `
 resources:
 - version: 1
@@ -263,7 +260,7 @@ func TestTP1GlobWithRedirect(t *testing.T) {
 	c := openTP1Client(t, r.address)
 	c.subscribe(listenersType, globOfTP1)
 	c.awaitPrinted(t, listenersType, followedOfTP1)
-	// A SotW client, of which TP1 knows nothing, has the names inside only.
+	// TP1 does not describe SotW clients. They see only the names inside resources.
 	old := newClient(t, r, sotw, node("a SotW client", ""))
 	old.subscribe(listenersType, globOfTP1)
 	want := map[topic]string{}
@@ -276,15 +273,15 @@ func TestTP1GlobWithRedirect(t *testing.T) {
 	some.mustHaveSeenRequestsFor(t, topic{listenersType, globOfTP1}, topic{listenersType, someListeners + "baz"})
 }
 
-// passing begins the configuration of a relay for relays behind it.
+// passing is the beginning of the configuration of a relay that passes redirects on.
 const passing = `
 listeners: [{address: '127.0.0.1:0', redirects: pass}]
 admin: {address: '127.0.0.1:0'}
 node: {id: the-hub}
 `
 
-// TestTP1GlobWithRedirectPassedOn is the example word for word: with `redirects: pass`
-// the client is answered what TP1 prints, and baz is its own to fetch.
+// TestTP1GlobWithRedirectPassedOn is the example word for word: with `redirects: pass` the client receives
+// the response that TP1 prints, and has to request baz itself.
 func TestTP1GlobWithRedirectPassedOn(t *testing.T) {
 	some := startTP1Plane(t, append(resources(t, membersOfTP1), resources(t, besidesOfTP1)...)...)
 	other := startTP1Plane(t)

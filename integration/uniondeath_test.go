@@ -1,8 +1,7 @@
 package integration
 
-// A view of a list collection and a glob of two authorities, for ordinary clients, while
-// either authority's control plane is killed. docs/views.md, "When something cannot be
-// had".
+// A view of a list collection and a glob of two authorities, for ordinary clients, while the control plane of
+// either authority is killed. docs/views.md, "When something cannot be had".
 
 import (
 	"fmt"
@@ -17,7 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// edgeView has ordinary clients get a list collection and a glob of a type.
+// edgeView is a view that serves the members of a list collection and of a glob to wildcard clients of a
+// type.
 type edgeView struct {
 	t          testing.TB
 	typeURL    string
@@ -44,8 +44,8 @@ views:
 `, short, v.list, v.glob), edgeAuthorities, v.cloud, v.onprem)
 }
 
-// member is the name of a member: cloud/x or onprem/x, of which the list has a locator,
-// or edge/x of the glob. Others are as they are.
+// member returns the full name of a member. cloud/x and onprem/x are members of the list by locators, and
+// edge/x is a member of the glob. Other names, of inline entries, are unchanged.
 func (v *edgeView) member(short string) string {
 	if id, ok := strings.CutPrefix(short, "cloud/"); ok {
 		return xdstp(edgeAuthorities[0], v.typeURL, id)
@@ -59,7 +59,7 @@ func (v *edgeView) member(short string) string {
 	return short
 }
 
-// resource is a member with some content.
+// resource returns a member with a content.
 func (v *edgeView) resource(short, content string) proto.Message {
 	if v.typeURL == clusterType {
 		return plainCluster(v.member(short), content)
@@ -74,8 +74,7 @@ func (v *edgeView) has(short, content string) said {
 
 func (v *edgeView) gone(short string) said { return gone(v.typeURL, v.member(short)) }
 
-// listOf is the list: of locators, and of an inline entry for each that has content, as
-// in NAME=CONTENT.
+// listOf returns the list. A member NAME=CONTENT is an inline entry, any other a locator.
 func (v *edgeView) listOf(members ...string) said {
 	v.t.Helper()
 	var entries []*xdscorev3.CollectionEntry
@@ -89,11 +88,11 @@ func (v *edgeView) listOf(members ...string) said {
 	return listing(v.t, v.list, entries...)
 }
 
-// carriedBy is what a resource of the tests has in it.
+// carriedBy returns the content of a member.
 func carriedBy(typeURL, value string) string {
 	if typeURL == clusterType {
 		var m clusterv3.Cluster
-		_ = proto.Unmarshal([]byte(value), &m) // then it has none
+		_ = proto.Unmarshal([]byte(value), &m) // on an error, the content is empty
 		return m.GetAltStatName()
 	}
 	var m listenerv3.Listener
@@ -101,7 +100,7 @@ func carriedBy(typeURL, value string) string {
 	return m.GetStatPrefix()
 }
 
-// awaitAll waits until each client has exactly these members, as in NAME=CONTENT.
+// awaitAll waits until each client has exactly these members, written NAME=CONTENT.
 func (v *edgeView) awaitAll(what string, clients []*client, members ...string) {
 	v.t.Helper()
 	want := map[string]string{}
@@ -123,19 +122,18 @@ func (v *edgeView) awaitAll(what string, clients []*client, members ...string) {
 	}
 }
 
-// mustNotLose checks that a client never learned that any of these is gone, nor of an
-// error.
+// mustNotLose checks that no client received a removal of these members, nor an error.
 func (v *edgeView) mustNotLose(clients []*client, members ...string) {
 	v.t.Helper()
 	for _, c := range clients {
 		c.read(func(seen *view) {
 			for _, m := range members {
 				if slices.Contains(seen.log, topic{v.typeURL, "-" + v.member(m)}) {
-					v.t.Errorf("the %s client learned that %s was gone: %v", c.form, m, seen.log)
+					v.t.Errorf("the %s client received the removal of %s: %v", c.form, m, seen.log)
 				}
 			}
 			if len(seen.errors) > 0 {
-				v.t.Errorf("the %s client was sent errors: %v", c.form, seen.errors)
+				v.t.Errorf("the %s client received errors: %v", c.form, seen.errors)
 			}
 		})
 	}
@@ -151,7 +149,7 @@ func (v *edgeView) clients(r *relay) (all []*client) {
 	return all
 }
 
-// eachView calls test for both types that have wildcards, and both forms upstream.
+// eachView runs test for both types with wildcards, and for both forms upstream.
 func eachView(t *testing.T, test func(t *testing.T, upstream form, v *edgeView)) {
 	t.Helper()
 	for _, upstream := range []form{delta, sotw} {
@@ -164,9 +162,9 @@ func eachView(t *testing.T, test func(t *testing.T, upstream form, v *edgeView))
 	}
 }
 
-// TestUnionLivesThroughTheDeathOfEither checks that a client that requests all has the
-// union of a list collection and a glob, follows both, loses nothing when either
-// authority dies, follows the other meanwhile, and what is new when it is back.
+// TestUnionLivesThroughTheDeathOfEither checks that a wildcard client has the union of a list collection and
+// a glob, and follows both. When either authority is down, the client keeps its members and follows the other
+// authority. When the authority is back, the client receives its changes.
 func TestUnionLivesThroughTheDeathOfEither(t *testing.T) {
 	eachView(t, func(t *testing.T, upstream form, v *edgeView) {
 		v.cloud.start(v.listOf("cloud/web", "health=1"), v.has("cloud/web", "1"), v.has("cloud/admin", "1"))
@@ -184,34 +182,34 @@ func TestUnionLivesThroughTheDeathOfEither(t *testing.T) {
 
 		v.cloud.kill()
 		v.onprem.say(v.has("edge/http", "3"), v.has("edge/udp", "1"), v.gone("edge/tcp"))
-		v.awaitAll("the list's authority is dead, and the glob changes", all, "cloud/web=2", "cloud/admin=1", "health=2", "edge/http=3", "edge/udp=1")
+		v.awaitAll("the list's authority is down, and the glob changes", all, "cloud/web=2", "cloud/admin=1", "health=2", "edge/http=3", "edge/udp=1")
 		all = append(all, v.clients(r)...)
-		v.awaitAll("for clients that come while it is dead", all, "cloud/web=2", "cloud/admin=1", "health=2", "edge/http=3", "edge/udp=1")
+		v.awaitAll("new clients connect while it is down", all, "cloud/web=2", "cloud/admin=1", "health=2", "edge/http=3", "edge/udp=1")
 		v.cloud.start(v.listOf("cloud/web", "health=3"), v.has("cloud/web", "3"))
-		v.awaitAll("it is back, with another list", all, "cloud/web=3", "health=3", "edge/http=3", "edge/udp=1")
+		v.awaitAll("the list's authority is back, with another list", all, "cloud/web=3", "health=3", "edge/http=3", "edge/udp=1")
 
 		v.onprem.kill()
 		v.cloud.say(v.listOf("onprem/late", "cloud/web", "cloud/admin", "health=3"), v.has("cloud/web", "4"), v.has("cloud/admin", "4"))
-		v.awaitAll("the glob's authority is dead, and the list changes", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=3", "edge/udp=1")
+		v.awaitAll("the glob's authority is down, and the list changes", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=3", "edge/udp=1")
 		all = append(all, v.clients(r)...)
-		v.awaitAll("for clients that come while it is dead", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=3", "edge/udp=1")
+		v.awaitAll("new clients connect while it is down", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=3", "edge/udp=1")
 		v.onprem.start(v.has("edge/http", "4"), v.has("edge/tcp", "4"), v.has("onprem/late", "4"))
-		v.awaitAll("it is back, with other members, and one that the list has meanwhile", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=4", "edge/tcp=4", "onprem/late=4")
+		v.awaitAll("the glob's authority is back, with other members, and one that the list names", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=4", "edge/tcp=4", "onprem/late=4")
 
 		v.cloud.kill()
 		v.onprem.kill()
 		all = append(all, v.clients(r)...)
-		v.awaitAll("both are dead", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=4", "edge/tcp=4", "onprem/late=4")
+		v.awaitAll("both authorities are down", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=4", "edge/tcp=4", "onprem/late=4")
 		v.onprem.start(v.has("edge/http", "5"), v.has("onprem/late", "5"))
-		v.awaitAll("one of them is back", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=5", "onprem/late=5")
+		v.awaitAll("the glob's authority is back", all, "cloud/web=4", "cloud/admin=4", "health=3", "edge/http=5", "onprem/late=5")
 		v.cloud.start(v.listOf("cloud/web", "health=5"), v.has("cloud/web", "5"))
-		v.awaitAll("both are back", all, "cloud/web=5", "health=5", "edge/http=5")
+		v.awaitAll("both authorities are back", all, "cloud/web=5", "health=5", "edge/http=5")
 		v.mustNotLose(all, "cloud/web", "health", "edge/http")
 	})
 }
 
-// TestUnionBeginsWhileOneIsDead checks that a relay that starts while an authority is
-// dead serves what the other has, and what the dead one has when it comes.
+// TestUnionBeginsWhileOneIsDead checks that a relay that starts while one authority is down serves the
+// members of the other authority at once, and those of the first authority when it starts.
 func TestUnionBeginsWhileOneIsDead(t *testing.T) {
 	eachView(t, func(t *testing.T, upstream form, v *edgeView) {
 		onprem := []said{v.has("edge/http", "1")}
@@ -231,12 +229,12 @@ func TestUnionBeginsWhileOneIsDead(t *testing.T) {
 				defer late.kill()
 				r := startRelay(t, v.config(upstream))
 				all := v.clients(r)
-				v.awaitAll("one is dead", all, strings.Fields(first)...)
+				v.awaitAll("one authority is down", all, strings.Fields(first)...)
 				one.say(changed)
 				all = append(all, v.clients(r)...)
-				v.awaitAll("the other changes", all, strings.Fields(strings.Replace(first, "=1", "=2", 1))...)
+				v.awaitAll("the other authority's members change", all, strings.Fields(strings.Replace(first, "=1", "=2", 1))...)
 				late.start(comes...)
-				v.awaitAll("the dead one comes", all, after...)
+				v.awaitAll("the authority that was down starts", all, after...)
 				v.mustNotLose(all, "edge/http", "cloud/web", "health")
 			})
 		}

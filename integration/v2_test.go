@@ -1,6 +1,6 @@
 package integration
 
-// Clients of the v2 transport, with the messages and services of that time.
+// Clients of the v2 transport, with the messages and services of the v2 API.
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const (
 	endpointsV2Type = "type.googleapis.com/envoy.api.v2.ClusterLoadAssignment"
 )
 
-// startControlPlaneOf starts a control plane for those types.
+// startControlPlaneOf starts a control plane for these types.
 func startControlPlaneOf(t testing.TB, upstream form, typeURLs ...string) *controlPlane {
 	t.Helper()
 	linear := map[string]*cachev3.LinearCache{}
@@ -40,8 +40,8 @@ func startControlPlaneOf(t testing.TB, upstream form, typeURLs ...string) *contr
 	return cp
 }
 
-// TestV2TransportServesBothVersionsOfTheAPI checks that clients of the v2 transport
-// get resources of either version, over ADS and the services of single types.
+// TestV2TransportServesBothVersionsOfTheAPI checks that clients of the v2 transport receive resources of
+// either version of the API, over ADS and the discovery services of single types.
 func TestV2TransportServesBothVersionsOfTheAPI(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		t.Run("upstream "+string(upstream), func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestV2TransportServesBothVersionsOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestV2TransportIsOffByDefault checks that nobody is served what the operator has
-// not switched on.
+// TestV2TransportIsOffByDefault checks that the relay does not serve the v2 transport unless the
+// configuration enables it.
 func TestV2TransportIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
@@ -114,9 +114,9 @@ func TestV2TransportIsOffByDefault(t *testing.T) {
 	defer cancel()
 	_, err := apiv2.NewClusterDiscoveryServiceClient(connect(t, r.address)).FetchClusters(ctx, &apiv2.DiscoveryRequest{})
 	if status.Code(err) != codes.Unimplemented {
-		t.Errorf("v2 over gRPC gives %v, want UNIMPLEMENTED", err)
+		t.Errorf("v2 over gRPC returned %v, want UNIMPLEMENTED", err)
 	}
 	if answer := newPoller(t, r, "v2").must("/v2/discovery:clusters", "", 0); answer.status != http.StatusNotFound || !strings.Contains(answer.body, "v2 transport") {
-		t.Errorf("v2 over REST gives %d: %s", answer.status, answer.body)
+		t.Errorf("v2 over REST returned %d: %s", answer.status, answer.body)
 	}
 }

@@ -1,6 +1,7 @@
 package integration
 
-// Versions: people compare what a client has with what their control plane published.
+// Versions of responses. Operators compare the versions of clients with those that their control plane has
+// published.
 
 import (
 	"testing"
@@ -10,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Two clients that request different names, and one that requests all, see the versions that they
-// would see without the relay.
+// Clients with one name, with several names and with a wildcard receive the same versions as without the
+// relay.
 func TestVersionsAreThoseOfADirectConnection(t *testing.T) {
 	for _, upstream := range []form{delta, sotw} {
 		for _, downstream := range []form{delta, sotw} {
@@ -50,7 +51,7 @@ func compareVersions(t *testing.T, upstream, downstream form) {
 	all := func(address string) *client {
 		c := newClientOn(t, connect(t, address), downstream, node("all", ""))
 		c.subscribe(endpointType, "A", "B", "C")
-		c.subscribe(clusterType) // all: go-control-plane takes * for a name, in SotW
+		c.subscribe(clusterType) // the legacy wildcard, because go-control-plane takes * for a name in SotW
 		return c
 	}
 	version := func(c *client, typeURL string) (version string) {
@@ -60,7 +61,7 @@ func compareVersions(t *testing.T, upstream, downstream form) {
 	same := func(what, typeURL string, direct, through *client) {
 		t.Helper()
 		if want, got := version(direct, typeURL), version(through, typeURL); got != want {
-			t.Errorf("%s: version %q of %s through the relay, and %q without", what, got, typeURL, want)
+			t.Errorf("%s: the version is %q of %s through the relay, and %q without it", what, got, typeURL, want)
 		}
 	}
 	fewDirect, fewThrough := few(cp.address), few(r.address)
@@ -70,7 +71,7 @@ func compareVersions(t *testing.T, upstream, downstream form) {
 	same("one name", endpointType, fewDirect, fewThrough)
 	allDirect, allThrough := all(cp.address), all(r.address)
 	for _, c := range []*client{allDirect, allThrough} {
-		c.awaitHas(t, "everything", append(changed, plainEndpoints("B", 1), plainEndpoints("C", 1), plainCluster("b", "1"))...)
+		c.awaitHas(t, "all resources", append(changed, plainEndpoints("B", 1), plainEndpoints("C", 1), plainCluster("b", "1"))...)
 	}
 	same("three names", endpointType, allDirect, allThrough)
 	same("a wildcard", clusterType, allDirect, allThrough)
@@ -78,19 +79,19 @@ func compareVersions(t *testing.T, upstream, downstream form) {
 	before := fewThrough.mark()
 	changed = publish("2", 2)
 	for _, c := range []*client{allDirect, allThrough} {
-		c.awaitHas(t, "what has changed", changed...)
+		c.awaitHas(t, "the changed resources", changed...)
 	}
 	same("three names, of which one has changed", endpointType, allDirect, allThrough)
-	same("a wildcard of which something has changed", clusterType, allDirect, allThrough)
+	same("a wildcard with a changed member", clusterType, allDirect, allThrough)
 	if got := version(allThrough, endpointType); got != "2" {
-		t.Errorf("the version is %q, and the control plane published 2", got)
+		t.Errorf("the version is %q, want 2, which the control plane has published", got)
 	}
 	lateDirect, lateThrough := few(cp.address), few(r.address)
 	for _, c := range []*client{lateDirect, lateThrough} {
 		c.awaitHas(t, "C", plainEndpoints("C", 1))
 	}
-	same("a newcomer", endpointType, lateDirect, lateThrough)
+	same("a new client", endpointType, lateDirect, lateThrough)
 	if now := fewThrough.mark(); now != before {
-		t.Errorf("a client for which nothing has changed was sent %d things", now-before)
+		t.Errorf("a client without a changed resource received %d resources", now-before)
 	}
 }

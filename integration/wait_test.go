@@ -1,6 +1,6 @@
 package integration
 
-// Waiting for what is to happen.
+// Waiting for events.
 
 import (
 	"context"
@@ -10,19 +10,18 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what must happen. A test that passes
-// never waits that long: it is for machines that are slow and busy.
+// patience is how long a test waits for an event that must happen. It is this long for slow and busy
+// machines; a test that passes never waits that long.
 const patience = time.Minute
 
-// watched is a value that several goroutines change and whose changes can be
-// waited for.
+// watched is a value that several goroutines change, and for whose changes a test can wait.
 type watched[T any] struct {
 	mu      sync.Mutex
 	value   T
-	changed chan struct{} // closed at the next change; nil while nobody waits
+	changed chan struct{} // closed at the next change; nil while no goroutine waits
 }
 
-// update lets f change the value.
+// update changes the value with f.
 func (w *watched[T]) update(f func(*T)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,14 +32,14 @@ func (w *watched[T]) update(f func(*T)) {
 	}
 }
 
-// read lets f look at the value, and at nothing of it afterwards.
+// read calls f with the value. f must not keep a reference to it.
 func (w *watched[T]) read(f func(*T)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f(&w.value)
 }
 
-// wait waits until ok, which is called at every change.
+// wait waits until ok returns true. It calls ok at every change.
 func (w *watched[T]) wait(ctx context.Context, ok func(*T) bool) error {
 	for {
 		w.mu.Lock()
@@ -61,17 +60,17 @@ func (w *watched[T]) wait(ctx context.Context, ok func(*T) bool) error {
 	}
 }
 
-// await waits until ok and ends the test if that does not come.
+// await waits until ok returns true, and fails the test if that takes longer than patience.
 func (w *watched[T]) await(t testing.TB, what string, ok func(*T) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := w.wait(ctx, ok); err != nil {
-		w.read(func(value *T) { t.Fatalf("waited in vain until %s; there is %s", what, describe(value)) })
+		w.read(func(value *T) { t.Fatalf("waited in vain until %s; the state is %s", what, describe(value)) })
 	}
 }
 
-// describe prints a value for a failed test.
+// describe formats a value for a failed test.
 func describe(value any) string {
 	if s, ok := value.(fmt.Stringer); ok {
 		return s.String()
@@ -79,13 +78,14 @@ func describe(value any) string {
 	return fmt.Sprintf("%+v", value)
 }
 
-// eventually polls until try gives no error: for events without a notification, such as where RPCs go.
+// eventually calls try again and again until it returns no error. It is for events without a notification,
+// such as RPCs that reach another backend.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	within(t, patience, what, try)
 }
 
-// within is eventually for what may take longer.
+// within is eventually with another patience.
 func within(t testing.TB, patience time.Duration, what string, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -209,7 +209,7 @@ func (l *listener) replaceServer(ctx context.Context, by *clientServer, within t
 	if old == nil {
 		return
 	}
-	_ = old.turn.Close() // makes no errors
+	_ = old.turn.Close() // it always returns nil
 	go func() {
 		old.outlive(ctx, within)
 		l.mu.Lock()
@@ -245,7 +245,7 @@ func (l *listener) endTurn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.server != nil {
-		_ = l.server.turn.Close() // makes no errors
+		_ = l.server.turn.Close() // it always returns nil
 	}
 }
 

@@ -99,7 +99,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	switch lost := p.listener.isLost(); {
 	case lost != nil:
 		if p.socket, err = openTurns(ctx, p.listener.address, l.Mode); err != nil {
-			return nil // it stays lost, which is no reason to refuse a configuration
+			return nil // it stays lost: that does not make the configuration invalid
 		}
 		on = p.socket
 	case !p.isNew && p.listener.serves(l):

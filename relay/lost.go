@@ -83,7 +83,7 @@ func (r *Relay) loseOperator(o *operator, why error) bool {
 	}
 	r.listening.Unlock()
 	if is {
-		_ = o.turn.Close() // makes no errors
+		_ = o.turn.Close() // it always returns nil
 		_ = o.sockets.Close()
 	}
 	return is

@@ -16,12 +16,12 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// operator is the admin listener: a turn of a socket, and the server.
+// operator is the admin listener: its turn of a socket, and its HTTP server.
 type operator struct {
 	config  configs.Admin
 	sockets *socket
-	// opened says that the socket was opened for this listener, and taken that it was a client listener's. If neither
-	// is set, the previous admin listener had it.
+	// opened says that the socket was opened for this listener, and taken that it was the socket of a client listener.
+	// If neither is set, the previous admin listener had the socket.
 	opened, taken bool
 	turn          *turn
 	socket        net.Listener // the turn, with limits and TLS
@@ -74,7 +74,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 		n.sockets = before.sockets
 	default:
 		if n.sockets, err = openTurns(ctx, before.address, o.Mode); err != nil {
-			n.sockets, n.lost = before.sockets, lost // which is no reason to refuse a configuration
+			n.sockets, n.lost = before.sockets, lost // a lost listener does not make the configuration invalid
 		}
 		n.opened = n.lost == nil
 	}
@@ -123,7 +123,7 @@ func (r *Relay) commitOperator(n *operator, taken bool) {
 		r.changeMode(n.config.Address, n.config.Mode)
 	}
 	if before != nil {
-		_ = before.turn.Close() // makes no errors
+		_ = before.turn.Close() // it always returns nil
 		if !taken && (n == nil || n.sockets != before.sockets) {
 			_ = before.sockets.Close()
 		}

@@ -59,7 +59,7 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 	r.explainState(e, leaf)
 }
 
-// explainOwn explains whether the client may have a resource by its own name, of which it requests an alias.
+// explainOwn explains whether a client that requests an alias of a resource may have the resource under its own name.
 func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own string) {
 	lines, err := explainRightsToOwn(r.now().cfg, r.now().router, asks, k, own)
 	e.sayAll("rights", lines)

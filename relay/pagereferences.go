@@ -123,7 +123,7 @@ type look struct {
 	relay    *Relay
 	left     time.Duration
 	dangling []danglingReference
-	by       map[cache.Key]int // dangling, by what does not exist
+	by       map[cache.Key]int // indexes of dangling, by the key of the resource that does not exist
 	unread   int
 }
 

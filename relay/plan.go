@@ -171,7 +171,7 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 		switch {
 		case l.isNew:
 			c.Change = ChangeAdded
-			c.Address = l.config.Address // another port, if that is 0
+			c.Address = l.config.Address // not l.listener.address: if the port is 0, a reload would open another one
 		default:
 			c.Change, c.NewConnections = ChangeChanged, l.server != nil
 			if c.Keys = differingKeys(*was, *l.config); len(c.Keys) == 0 && l.server == nil {

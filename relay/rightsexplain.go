@@ -40,8 +40,8 @@ func ExplainRights(cfg *configs.Config, router *authority.Router, client configs
 	return e.steps.String(), denied
 }
 
-// explainRightsToOwn describes, one step per line, whether a client may have a resource by its own name, of which it
-// requests an alias. The error is the reason why it may not.
+// explainRightsToOwn describes, one step per line, whether a client that requests an alias of a resource may have the
+// resource under its own name. The error is the reason why it may not.
 func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client configs.Client, k cache.Key, own string) (string, error) {
 	e := rightsExplainer{Rights: NewRights(cfg, router), client: client}
 	if e.rules == nil {

@@ -4,5 +4,5 @@ package relay
 
 import "syscall"
 
-// sharePort does nothing: on other systems a port can be had under several addresses.
+// sharePort does nothing: other systems need no option to open one port at several addresses.
 func sharePort(syscall.RawConn, bool) {}

@@ -192,10 +192,10 @@ type serverSource interface {
 	cache.Source
 	Drain()
 	Close()
-	// Reject sends the control plane a NACK, as its state of a type was refused: see gate.Rejecter.
+	// Reject sends the control plane a NACK, because its state of a type was refused: see gate.Rejecter.
 	Reject(typeURL, version, words string)
-	// PassOn sends the control plane a NACK, as a client has rejected something of a type, if the control
-	// plane is a relay.
+	// PassOn sends the control plane a NACK, because a client has rejected a resource of a type. It does so only if
+	// the control plane is a relay.
 	PassOn(typeURL, words string)
 	statuses() []serverStatus
 }

@@ -4,5 +4,5 @@ package relay
 
 import "os"
 
-// restrict does nothing: only on Linux a socket has permissions before bind.
+// restrict does nothing: only Linux lets a process set a socket's permissions before bind.
 func restrict(int, os.FileMode) {}

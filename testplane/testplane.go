@@ -1,4 +1,4 @@
-// Package testplane serves control planes to tests, over loopback.
+// Package testplane serves control planes for tests, over loopback.
 package testplane
 
 import (
@@ -14,16 +14,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Listen serves ads on any port of 127.0.0.1, and returns the address. The server stops when
-// the test ends.
+// Listen serves ads on a free port of 127.0.0.1, and returns the address. The server stops when the test
+// ends.
 func Listen(t testing.TB, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) string {
 	t.Helper()
 	address, _ := ListenOn(t, "127.0.0.1:0", ads, options...)
 	return address
 }
 
-// ListenOn is Listen for an address of the caller's choice. It returns the server too, which
-// the test may stop.
+// ListenOn is Listen with an address. It also returns the server, which the test may stop.
 func ListenOn(t testing.TB, address string, ads discoveryv3.AggregatedDiscoveryServiceServer, options ...grpc.ServerOption) (string, *grpc.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -44,8 +43,8 @@ func ListenOn(t testing.TB, address string, ads discoveryv3.AggregatedDiscoveryS
 	return listener.Addr().String(), server
 }
 
-// RefusingAddress returns an address of 127.0.0.1 where connections are refused until the test
-// ends: nobody listens there, and no other process can.
+// RefusingAddress returns an address of 127.0.0.1 that refuses connections until the test ends. No other
+// process can listen there.
 func RefusingAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,7 +52,7 @@ func RefusingAddress(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	// Its own end of a connection belongs to the connection, and is not listened on.
+	// The client's address of an open connection is in use, but nothing listens there.
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +61,7 @@ func RefusingAddress(t testing.TB) string {
 	return conn.LocalAddr().String()
 }
 
-// NodeID is the node that a Snapshot is for.
+// NodeID is the Node id of the clients that a Snapshot serves.
 const NodeID = "test"
 
 // Snapshot is go-control-plane's server with one snapshot, for the node NodeID.
@@ -71,13 +70,13 @@ type Snapshot struct {
 	cache cachev3.SnapshotCache
 }
 
-// NewSnapshot returns a Snapshot that has nothing yet.
+// NewSnapshot returns a Snapshot without resources.
 func NewSnapshot(t testing.TB) Snapshot {
 	cache := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
 	return Snapshot{Server: serverv3.NewServer(t.Context(), cache, nil), cache: cache}
 }
 
-// Set replaces everything.
+// Set replaces all resources.
 func (s Snapshot) Set(t testing.TB, version string, resources map[resourcev3.Type][]types.Resource) {
 	t.Helper()
 	snapshot, err := cachev3.NewSnapshot(version, resources)

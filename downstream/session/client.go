@@ -5,8 +5,8 @@ import "github.com/xds-relay/xds-relay/cache"
 // Client is what the sessions of a stream know about their client, and what they use of its stream.
 type Client struct {
 	Abilities
-	// Settles is set while something on the stream moves because of a new configuration and has no answer yet: nothing
-	// that it refers to may be removed before.
+	// Settles is set while a subscription of the stream has moved because of a new configuration and has no answer
+	// yet. Until it has one, nothing is removed: what the client has may refer to it.
 	Settles bool
 	Host    Host
 	Topics  *cache.Reader
@@ -34,16 +34,16 @@ type Host interface {
 // Names resolves the names that a client uses.
 type Names interface {
 	// Key returns what a name (or cache.Wildcard) of that type means for the client. The error, which the client is
-	// sent, says why the name is refused; its code is PERMISSION_DENIED if and only if the client may not have it. If
-	// one old-style name of a type means the same to two clients, all old-style names of the type that both may have
-	// mean the same to them.
+	// sent, says why the name is refused; its code is PERMISSION_DENIED if and only if the client may not have the
+	// name. If one old-style name of a type means the same to two clients, all old-style names of the type that both
+	// may have mean the same to them.
 	Key(typeURL, name string) (cache.Key, error)
 }
 
 // Rights are what a client may have.
 type Rights interface {
-	// MayHaveOwn returns why the client may not have what a topic has under another name of which it is an alias; nil
-	// if it may. own is the resource's own name.
+	// MayHaveOwn returns why the client may not have the resource of a topic whose name is an alias; nil if the client
+	// may have it. own is the resource's own name.
 	MayHaveOwn(k cache.Key, own string) error
 	// MayHaveAll reports whether the client may have all these old-style names in the scope and of the type of a key.
 	MayHaveAll(names []string, of cache.Key) bool

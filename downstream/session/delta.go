@@ -190,7 +190,7 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	d.reviewName(a.of(name), review{name: name, ended: true, unsubscribed: true})
 }
 
-// endWildcard ends the wildcard: the client drops what only the wildcard gave it.
+// endWildcard ends the wildcard: the client drops the resources that only the wildcard covers.
 func (d *Delta) endWildcard() {
 	if d.wild == nil {
 		return
@@ -235,7 +235,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	if len(d.pending) == 0 {
 		d.takePendingSets(func(set *setSub) bool { return d.sendSet(r, set) })
 		if len(d.pendingSets) == 0 {
-			d.takePending(sendName) // what a set had lent and no longer has
+			d.takePending(sendName) // borrowed names whose set has lost the resource
 			d.sendReviewed(r)
 			d.sendDeferred(r)
 		}
@@ -243,7 +243,8 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 			d.sendRemovals(r, may)
 		}
 	}
-	// A new wildcard is answered even if it gives nothing, unless the client is known to hold what there is.
+	// A new wildcard is answered even if it has no members, unless the client has resumed with state from an earlier
+	// stream.
 	answered := fresh && !d.wild.fresh && !d.resumed
 	if r.empty() && !answered {
 		r.brings.Spared()

@@ -125,7 +125,7 @@ func (d *Delta) sentUnder(r *Response, sub *nameSub, name string, res *cache.Res
 	sub.has(name)
 }
 
-// has records under which name the client has what a subscription gives.
+// has records under which name the client has the resource of a subscription.
 func (s *nameSub) has(name string) {
 	switch r := s.rare(); {
 	case name != s.name():
@@ -135,8 +135,9 @@ func (s *nameSub) has(name string) {
 	}
 }
 
-// noteFormer records a resource that the client has under a name that no longer gives it, while another name does. That
-// other name may come to stand for something else before the removal is sent.
+// noteFormer records a name under which the client has a resource, after the subscription that gave the name has come
+// to stand for something else. Another subscription still gives the name, but may also come to stand for something else
+// before it sends the name: then removeFormer removes the name.
 func (d *Delta) noteFormer(a resourceRef, constraints string) {
 	a.name = strings.Clone(a.name)
 	put(&d.former, a, constraints)
@@ -154,7 +155,7 @@ func (s *nameSub) hasAs(name string) bool {
 	return r != nil && r.sentAs == name
 }
 
-// given reports that the client requests something by other means than the subscription but, and has it or will get it.
+// given reports that the client has a resource, or will get it, because of a subscription other than but.
 func (d *Delta) given(a resourceRef, but *nameSub) bool {
 	key := a.key()
 	if s := d.named.get(key); s != nil && s != but && s.state().Status == cache.Present {

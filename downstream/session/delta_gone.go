@@ -16,7 +16,7 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
 	if len(d.former) > 0 {
 		defer d.removeFormer(r)
 	}
-	// What may not be removed yet is left out here; otherwise it could fill each selection of some for ever.
+	// Removals that have to wait are left out here; otherwise they could fill every part that is selected.
 	stays := func(key string, g removal) bool {
 		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
 	}

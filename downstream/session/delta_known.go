@@ -56,8 +56,8 @@ type Delta struct {
 	acked *sentResponse
 }
 
-// held reports whether the client has that content already. A client that was sent an error is sent the resource again
-// when the error is over.
+// held reports whether the client already has the content of a state. A client that was sent an error is sent the
+// resource again when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
 	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
@@ -68,14 +68,14 @@ func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	return same
 }
 
-// knows records that the client has that content.
+// knows records that the client has the content of a state.
 func (d *Delta) knows(sub *nameSub, st *cache.State) {
 	sub.setSentResource(st)
 	delete(d.removals, sub.key())
 	delete(d.initial, sub.name())
 }
 
-// sendError adds to r why a name cannot be given, and reports whether it fitted.
+// sendError adds to r the error of a name that the client cannot get, and reports whether it fitted.
 func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	if !r.fits(sizeError(sub.name(), err), d.Limit) {
 		return false
@@ -85,7 +85,7 @@ func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	return true
 }
 
-// takesNamed reports whether a removal takes from the client what it requests by name.
+// takesNamed reports whether a removal would take a resource from the client that the client requests by name.
 func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
 	if g.by != nil || sub == nil {
 		return false

@@ -56,9 +56,9 @@ func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
 	}
 }
 
-// ownsName reports that the client is sent a name's own state, and not that of a set which has the name too. The
-// wildcard belongs to the client's Node: what it has under an xdstp name is another thing than the authority's. While
-// the name's own state is not known (requested, or failed), the set's state counts.
+// ownsName reports that the client is sent a name's own state, and not that of a set which has the name, too. The
+// wildcard belongs to the client's Node: a member with an xdstp name is not the authority's resource of this name.
+// While the name's own state is not known (requested, or failed), the set's state counts.
 func (s *nameSub) ownsName(set *setSub) bool {
 	switch s.state().Status {
 	case cache.Present:

@@ -6,13 +6,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// What a client may not have.
+// Names and sets to which a client has no right.
 //
-//   - A name is answered with an error. In a full state the name is missing, too: otherwise the client would not
-//     receive what it may have. But no state is sent only to report that.
+//   - A name is answered with an error. A full state is sent without the name: if it waited for the name, the client
+//     would not receive the other resources. But no state is sent only to report that a name is missing.
 //   - A wildcard or a glob is not answered. Any answer would mean that there is nothing. Responses that a client could
 //     take for such an answer wait: see silence.go.
-//   - What is requested by an alias is also denied by the resource's own name, once that is known.
+//   - A resource that is requested by an alias is also denied because of its own name, once that name is known.
 
 // isDenial reports whether an error of Names.Key means that the client may not have the name.
 func isDenial(err *cache.Error) bool { return err != nil && err.Code == codes.PermissionDenied }
@@ -105,13 +105,14 @@ func (s *SotW) sentErrorAsRelay(sub *nameSub) bool {
 	return s.Relay && s.Rights != nil && sub.denial() != nil && !sub.deniedGlob()
 }
 
-// onlyDenies reports that a full state must not be sent, because it would tell the client that there is nothing of what
-// it may not have:
+// onlyDenies reports that a full state must not be sent. The client would read it as if what it may not have did not
+// exist:
 //
 //   - The client may hold members of a glob, and would delete them.
 //   - The client was sent nothing yet, it has a glob without an answer, and the state has no resource: it would take
 //     that for the answer.
-//   - The client may hold what it is denied by name. It would delete that, and be given nothing instead.
+//   - The client may hold a resource that is denied by name. It would delete that resource, and the state has nothing
+//     that it could use instead.
 func (s *SotW) onlyDenies() bool {
 	if s.Rights == nil {
 		return false

@@ -6,14 +6,14 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 )
 
-// State that a client keeps after it has rejected a newer version: an earlier version, or nothing. The operator's pages
-// show it (held.go). For a set and for a group, it follows from the changes in the response. For a name that is watched
-// individually, a response records it for the first of its names.
+// A client that rejects a newer version of a resource keeps what it has: an earlier version, or nothing. The
+// operator's pages show which (held.go). For a set and for a group, this follows from the changes in the response. For
+// a name that is watched individually, a response records it for the first of its names.
 
-// Earlier is what a client has of a resource whose newest version, of those that it was sent, it has rejected.
+// Earlier is what a client has of a resource after it has rejected the newest version that it was sent.
 type Earlier uint8
 
-// What a client has of what it has rejected.
+// The values of Earlier.
 const (
 	EarlierUnknown Earlier = iota
 	// EarlierNone: it was sent no version on this stream, apart from those that it has rejected.

@@ -23,8 +23,9 @@ const (
 // Abilities are what a client states about itself in its Node, and what its listener's settings add.
 type Abilities struct {
 	Form cache.Form
-	// heartbeatsWhole: the client takes a full state in which a member is a heartbeat for one without that member.
-	// Envoy does so, and is sent the whole member instead: that renews its TTL, too.
+	// heartbeatsWhole: in a full state, the client is sent a member's whole resource instead of a heartbeat. The whole
+	// resource renews the TTL, too. Envoy needs this: it treats a full state in which a member is a heartbeat as one
+	// without that member.
 	heartbeatsWhole bool
 	// Passes: redirects go to the client unchanged.
 	Passes bool

@@ -53,7 +53,8 @@ func (s *nameSub) keepBeforeMove(was *cache.Resource) {
 	}
 }
 
-// meansSomething reports that a name is not refused, or that the client keeps what it has from before it was.
+// meansSomething reports that a name has a topic, or that the client keeps a resource from before the name became a
+// redirect.
 func (s *nameSub) meansSomething() bool { return s.entry() != nil || s.rare().beforeRedirect != nil }
 
 // move implements follower.

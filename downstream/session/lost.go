@@ -2,8 +2,8 @@ package session
 
 import "github.com/xds-relay/xds-relay/cache"
 
-// Servable reports whether some subscription is held or may come, and if not, why. The reason is nil if there are no
-// subscriptions apart from refused ones.
+// Servable reports whether the relay has the state of some subscription or may still get it, and if not, why. The
+// reason is nil if there are no subscriptions apart from refused ones.
 func (s *subscriptions) Servable() (bool, *cache.Error) {
 	t := s.trouble
 	if t == nil {
@@ -26,7 +26,7 @@ func (s *subscriptions) Servable() (bool, *cache.Error) {
 	return false, t.lostFor
 }
 
-// Unreachable reports that a subscription cannot be reached, and nothing is held of it.
+// Unreachable reports that the relay has no state of some subscription, and cannot reach its control plane.
 func (s *subscriptions) Unreachable() bool { return s.trouble != nil && s.trouble.lost > 0 }
 
 // Decided reports that the stream does not end: something is known of a subscription, or it is a set for which streams

@@ -120,7 +120,7 @@ func (f *Poll) answerable(unknown map[resourceRef]*cache.Error) bool {
 	case !f.over && !onlyRefused(unknown), !f.hasSets() && len(unknown) == f.named.len():
 		return false
 	}
-	// A client that may hold them must not lose them.
+	// A client that may hold unknown names must not lose them.
 	return !f.missingMeansGone || f.has == "" && f.gives()
 }
 
@@ -134,7 +134,7 @@ func onlyRefused(unknown map[resourceRef]*cache.Error) bool {
 	return true
 }
 
-// gives reports that there is something to give.
+// gives reports that a response would have a resource, or the state of a set.
 func (f *Poll) gives() bool {
 	for sub := range f.named.all() {
 		if sub.state().Status == cache.Present {

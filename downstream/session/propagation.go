@@ -16,15 +16,16 @@ func (r *Response) Delivered(err error) {
 	}
 }
 
-// bring adds all changes that the client is owed to r, unless more of them is to be sent.
+// bring records that r brings all changes that the client is owed, unless more is set: then a later response brings
+// the last of them.
 func (s *subscriptions) bring(r *Response, more bool) {
 	if !more {
 		r.brings = r.brings.With(s.owed.Take())
 	}
 }
 
-// spare records that the client needs nothing of the changes that it is owed, unless there is something to send. The
-// cache is held.
+// spare records that the client needs none of the changes that it is owed, unless more is set: then there is something
+// to send. The cache is held.
 func (s *subscriptions) spare(more bool) {
 	if !s.owed.None() && !more {
 		s.owed.Take().Spared()

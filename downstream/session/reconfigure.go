@@ -128,8 +128,8 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 		}
 	}
 	for _, sub := range r.notDenied {
-		// Perhaps no state has reported yet that the client may not have it. The relay no longer knows what the client
-		// has of it, so no state can contain it, and none can wait for it.
+		// Perhaps no state has told the client yet that the name was denied. The relay no longer knows what the client
+		// has under the name, so no state has to contain the name, and no state waits for it.
 		if !s.Relay && sub.sent() == sentResource {
 			s.knows(sub, sentNothing, 0)
 		}

@@ -238,8 +238,8 @@ func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
 	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.sentErr() != 0 && st.Err == nil
 }
 
-// perceived is a name's state for a client that may take silence for an answer: one that never had the resource. A
-// relay passes the silence on to its own clients, which may have it.
+// perceived is a name's state as the client may see it. A client that never had the resource may take silence for the
+// answer that the resource does not exist. A relay passes the silence on to its own clients, which may have it.
 // xDS: "Knowing When a Requested Resource Does Not Exist".
 func (s *SotW) perceived(sub *nameSub, st cache.State) cache.State {
 	if st.Status != cache.Failed || !st.Err.Unanswered || s.Relay || sub.is(mayHold) || sub.sent() == sentResource {

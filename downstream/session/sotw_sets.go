@@ -134,9 +134,9 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
 }
 
-// namedBySet returns the names that each set may cover. None is marked as covered yet. An xdstp name is something else
-// than what a wildcard, which belongs to the client's Node, gives under it: elsewhere has the keys of the names that
-// own themselves.
+// namedBySet returns the names that each set may cover. None is marked as covered yet. The wildcard belongs to the
+// client's Node, so a member with an xdstp name is not the authority's resource of this name: elsewhere has the keys
+// of the xdstp names whose own resources the client is sent.
 func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]bool) {
 	named, elsewhere = map[*setSub][]*nameSub{}, map[string]bool{}
 	for sub := range s.named.all() {
@@ -163,7 +163,7 @@ func (s *SotW) namedBySet() (named map[*setSub][]*nameSub, elsewhere map[string]
 func (s *SotW) inFull(sub *nameSub) cache.State {
 	st := s.perceived(sub, sub.state())
 	if s.Rights != nil && !s.Relay {
-		if why := sub.denial(); why != nil { // whichever subscription gives it
+		if why := sub.denial(); why != nil { // also if a set has the resource
 			st.Err = why
 		}
 	}
@@ -235,8 +235,8 @@ func (t sentKeys) add(a resourceRef, key string) {
 	t[way][key] = true
 }
 
-// memberFilter returns a function that records what a glob has: as sent, and in elsewhere, so that the wildcard leaves it
-// out. For a view, the function also reports what is sent already: a response has a resource only once.
+// memberFilter returns a function that records the members of a glob: as sent, and in elsewhere, so that the wildcard
+// leaves them out. For a view, the function also reports what is sent already: a response has a resource only once.
 func (s *SotW) memberFilter(sent sentKeys, set *setSub, elsewhere map[string]bool) func(string) bool {
 	view, underWild := s.isView(set), s.wildOf(set.ref.of(cache.Wildcard)) != nil
 	if !s.sharesMembers(set) && !underWild && len(sent) == 0 {

@@ -194,8 +194,8 @@ type valueBeforeRedirect struct {
 	marked   bool   // see Subscription
 }
 
-// trouble is what most clients do not have: names of one type that are refused, or that have moved, and names and sets
-// of which nothing is held and whose control planes are unreachable.
+// trouble is about subscriptions that most clients do not have, all of one type: names that are refused, names that
+// have moved, and names and sets without a state whose control planes are unreachable.
 type trouble struct {
 	refused, lost int // how many of each are subscribed to
 	lostFor       *cache.Error

@@ -1,6 +1,6 @@
 package interop
 
-// Backends: what RPCs reach in the end.
+// The backends that answer RPCs.
 
 import (
 	"net"
@@ -28,7 +28,7 @@ func startBackend(t testing.TB, id string) *backend {
 	return &backend{id: id, port: uint32(serve(t, s).Port)}
 }
 
-// serve runs a server on a port that nobody else has, until the test ends.
+// serve runs a server on a free port until the test ends.
 func serve(t testing.TB, s *grpc.Server) *net.TCPAddr {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,6 +1,6 @@
 package interop
 
-// Clients: those that send RPCs to the shop, and what they do.
+// The kinds of clients, and what each does in the test.
 
 import (
 	"encoding/json"
@@ -14,11 +14,11 @@ import (
 // client is a kind of client.
 type client struct {
 	name string
-	// without says why there is nothing for it at a control plane, or nothing.
+	// without returns why a control plane has no resources for the client, or "" if it has.
 	without func(kind) string
-	// prepare makes sure that the client can run, or says what it lacks.
+	// prepare makes sure that the client can run, and returns an error if it cannot.
 	prepare func() error
-	// run has the client meet a control plane through the relay.
+	// run tests the client with a control plane, through the relay.
 	run func(testing.TB, *plane)
 }
 
@@ -33,16 +33,15 @@ func everywhere(kind) string { return "" }
 
 func always() error { return nil }
 
-// shopper is a client that sends an RPC to the shop, and says which backend has
-// answered it.
+// shopper is a client that sends RPCs to the shop. visit returns the id of the backend that answered.
 type shopper interface {
 	visit() (backend string, err error)
 }
 
-// method is the RPC. Every backend has it.
+// method is the method of the RPCs. Every backend has it.
 const method = "/shop.Shop/Visit"
 
-// visits has a client find the shop, and follow it.
+// visits returns a test in which a client's RPCs reach the shop and follow its changes.
 func visits(dial func(t testing.TB, bootstrap, target string) shopper) func(testing.TB, *plane) {
 	return func(t testing.TB, p *plane) {
 		first, second, third := startBackend(t, "first"), startBackend(t, "second"), startBackend(t, "third")
@@ -63,14 +62,13 @@ func visits(dial func(t testing.TB, bootstrap, target string) shopper) func(test
 	}
 }
 
-// awaitReaches waits until RPCs reach that backend, and checks that from then on
-// all of them do.
+// awaitReaches waits until an RPC reaches want, and checks that the RPCs after it reach want, too.
 func awaitReaches(t testing.TB, s shopper, want *backend) {
 	t.Helper()
 	reach := func() error {
 		id, err := s.visit()
 		if err == nil && id != want.id {
-			err = fmt.Errorf("one reached %q", id)
+			err = fmt.Errorf("an RPC reached %q", id)
 		}
 		return err
 	}
@@ -83,16 +81,16 @@ func awaitReaches(t testing.TB, s shopper, want *backend) {
 	}
 }
 
-// node is the Node of gRPC's clients. Istio takes the id apart and looks at the
-// metadata; grpc-js wants the locality.
+// node is the Node of gRPC's clients. Istio parses the id and uses the metadata; grpc-js requires the
+// locality.
 var node = map[string]any{
 	"id":       nodeID,
 	"metadata": map[string]any{"GENERATOR": "grpc", "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes"},
 	"locality": map[string]any{"region": "here"},
 }
 
-// bootstrap is gRPC's xDS bootstrap (A27) that the relay's command prints, with the Node that these control planes
-// want.
+// bootstrap returns gRPC's xDS bootstrap (A27) as `xds-relay bootstrap` prints it, with the Node that these
+// control planes require.
 func bootstrap(t testing.TB, relay string) string {
 	t.Helper()
 	const config = "listeners: [{address: \"127.0.0.1:0\"}]\nauthorities: [{name: control-plane, servers: [{address: \"127.0.0.1:1\"}]}]\nold_style_names: [{authority: control-plane}]\n"

@@ -1,18 +1,17 @@
 // Package interop tests the relay between clients and control planes of other projects: each client with
 // each control plane. At the end it prints the results as a table.
 //
-// A client finds the shop, sends RPCs to it, and follows when the control plane
-// moves it: to other endpoints, to another cluster, and back. envoyproxy's rate
-// limit service, which sends no such RPCs, loads its rules and follows their
-// changes.
+// A client sends RPCs to the shop. The control plane moves the shop to other endpoints, to another cluster,
+// and back, and the RPCs have to follow. envoyproxy's rate limit service does not send RPCs to the shop. It
+// loads its rules and follows their changes.
 //
 // The gRPC clients also authenticate, by certificates and by tokens in their call credentials, and their
 // streams end when these expire. While the relay's certificates, CAs and keys are replaced, none of
 // their streams ends and none of their handshakes fails. The relay passes Istio's identity check with
 // the example in docs/istio.md.
 //
-// The package is a module of its own, because Istio's discovery server needs more modules than all of
-// the relay; `make interop` runs it. It imports no other package of the project. Some clients need
-// programs that are not Go modules: node and npm, Debian's python3-grpcio and redis-server. Without
-// them, the package skips these clients, or fails if CI=true is in the environment.
+// The package is a separate module, because Istio's discovery server needs more modules than the whole relay.
+// `make interop` runs it. It imports no other package of the project. Some clients need programs that are not
+// Go modules: node and npm, Debian's python3-grpcio and redis-server. Without them, the package skips these
+// clients, or fails if CI=true is in the environment.
 package interop

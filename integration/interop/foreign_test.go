@@ -1,7 +1,7 @@
 package interop
 
-// Clients in other languages: programs that send an RPC for each line that they
-// are given, the method, and answer with a line of JSON.
+// Clients in other languages. Each is a program that reads a method from each line of its input, sends an RPC
+// with that method, and prints the outcome as a line of JSON.
 
 import (
 	"bufio"
@@ -22,23 +22,22 @@ import (
 type foreigner struct {
 	*process
 	questions io.Writer
-	answers   chan answer // closed when there are no more
+	answers   chan answer // closed when the program's output ends
 }
 
-// answer is what came of an RPC.
+// answer is the outcome of an RPC.
 type answer struct {
 	Backend string `json:"backend"`
 	Error   string `json:"error"`
 }
 
-// dialForeigner starts a client. Its command is given the target.
+// dialForeigner starts a client. The target is the last argument of its command.
 func dialForeigner(t testing.TB, name, bootstrap, target string, command ...string) shopper {
 	t.Helper()
 	cmd := exec.Command(command[0], append(command[1:], target)...)
 	cmd.Env = append(os.Environ(),
 		"GRPC_XDS_BOOTSTRAP_CONFIG="+bootstrap,
-		// While no RPC waits, the C++ core looks at its connections only every
-		// so often: by default every 5 s.
+		// While no RPC waits, the C++ core polls its connections at this interval. The default is 5 s.
 		"GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS=20",
 	)
 	questions, err := cmd.StdinPipe()
@@ -69,7 +68,7 @@ func (f *foreigner) listen(lines io.Reader) {
 
 func (f *foreigner) visit() (string, error) {
 	if _, err := fmt.Fprintln(f.questions, method); err != nil {
-		return "", fmt.Errorf("asking %s: %w", f.name, err)
+		return "", fmt.Errorf("sending a method to %s: %w", f.name, err)
 	}
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -77,7 +76,7 @@ func (f *foreigner) visit() (string, error) {
 	case a, ok := <-f.answers:
 		switch {
 		case !ok:
-			return "", fmt.Errorf("%s answers no more", f.name)
+			return "", fmt.Errorf("the output of %s has ended", f.name)
 		case a.Error != "":
 			return "", errors.New(a.Error)
 		}
@@ -87,8 +86,8 @@ func (f *foreigner) visit() (string, error) {
 	}
 }
 
-// prepareNode installs gRPC for Node.js, at the versions in grpcjs/, if what is
-// installed is not of them.
+// prepareNode installs gRPC for Node.js, unless the versions of grpcjs/package-lock.json are already
+// installed.
 var prepareNode = sync.OnceValue(func() error {
 	const folder = "grpcjs"
 	for _, program := range []string{"node", "npm"} {
@@ -115,10 +114,10 @@ func dialNode(t testing.TB, bootstrap, target string) shopper {
 	return dialForeigner(t, "grpc-js", bootstrap, target, "node", "grpcjs/client.js")
 }
 
-// python is Debian's: other interpreters do not have its python3-grpcio.
+// python is Debian's interpreter: others do not have Debian's package python3-grpcio.
 const python = "/usr/bin/python3"
 
-// preparePython checks that gRPC's C++ core is there, under its Python surface.
+// preparePython checks that gRPC for Python is installed, which wraps the C++ core.
 var preparePython = sync.OnceValue(func() error {
 	return runIn(".", python, "-c", "import grpc")
 })

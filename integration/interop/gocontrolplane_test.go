@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// world is all resources that there are, by type and name.
+// world has all resources of a control plane, by type and name.
 type world map[resource.Type]map[string]types.Resource
 
 // goControlPlane is go-control-plane with one of its caches.
@@ -25,7 +25,7 @@ type goControlPlane struct {
 	t      testing.TB
 	server serverv3.Server
 	now    world
-	// turn makes the cache hold another world.
+	// turn replaces the resources in the cache.
 	turn func(to world)
 }
 
@@ -67,8 +67,7 @@ func (g *goControlPlane) rule(limits map[string]uint32) {
 // whose resources change one by one.
 func startLinear(t testing.TB) controlPlane {
 	t.Helper()
-	// The order in which a client can follow: what is pointed to before what
-	// points to it.
+	// The order in which clients can follow changes: a resource comes before those that name it.
 	order := []resource.Type{
 		resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType, resource.RateLimitConfigType,
 	}
@@ -100,10 +99,9 @@ func startLinear(t testing.TB) controlPlane {
 	})
 }
 
-// startSnapshots starts go-control-plane with a snapshot cache, in which all of a
-// node's resources change at once. The cache learns that its clients are not on
-// one aggregated stream (ads=false), so that it answers each request by itself,
-// also if it has not all of what is requested.
+// startSnapshots starts go-control-plane with a snapshot cache, in which all resources of a node change at
+// the same time. With ads=false, the cache answers each request on its own, even if it does not have all
+// requested resources.
 func startSnapshots(t testing.TB) controlPlane {
 	t.Helper()
 	snapshots := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)

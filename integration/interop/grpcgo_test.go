@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// soon is to connect again soon after a failure.
+// soon makes gRPC connect again soon after a failure.
 var soon = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.2, MaxDelay: 200 * time.Millisecond},
 	MinConnectTimeout: patience,

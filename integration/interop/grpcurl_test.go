@@ -1,6 +1,7 @@
 package interop
 
-// grpcurl, as a person uses it to see what clients have: it knows the relay's services by reflection only.
+// An operator's use of grpcurl to see the resources of clients. grpcurl learns the relay's services only by
+// reflection.
 
 import (
 	"encoding/json"
@@ -92,7 +93,7 @@ func TestGrpcurlShowsWhatClientsHave(t *testing.T) {
 						return nil
 					}
 				}
-				return fmt.Errorf("it shows %s", out)
+				return fmt.Errorf("the output is %s", out)
 			})
 		}
 	}

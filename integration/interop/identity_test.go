@@ -1,7 +1,6 @@
 package interop
 
-// Clients that prove who they are, to the relay: by a certificate, and by a token in gRPC's call
-// credentials.
+// Clients that authenticate to the relay: with a certificate, and with a token in gRPC's call credentials.
 
 import (
 	"bufio"
@@ -38,38 +37,39 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// proof is what a client needs to open a stream, and what it proves.
+// proof has the address, the credentials and the first request with which a client opens a stream.
 type proof struct {
 	Address string `json:"address"`
-	CA      string `json:"ca"`             // files
+	CA      string `json:"ca"`             // this and the next two are files
 	Cert    string `json:"cert,omitempty"` // no certificate if empty
 	Key     string `json:"key,omitempty"`
 	Token   string `json:"token,omitempty"`
 	Request string `json:"request"` // in hexadecimal
 }
 
-// event is what comes of a stream: the length of a response, or its end.
+// event is an event of a stream: a response, of which it has the length, or the end.
 type event struct {
 	Received int        `json:"received"`
 	Ended    codes.Code `json:"ended"`
 	Details  string     `json:"details"`
 }
 
-// prover is a kind of client. open opens a stream; the channel has what comes of it.
+// prover is a kind of client that authenticates. open opens a stream, and returns a channel with the stream's
+// events.
 type prover struct {
 	name    string
 	prepare func() error
 	open    func(testing.TB, proof) <-chan event
 }
 
-// prepared leaves the test out if the client cannot run here.
+// prepared skips the test if the client cannot run here. In CI, it fails the test.
 func (p prover) prepared(t testing.TB) {
 	t.Helper()
 	if err := p.prepare(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%s cannot run: %v", p.name, err)
 		}
-		t.Skipf("%s is left out: %v", p.name, err)
+		t.Skipf("%s is skipped: %v", p.name, err)
 	}
 }
 
@@ -79,7 +79,7 @@ var provers = []prover{
 	{"C++ core", preparePython, openBy("the C++ core", python, "python/stream.py")},
 }
 
-// openBy opens the stream of a client in another language.
+// openBy returns an open function for a client in another language.
 func openBy(name string, command ...string) func(testing.TB, proof) <-chan event {
 	return func(t testing.TB, p proof) <-chan event {
 		t.Helper()
@@ -113,7 +113,7 @@ func readEvents(lines io.Reader, events chan<- event) {
 	}
 }
 
-// bearer is gRPC's call credentials.
+// bearer implements gRPC's call credentials with a token.
 type bearer string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -178,7 +178,7 @@ func openGo(t testing.TB, p proof) <-chan event {
 	return events
 }
 
-// await returns what comes of a stream next.
+// await returns the next event of a stream.
 func await(t testing.TB, events <-chan event) event {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -186,11 +186,11 @@ func await(t testing.TB, events <-chan event) event {
 	select {
 	case e, ok := <-events:
 		if !ok {
-			t.Fatal("the client has ended")
+			t.Fatal("the client has exited")
 		}
 		return e
 	case <-deadline.C:
-		t.Fatalf("nothing comes of the stream within %v", patience)
+		t.Fatalf("the stream has no event within %v", patience)
 		return event{}
 	}
 }
@@ -201,7 +201,7 @@ type certifier struct {
 	dir         string
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	keyID       string // of tokens
+	keyID       string // the key id of its tokens
 }
 
 func newCertifier(t testing.TB) *certifier {
@@ -247,7 +247,7 @@ func (c *certifier) write(name, kind string, der []byte) (file string) {
 func (c *certifier) issue(name, spiffeID string, notAfter time.Time) (cert, key string) {
 	c.t.Helper()
 	template := &x509.Certificate{
-		Subject:  pkix.Name{CommonName: name}, // to OpenSSL, one without names is its own CA
+		Subject:  pkix.Name{CommonName: name}, // OpenSSL takes a certificate without a name for its own CA
 		NotAfter: notAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -266,7 +266,7 @@ func (c *certifier) issue(name, spiffeID string, notAfter time.Time) (cert, key 
 	return c.write(name+".pem", "CERTIFICATE", certificate.Raw), c.write(name+"-key.pem", "PRIVATE KEY", der)
 }
 
-// keySet is the set of keys with which the tokens of certifiers are verified.
+// keySet returns the JSON Web Key Set that verifies the tokens of certifiers.
 func keySet(of ...*certifier) []byte {
 	var keys []string
 	for _, c := range of {
@@ -281,7 +281,7 @@ func keySet(of ...*certifier) []byte {
 	return []byte(`{"keys": [` + strings.Join(keys, ", ") + `]}`)
 }
 
-// keys writes the key set with which tokens are verified.
+// keys writes the key set that verifies this certifier's tokens.
 func (c *certifier) keys() (file string) {
 	c.t.Helper()
 	file = filepath.Join(c.dir, "jwks.json")
@@ -316,7 +316,8 @@ func (c *certifier) token(lifetime time.Duration) string {
 	return strings.Join(append(parts, base64.RawURLEncoding.EncodeToString(signature)), ".")
 }
 
-// startGuardedRelay runs a relay that serves one cluster: over mTLS, and to clients with a token.
+// startGuardedRelay starts a relay that serves one cluster, on a listener with mTLS and on one that requires
+// a token.
 func startGuardedRelay(t testing.TB, c *certifier) (mtls, jwt string) {
 	t.Helper()
 	resources := filepath.Join(t.TempDir(), "clusters.json")
@@ -340,7 +341,7 @@ old_style_names: [{authority: files}]
 		t.Fatal(err)
 	}
 	r := &relay{}
-	t.Cleanup(func() { r.check(t) }) // after start's cleanup has ended it
+	t.Cleanup(func() { r.check(t) }) // runs after start's cleanup, which ends the relay
 	cmd := exec.Command(binary, "serve", "--config", file)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	r.process = start(t, "the relay", cmd, syscall.SIGTERM)
@@ -372,31 +373,33 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 			hour := time.Now().Add(time.Hour)
 
 			if e := await(t, open(mtls, withCertificate("shop", "spiffe://example.org/shop", hour))); e.Received == 0 {
-				t.Errorf("with its certificate: got %+v", e)
+				t.Errorf("with the shop's certificate: got %+v, want a response", e)
 			}
 			if e := await(t, open(mtls, withCertificate("pay", "spiffe://example.org/pay", hour))); e.Ended != codes.PermissionDenied {
-				t.Errorf("with another's: got %+v", e)
+				t.Errorf("with the certificate of another identity: got %+v, want PERMISSION_DENIED", e)
 			}
 			if e := await(t, open(mtls, func(*proof) {})); e.Ended != codes.Unavailable {
-				t.Errorf("without one: got %+v", e)
+				t.Errorf("without a certificate: got %+v, want UNAVAILABLE", e)
 			}
 			if e := await(t, open(jwt, func(of *proof) { of.Token = c.token(time.Hour) })); e.Received == 0 {
-				t.Errorf("with a token: got %+v", e)
+				t.Errorf("with a token: got %+v, want a response", e)
 			}
 			if e := await(t, open(jwt, func(of *proof) { of.Token = c.token(-time.Hour) })); e.Ended != codes.Unauthenticated || e.Details != "the token has expired" {
-				t.Errorf("with one that has expired: got %+v", e)
+				t.Errorf("with an expired token: got %+v, want UNAUTHENTICATED", e)
 			}
 			if e := await(t, open(jwt, func(*proof) {})); e.Ended != codes.Unauthenticated {
-				t.Errorf("without one: got %+v", e)
+				t.Errorf("without a token: got %+v, want UNAUTHENTICATED", e)
 			}
 
-			// The client receives the reason why its stream ends, although the connection closes, too.
-			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second))) // in which it connects, on a busy machine
+			// When the certificate expires, the relay closes the connection. The client still receives the
+			// reason.
+			// Long enough to connect on a busy machine.
+			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second)))
 			if e := await(t, soon); e.Received == 0 {
-				t.Errorf("with a certificate that expires soon: got %+v", e)
+				t.Errorf("with a certificate that expires soon: got %+v, want a response", e)
 			}
 			if e := await(t, soon); e.Ended != codes.Unavailable || !strings.HasPrefix(e.Details, "the client's certificate has expired, or does so soon") {
-				t.Errorf("when it expires: got %+v", e)
+				t.Errorf("when the certificate expires: got %+v, want UNAVAILABLE and the reason", e)
 			}
 		})
 	}

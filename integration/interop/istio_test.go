@@ -18,8 +18,7 @@ import (
 	"istio.io/istio/pkg/log"
 )
 
-// istio is Istio with the services shop, one and two. Its clients get to the
-// shop's by a rule that sends them to one of the others.
+// istio is Istio with the services shop, one and two. A VirtualService sends RPCs for shop to one or two.
 type istio struct {
 	*xds.FakeDiscoveryServer
 	t testing.TB
@@ -27,7 +26,7 @@ type istio struct {
 
 const (
 	namespace   = "default"
-	servicePort = 7070 // that of the name alone: endpoints have their own
+	servicePort = 7070 // the port in the service's name; endpoints have other ports
 	portName    = "grpc"
 )
 
@@ -36,7 +35,7 @@ func hostname(service string) string {
 }
 
 func init() {
-	// Istio logs to standard output, where the tests have theirs.
+	// Istio logs to standard output, which has the output of the tests.
 	o := log.DefaultOptions()
 	o.SetDefaultOutputLevel(log.OverrideScopeName, log.NoneLevel)
 	if err := log.Configure(o); err != nil {
@@ -76,7 +75,7 @@ func (i *istio) show(cluster string, at *backend) {
 	})
 }
 
-// set adds or changes a piece of Istio's configuration.
+// set creates or updates an object of Istio's configuration.
 func (i *istio) set(kind config.GroupVersionKind, name string, spec config.Spec) {
 	change := i.Store().Create
 	if old := i.Store().Get(kind, name, namespace); old != nil {

@@ -1,6 +1,6 @@
 package interop
 
-// What does not work with Istio in delta, and does in SotW.
+// A case that works with Istio in SotW, but not in delta.
 
 import (
 	"context"
@@ -20,11 +20,11 @@ import (
 	"istio.io/istio/pkg/config/schema/gvk"
 )
 
-// TestIstioSendsChangesOfAllClustersInSotWAlone checks why `protocol: auto` speaks SotW with Istio if
-// the clients are gRPC's. In delta, when a client of that kind subscribes to another listener or
-// cluster, Istio forgets the earlier ones, and does not send their changes any more. gRPC clients do not
-// speak delta, so this only affects a relay that translates. When this test fails for delta, Istio is
-// fixed, and the exception can go.
+// TestIstioSendsChangesOfAllClustersInSotWAlone checks the reason why `protocol: auto` speaks SotW with Istio
+// for gRPC clients. In delta, when such a client subscribes to another listener or cluster, Istio forgets the
+// earlier ones, and no longer sends their changes. gRPC clients themselves do not speak delta, so the bug
+// affects only a relay that translates. When this test fails for delta, Istio has fixed the bug, and the
+// exception can be removed.
 func TestIstioSendsChangesOfAllClustersInSotWAlone(t *testing.T) {
 	for _, tt := range []struct {
 		form  form
@@ -45,9 +45,9 @@ func TestIstioSendsChangesOfAllClustersInSotWAlone(t *testing.T) {
 
 			i.balance("one")
 			i.balance("two")
-			s.await(two, clusterv3.Cluster_LEAST_REQUEST) // Istio is done with both
+			s.await(two, clusterv3.Cluster_LEAST_REQUEST) // Istio has processed both changes
 			if sent := s.has[one] == clusterv3.Cluster_LEAST_REQUEST; sent != tt.sends {
-				t.Errorf("a change of a cluster that was subscribed before another is sent: %v, want %v", sent, tt.sends)
+				t.Errorf("Istio sends a change of the cluster with the earlier subscription: %v, want %v", sent, tt.sends)
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func clusterOf(service string) string {
 	return model.BuildSubsetKey(model.TrafficDirectionOutbound, "", host.Name(hostname(service)), servicePort)
 }
 
-// balance has a service's clients prefer the endpoint with the fewest requests.
+// balance sets the load balancing policy LEAST_REQUEST for a service.
 func (i *istio) balance(service string) {
 	i.set(gvk.DestinationRule, service, &networking.DestinationRule{
 		Host: hostname(service),
@@ -67,14 +67,14 @@ func (i *istio) balance(service string) {
 	})
 }
 
-// clusterStream is a client in SotW that requests clusters.
+// clusterStream is a SotW client that requests clusters.
 type clusterStream struct {
 	t      testing.TB
 	stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	names  []string
 	node   *corev3.Node
 	last   *discoveryv3.DiscoveryResponse
-	has    map[string]clusterv3.Cluster_LbPolicy // what it was sent last of each
+	has    map[string]clusterv3.Cluster_LbPolicy // the newest policy of each cluster
 }
 
 func openClusters(t testing.TB, r *relay) *clusterStream {
@@ -101,14 +101,14 @@ func openClusters(t testing.TB, r *relay) *clusterStream {
 	return &clusterStream{t: t, stream: stream, node: n, has: map[string]clusterv3.Cluster_LbPolicy{}}
 }
 
-// subscribe requests those clusters from now on.
+// subscribe replaces the requested clusters.
 func (s *clusterStream) subscribe(names ...string) {
 	s.t.Helper()
 	s.names = names
 	s.request()
 }
 
-// request requests the clusters, and acknowledges the last response.
+// request requests the clusters, and ACKs the last response.
 func (s *clusterStream) request() {
 	s.t.Helper()
 	err := s.stream.Send(&discoveryv3.DiscoveryRequest{
@@ -123,13 +123,13 @@ func (s *clusterStream) request() {
 	}
 }
 
-// await reads until a cluster has a policy.
+// await receives responses until a cluster has a policy.
 func (s *clusterStream) await(name string, policy clusterv3.Cluster_LbPolicy) {
 	s.t.Helper()
 	for has, ok := s.has[name]; !ok || has != policy; has, ok = s.has[name] {
 		response, err := s.stream.Recv()
 		if err != nil {
-			s.t.Fatalf("waited in vain for %s with %v (%v); there is %v", name, policy, err, s.has)
+			s.t.Fatalf("waited in vain for %s with %v (%v); the client has %v", name, policy, err, s.has)
 		}
 		for _, any := range response.GetResources() {
 			var c clusterv3.Cluster

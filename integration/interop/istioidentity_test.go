@@ -1,6 +1,6 @@
 package interop
 
-// Istio's identity check, with the configuration that docs/istio.md and docs/security.md have for it.
+// Istio's identity check, with the configuration in docs/istio.md and docs/security.md.
 
 import (
 	"crypto/tls"
@@ -31,11 +31,11 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 )
 
-// tokenOf is the token of a service account, as Kubernetes reviews it here.
+// tokenOf returns the token of a service account that the fake Kubernetes accepts.
 func tokenOf(namespace, account string) string { return "token-of." + namespace + "." + account }
 
-// startCheckingIstio runs Istio's discovery server on a port with TLS, as istiod's 15012: it
-// authenticates by certificates of the mesh, and by the tokens of service accounts.
+// startCheckingIstio starts Istio's discovery server with TLS, like istiod's port 15012. It authenticates
+// clients by certificates of the mesh, and by tokens of service accounts.
 func startCheckingIstio(t *testing.T, mesh *certifier) (address string) {
 	t.Helper()
 	i, _ := startIstio(t).(*istio)
@@ -80,7 +80,8 @@ func startCheckingIstio(t *testing.T, mesh *certifier) (address string) {
 	return lis.Addr().String()
 }
 
-// startIstioRelay runs the relay with the example, in which only addresses and files are others.
+// startIstioRelay starts the relay with the example. It replaces the addresses and files, and the texts in
+// change.
 func startIstioRelay(t *testing.T, istiod string, mesh *certifier, change ...string) (*relay, proof) {
 	t.Helper()
 	example, err := os.ReadFile("../../configs/examples/istio-identity.yaml")
@@ -105,7 +106,7 @@ func startIstioRelay(t *testing.T, istiod string, mesh *certifier, change ...str
 	}
 	changed := strings.NewReplacer(change...).Replace(config)
 	if len(change) > 0 && changed == config {
-		t.Fatal("the example is not changed")
+		t.Fatal("the example does not contain the text to change")
 	}
 	file := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
@@ -119,7 +120,7 @@ func startIstioRelay(t *testing.T, istiod string, mesh *certifier, change ...str
 	return r, proof{Address: r.logged(t, `msg="serving clients" address=(\S+)`), CA: ca}
 }
 
-// podOf is the first request of a pod's proxy.
+// podOf returns p with the first request of a pod's proxy.
 func podOf(t *testing.T, p proof, namespace, account string) proof {
 	t.Helper()
 	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": namespace, "SERVICE_ACCOUNT": account, "ISTIO_VERSION": "1.31.0"})
@@ -161,8 +162,8 @@ func TestIstioKnowsTheRelayByItsCertificate(t *testing.T) {
 	}
 }
 
-// Without the rule of the example the relay would ask istiod on behalf of pods of other accounts, which
-// istiod refuses. Those of its own account do not notice.
+// Without the rule of the example, the relay sends requests for pods of other accounts to istiod, which
+// refuses them. The refusals do not affect pods of the relay's own account.
 func TestIstioRefusesPodsOfOtherAccounts(t *testing.T) {
 	mesh := newCertifier(t)
 	istiod := startCheckingIstio(t, mesh)
@@ -176,7 +177,7 @@ func TestIstioRefusesPodsOfOtherAccounts(t *testing.T) {
 		select {
 		case e := <-refused:
 			if e.Received > 0 {
-				t.Errorf("a pod of %s gets %+v", other, e)
+				t.Errorf("a pod of %s received %+v, want no response", other, e)
 			}
 		default:
 		}

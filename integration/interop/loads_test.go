@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// loadServer is the load reporting service of a control plane, which asks for everything.
+// loadServer is the load reporting service (LRS) of a control plane. It asks for all clusters.
 type loadServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 
 	mu         sync.Mutex
 	nodes      []string
-	successful map[string]uint64 // requests by cluster
+	successful map[string]uint64 // successful requests by cluster
 }
 
 // StreamLoadStats implements the service.
@@ -33,7 +33,7 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	l.mu.Lock()
 	l.nodes = append(l.nodes, first.GetNode().GetId())
 	l.mu.Unlock()
-	// The C++ core reports once a second at most.
+	// The C++ core reports at most once a second.
 	if err := stream.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(time.Second)}); err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-// TestLoadOfEveryGRPCIsSummed checks that gRPC's clients for Go and in C++ report their load through the relay, and that
-// the control plane has one stream with exactly the RPCs of both.
+// TestLoadOfEveryGRPCIsSummed checks that gRPC's clients in Go and C++ report their load through the relay,
+// and that the control plane receives exactly the sum of their RPCs, on one stream.
 func TestLoadOfEveryGRPCIsSummed(t *testing.T) {
 	if err := preparePython(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("the C++ core cannot run: %v", err)
 		}
-		t.Skipf("the C++ core is left out: %v", err)
+		t.Skipf("the C++ core is skipped: %v", err)
 	}
 	cp, _ := startLinear(t).(*goControlPlane)
 	loads := &loadServer{successful: map[string]uint64{}}
@@ -93,13 +93,13 @@ func TestLoadOfEveryGRPCIsSummed(t *testing.T) {
 		loads.mu.Lock()
 		defer loads.mu.Unlock()
 		if len(loads.successful) != 1 || loads.successful["shop-cluster"] != visits {
-			return fmt.Errorf("it was sent %v, want %d", loads.successful, visits)
+			return fmt.Errorf("the control plane received %v, want %d", loads.successful, visits)
 		}
 		return nil
 	})
 	loads.mu.Lock()
 	defer loads.mu.Unlock()
 	if len(loads.nodes) != 1 || loads.nodes[0] != nodeID {
-		t.Errorf("the control plane had streams of %q, want one of %q", loads.nodes, nodeID)
+		t.Errorf("the control plane had streams with the Node ids %q, want one stream with %q", loads.nodes, nodeID)
 	}
 }

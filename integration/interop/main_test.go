@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// binary is the path of the relay that is tested.
+// binary is the path of the relay's binary.
 var binary string
 
-// programs is a folder for what is built, that goes when the tests end.
+// programs is a folder for built programs. It is removed after the tests.
 var programs string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -35,12 +35,12 @@ func run(m *testing.M) int {
 	return status
 }
 
-// build builds a program of the module in a folder.
+// build builds a program of the module in the folder module.
 func build(module, program string, args ...string) error {
 	return runIn(module, "go", append([]string{"build", "-o", program}, args...)...)
 }
 
-// runIn runs a command in a folder, for what it does.
+// runIn runs a command in a folder. Its error contains the command's output.
 func runIn(folder, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = folder

@@ -1,6 +1,6 @@
 package interop
 
-// What came of each client with each control plane.
+// The outcome of each client with each control plane.
 
 import (
 	"fmt"
@@ -12,17 +12,17 @@ import (
 	"text/tabwriter"
 )
 
-// matrix is a table of outcomes, and notes on those that need one.
+// matrix is a table of outcomes, with notes on some of them.
 type matrix struct {
 	mu    sync.Mutex
 	cells map[[2]string]string // by control plane and client
 	notes []string
 }
 
-// results is what is printed at the end.
+// results is the table that is printed at the end.
 var results = matrix{cells: map[[2]string]string{}}
 
-// set notes an outcome. Outcomes with the same reason share a note.
+// set records an outcome. Outcomes with the same reason share a note.
 func (m *matrix) set(plane, client, outcome, reason string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,7 +37,7 @@ func (m *matrix) set(plane, client, outcome, reason string) {
 	m.cells[[2]string{plane, client}] = outcome
 }
 
-// String returns the table, with the cells that have run.
+// String returns the table. Its cells without an outcome are "not run".
 func (m *matrix) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +66,8 @@ func (m *matrix) String() string {
 	return text.String()
 }
 
-// TestEveryClientMeetsEveryControlPlane checks that each client gets what it
-// needs from each control plane through the relay, and follows its changes.
+// TestEveryClientMeetsEveryControlPlane checks that each client receives its resources from each control
+// plane through the relay, and follows their changes.
 func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 	for _, p := range controlPlanes {
 		t.Run(p.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 						t.Skip(reason)
 					}
 					t.Parallel()
-					// The relay has ended by then too: what it ends with counts.
+					// This runs after the relay has ended, so errors at its end count, too.
 					t.Cleanup(func() {
 						switch {
 						case t.Failed():
@@ -92,7 +92,7 @@ func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 							t.Fatalf("%s cannot run: %v", c.name, err)
 						}
 						results.set(p.name, c.name, "LEFT OUT", err.Error())
-						t.Skipf("%s is left out: %v", c.name, err)
+						t.Skipf("%s is skipped: %v", c.name, err)
 					}
 					c.run(t, startPlane(t, p))
 				})

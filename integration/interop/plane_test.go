@@ -1,6 +1,6 @@
 package interop
 
-// Control planes: what the tests ask of one, and what they see of its streams.
+// The kinds of control planes, what the tests require of them, and a record of their streams.
 
 import (
 	"fmt"
@@ -19,9 +19,9 @@ import (
 type kind struct {
 	name  string
 	form  form
-	rules bool // it is a ruler
+	rules bool // the control plane is a ruler
 	start func(testing.TB) controlPlane
-	but   string // what to know of it though it works
+	but   string // a note for the results, although it works
 }
 
 var controlPlanes = []kind{
@@ -30,16 +30,16 @@ var controlPlanes = []kind{
 	{"go-control-plane, snapshot cache, SotW", sotw, true, startSnapshots, ""},
 	{"go-control-plane, snapshot cache, delta", delta, true, startSnapshots, ""},
 	{"Istio, SotW", sotw, false, startIstio, ""},
-	{"Istio, delta", delta, false, startIstio, "not what `protocol: auto` takes if there is SotW: see TestIstioSendsChangesOfAllClustersInSotWAlone"},
+	{"Istio, delta", delta, false, startIstio, "`protocol: auto` prefers SotW with Istio: see TestIstioSendsChangesOfAllClustersInSotWAlone"},
 }
 
 // controlPlane is a control plane that has a shop.
 type controlPlane interface {
 	// register adds its service to a server.
 	register(*grpc.Server)
-	// target is what a gRPC client dials to get to the shop.
+	// target is the target of the shop for a gRPC client.
 	target() string
-	// show moves the shop to a cluster, "one" or "two", that is at a backend.
+	// show moves the shop to a cluster, "one" or "two", with one backend.
 	show(cluster string, at *backend)
 }
 
@@ -68,14 +68,14 @@ func formOf(method string) form {
 	return sotw
 }
 
-// plane is a running control plane, that speaks one form alone.
+// plane is a running control plane that speaks only one form.
 type plane struct {
 	controlPlane
 	address string
 	form    form
 
 	mu      sync.Mutex
-	streams []string // the Node's id of each
+	streams []string // the Node's id of each stream
 	nacks   []string
 }
 
@@ -89,8 +89,8 @@ func startPlane(t testing.TB, k kind) *plane {
 	return p
 }
 
-// intercept refuses the form that the control plane is not to speak, as a server
-// does that does not know it, and looks at what comes in.
+// intercept answers UNIMPLEMENTED to the other form, like a server that does not support it, and records
+// requests.
 func (p *plane) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if formOf(info.FullMethod) != p.form {
 		return status.Errorf(codes.Unimplemented, "this control plane speaks %s", p.form)
@@ -102,14 +102,14 @@ func (p *plane) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	return handler(srv, w)
 }
 
-// watched is a stream that is looked at.
+// watched is a stream whose requests are recorded.
 type watched struct {
 	grpc.ServerStream
 	plane  *plane
 	stream int
 }
 
-// request is what requests of both forms have.
+// request has the methods that requests of both forms share.
 type request interface {
 	GetNode() *corev3.Node
 	GetTypeUrl() string
@@ -125,7 +125,7 @@ func (w *watched) RecvMsg(m any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r, ok := m.(request); ok {
-		if r.GetNode() != nil { // it comes at least with the first request
+		if r.GetNode() != nil { // at least the first request has a Node
 			p.streams[w.stream] = r.GetNode().GetId()
 		}
 		if e := r.GetErrorDetail(); e != nil {
@@ -135,16 +135,15 @@ func (w *watched) RecvMsg(m any) error {
 	return nil
 }
 
-// check checks that the relay was a good client: one stream, that began with the
-// Node of the relay's client, and no NACKs.
+// check checks that the relay opened one stream, with the Node of its client, and sent no NACKs.
 func (p *plane) check(t testing.TB) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.streams) != 1 || p.streams[0] != nodeID {
-		t.Errorf("the control plane had streams of %q, want one of %q", p.streams, nodeID)
+		t.Errorf("the control plane had streams with the Node ids %q, want one stream with %q", p.streams, nodeID)
 	}
 	if len(p.nacks) > 0 {
-		t.Errorf("the control plane got NACKs: %q", p.nacks)
+		t.Errorf("the control plane received NACKs: %q", p.nacks)
 	}
 }

@@ -18,10 +18,10 @@ type process struct {
 	name  string
 	cmd   *exec.Cmd
 	logs  output        // its standard error, and its standard output unless that is a pipe
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when the process has exited
 }
 
-// start runs a command. When the test ends it is sent a signal to end it.
+// start starts a command. At the end of the test, it sends the process a signal and waits for its exit.
 func start(t testing.TB, name string, cmd *exec.Cmd, signal os.Signal) *process {
 	t.Helper()
 	p := &process{name: name, cmd: cmd, ended: make(chan struct{})}
@@ -46,7 +46,7 @@ func start(t testing.TB, name string, cmd *exec.Cmd, signal os.Signal) *process 
 	return p
 }
 
-// end sends a signal, and waits until the process has ended.
+// end sends a signal, and waits until the process has exited.
 func (p *process) end(t testing.TB, signal os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -63,7 +63,7 @@ func (p *process) end(t testing.TB, signal os.Signal) {
 	}
 }
 
-// failed says that the process has ended, as an error.
+// failed returns an error if the process has exited.
 func (p *process) failed() error {
 	select {
 	case <-p.ended:
@@ -73,7 +73,7 @@ func (p *process) failed() error {
 	}
 }
 
-// output is what a process writes.
+// output collects the output of a process.
 type output struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -86,14 +86,14 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.all.Write(b)
 }
 
-// String returns what was written so far.
+// String returns the output so far.
 func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.all.String()
 }
 
-// tail returns the end of it, which fits into a test's log.
+// tail returns the end of the output, short enough for a test's log.
 func (o *output) tail() string {
 	const most = 32 << 10
 	s := o.String()

@@ -1,7 +1,7 @@
 package interop
 
-// envoyproxy's rate limit service, which requests all resources of a type that
-// the relay does not have, in SotW.
+// envoyproxy's rate limit service. It speaks SotW, and requests all resources of a type that is not built
+// into the relay.
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type rateLimitService struct {
 
 const redisServer = "redis-server"
 
-// prepareRateLimit builds the service, if there is also what it counts in.
+// prepareRateLimit builds the service, if Redis is installed, which the service needs for its counters.
 var prepareRateLimit = sync.OnceValue(func() error {
 	if _, err := exec.LookPath(redisServer); err != nil {
 		return err
@@ -41,7 +41,7 @@ var prepareRateLimit = sync.OnceValue(func() error {
 
 func rateLimitBinary() string { return filepath.Join(programs, "ratelimit") }
 
-// withRules says that a control plane has no rules for it.
+// withRules returns why a control plane has no rules for the service, or "" if it has.
 func withRules(k kind) string {
 	if k.rules {
 		return ""
@@ -49,9 +49,8 @@ func withRules(k kind) string {
 	return "Istio does not have the type of the rate limit service's rules"
 }
 
-// rules has the service load its rules, and follow changes, new ones and their
-// going away. Of all responses the service believes the last alone, so that each
-// has to have all rules, changed or not.
+// rules checks that the service loads its rules, and follows changes, additions and removals. The service
+// takes each response for the full state, so each has to have all rules.
 func rules(t testing.TB, p *plane) {
 	cp := p.controlPlane.(ruler)
 	want := map[string]uint32{"shop": 10, "bar": 20}
@@ -85,8 +84,8 @@ func rules(t testing.TB, p *plane) {
 // startRateLimit starts the service with the relay as its control plane.
 func startRateLimit(t testing.TB, relay string) *rateLimitService {
 	t.Helper()
-	// Sockets have no port that another could take.
-	sockets, err := os.MkdirTemp("", "interop-") //nolint:usetesting // a socket's path is shorter than that of a test's folder may be
+	// Unix sockets, because another process could take a port.
+	sockets, err := os.MkdirTemp("", "interop-") //nolint:usetesting // the path of a test's folder may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 
 	counters := start(t, redisServer, exec.Command(redisServer,
 		"--port", "0", "--unixsocket", redis, "--save", "", "--appendonly", "no", "--dir", sockets), os.Kill)
-	eventually(t, "there is "+redisServer, func() error {
+	eventually(t, redisServer+" accepts connections", func() error {
 		conn, err := net.Dial("unix", redis)
 		if err != nil {
 			return errors.Join(err, counters.failed())
@@ -116,7 +115,7 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 	s := &rateLimitService{process: start(t, "the rate limit service", cmd, os.Kill), t: t}
 	conn, err := grpc.NewClient("unix:"+api,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(soon)) // the service listens when it has its first rules
+		grpc.WithConnectParams(soon)) // the service listens only when it has its first rules
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +124,7 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 	return s
 }
 
-// limit requests a visit, and returns the limit that applies; 0 if none does.
+// limit asks the service about a visit, and returns the limit that applies, 0 if none does.
 func (s *rateLimitService) limit(domain string) (uint32, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -141,10 +140,10 @@ func (s *rateLimitService) limit(domain string) (uint32, error) {
 	return reply.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(), nil
 }
 
-// awaitLimits waits until the service has those rules.
+// awaitLimits waits until the service applies these limits.
 func (s *rateLimitService) awaitLimits(want map[string]uint32) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("it limits %v", want), func() error {
+	eventually(s.t, fmt.Sprintf("the service has the limits %v", want), func() error {
 		for _, domain := range slices.Sorted(maps.Keys(want)) {
 			got, err := s.limit(domain)
 			if err == nil && got != want[domain] {

@@ -22,9 +22,9 @@ type relay struct {
 	admin   string // for the operator
 }
 
-// startRelay runs the relay before a control plane, and waits until it serves.
-// It finds out by itself which form the control plane speaks, and hands on the
-// Node of each client, as a user would have it who knows nothing of either.
+// startRelay starts the relay in front of a control plane, and waits until it serves. The relay finds out
+// which form the control plane speaks, and sends it the Node of each client. So the configuration is the same
+// for all control planes and clients.
 func startRelay(t testing.TB, controlPlane string) *relay {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "relay.yaml")
@@ -49,10 +49,10 @@ old_style_names:
 		t.Fatal(err)
 	}
 	r := &relay{}
-	t.Cleanup(func() { r.check(t) }) // after start's cleanup has ended it
+	t.Cleanup(func() { r.check(t) }) // runs after start's cleanup, which ends the relay
 	cmd := exec.Command(binary, "serve", "--config", file)
-	// The race detector makes a process wait for a second before it exits, for
-	// races that happen while it ends. A shorter while is enough for them.
+	// By default, the race detector delays the exit of a process by a second, to find races at its end. A
+	// shorter delay is enough.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	r.process = start(t, "the relay", cmd, syscall.SIGTERM)
 	r.address = r.logged(t, `msg="serving clients" address=(\S+)`)
@@ -73,12 +73,12 @@ func (r *relay) logged(t testing.TB, pattern string) (group string) {
 		if err := r.failed(); err != nil {
 			t.Fatalf("%v; its logs: %s", err, r.logs.tail())
 		}
-		return fmt.Errorf("it has not")
+		return fmt.Errorf("it has not logged that")
 	})
 	return group
 }
 
-// check says what was wrong with the relay, which has ended.
+// check fails the test if the relay, which has exited, had errors.
 func (r *relay) check(t testing.TB) {
 	t.Helper()
 	if r.process == nil {
@@ -92,7 +92,7 @@ func (r *relay) check(t testing.TB) {
 	}
 }
 
-// checkRejections checks that no client has rejected what it was served.
+// checkRejections checks that no client has rejected a response.
 func (r *relay) checkRejections(t testing.TB) {
 	t.Helper()
 	reply, err := http.Get("http://" + r.admin + "/clients")
@@ -109,15 +109,15 @@ func (r *relay) checkRejections(t testing.TB) {
 		} `json:"types"`
 	}
 	if err := json.NewDecoder(reply.Body).Decode(&clients); err != nil {
-		t.Errorf("the relay's /clients: %v", err)
+		t.Errorf("cannot read /clients: %v", err)
 	}
 	if len(clients) == 0 {
-		t.Error("the relay serves no client any more")
+		t.Error("the relay has no clients")
 	}
 	for _, c := range clients {
 		for _, typ := range c.Types {
 			if typ.LastRejection != "" {
-				t.Errorf("%s has rejected a %s: %s", c.Node, typ.Type, typ.LastRejection)
+				t.Errorf("the client %s has rejected a %s: %s", c.Node, typ.Type, typ.LastRejection)
 			}
 		}
 	}

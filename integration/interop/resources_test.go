@@ -1,6 +1,6 @@
 package interop
 
-// The resources of go-control-plane.
+// The resources of the control planes that use go-control-plane.
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// ads says that a resource's parts come over the same stream.
+// ads returns the config source for a resource on the same ADS stream.
 func ads() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -26,7 +26,7 @@ func ads() *corev3.ConfigSource {
 	}
 }
 
-// apiListener is a gRPC client's listener, with its routes under that name.
+// apiListener returns a listener for gRPC clients, which names its route configuration.
 func apiListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	t.Helper()
 	manager := &hcmv3.HttpConnectionManager{
@@ -39,7 +39,7 @@ func apiListener(t testing.TB, name, routes string) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: toAny(t, manager)}}
 }
 
-// routesTo sends everything to a cluster.
+// routesTo returns a route configuration that sends all RPCs to a cluster.
 func routesTo(name, cluster string) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name: name,
@@ -52,7 +52,7 @@ func routesTo(name, cluster string) *routev3.RouteConfiguration {
 	}
 }
 
-// edsCluster is a cluster whose endpoints come under its name.
+// edsCluster returns a cluster whose endpoints come by EDS, under its own name.
 func edsCluster(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -62,7 +62,7 @@ func edsCluster(name string) *clusterv3.Cluster {
 	}
 }
 
-// endpointsAt is a backend as the endpoints of a cluster.
+// endpointsAt returns the endpoints of a cluster with one backend.
 func endpointsAt(cluster string, b *backend) *endpointv3.ClusterLoadAssignment {
 	address := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: b.port},
@@ -79,8 +79,8 @@ func endpointsAt(cluster string, b *backend) *endpointv3.ClusterLoadAssignment {
 	}
 }
 
-// rateLimit is the rule for visits in a domain, in visits per hour. The relay
-// does not have the type.
+// rateLimit returns the rule that limits the visits per hour in a domain. The type is not built into the
+// relay.
 func rateLimit(domain string, limit uint32) *ratelimitv3.RateLimitConfig {
 	return &ratelimitv3.RateLimitConfig{
 		Name:   domain,

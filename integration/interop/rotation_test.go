@@ -1,6 +1,6 @@
 package interop
 
-// Certificates, CAs and keys of tokens are replaced while clients have streams open and others connect.
+// Replacement of certificates, CAs and keys of tokens while clients have open streams and others connect.
 
 import (
 	"encoding/hex"
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rotating is a relay whose files are replaced, and what clients of it have.
+// rotating is a relay whose files are replaced, with the state of its clients.
 type rotating struct {
 	*relay
 	t          *testing.T
@@ -27,12 +27,12 @@ type rotating struct {
 	resources  string
 	mtls, jwt  proof
 	versions   int
-	streams    []<-chan event // that stay open
+	streams    []<-chan event // the streams that stay open
 	handshakes int
 }
 
-// secretVolume is a Secret as Kubernetes mounts it: its files are symlinks into ..data, which is a symlink
-// that is replaced as a whole.
+// secretVolume imitates a Secret that Kubernetes has mounted. Its files are symlinks into ..data, which is
+// itself a symlink. An update replaces ..data.
 type secretVolume struct {
 	dir        string
 	files      map[string][]byte
@@ -41,7 +41,7 @@ type secretVolume struct {
 
 func (v *secretVolume) path(name string) string { return filepath.Join(v.dir, name) }
 
-// update replaces files. The others stay.
+// update adds or replaces the files in the map and keeps all others.
 func (v *secretVolume) update(t testing.TB, files map[string][]byte) {
 	t.Helper()
 	v.generation++
@@ -75,19 +75,19 @@ func contentOf(t testing.TB, file string) []byte {
 
 func (c *certifier) roots() []byte { return contentOf(c.t, filepath.Join(c.dir, "ca.pem")) }
 
-// listener are the files of a listener's certificate.
+// listener issues a certificate for a listener, and returns its files.
 func (c *certifier) listener(name string) map[string][]byte {
 	cert, key := c.issue(name, "", time.Now().Add(time.Hour))
 	return map[string][]byte{"tls.crt": contentOf(c.t, cert), "tls.key": contentOf(c.t, key)}
 }
 
-// client returns the proof of a client with a certificate.
+// client returns of with a new certificate of a client.
 func (c *certifier) client(of proof, name string) proof {
 	of.Cert, of.Key = c.issue(name, "spiffe://example.org/shop", time.Now().Add(time.Hour))
 	return of
 }
 
-// serve serves the next version of the cluster.
+// serve changes the cluster that the relay serves.
 func (r *rotating) serve() {
 	r.t.Helper()
 	r.versions++
@@ -101,8 +101,8 @@ func (r *rotating) serve() {
 	}
 }
 
-// connect has so many clients of each kind connect, and receive something. while is called when
-// they have begun.
+// connect starts n clients of each of mtls and jwt, calls while, and checks that each client receives a
+// response.
 func (r *rotating) connect(what string, n int, while func()) (streams []<-chan event) {
 	r.t.Helper()
 	for range n {
@@ -113,7 +113,7 @@ func (r *rotating) connect(what string, n int, while func()) (streams []<-chan e
 	while()
 	for _, s := range streams {
 		if e := await(r.t, s); e.Received == 0 {
-			r.t.Errorf("%s: a client gets %+v", what, e)
+			r.t.Errorf("%s: a client received %+v, want a response", what, e)
 		}
 	}
 	r.handshakes += len(streams)
@@ -128,7 +128,7 @@ func (r *rotating) replace(what, role string, files map[string][]byte) {
 	r.connect(what+", meanwhile", 2, func() { r.files.update(r.t, files) })
 	eventually(r.t, "the relay has read "+what, func() error {
 		if read() == before {
-			return fmt.Errorf("it has not")
+			return fmt.Errorf("it has not read them")
 		}
 		return nil
 	})
@@ -156,7 +156,7 @@ old_style_names: [{authority: files}]
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.check(t) }) // after start's cleanup has ended it
+	t.Cleanup(func() { r.check(t) }) // runs after start's cleanup, which ends the relay
 	cmd := exec.Command(binary, "serve", "--config", file)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
 	r.process = start(t, "the relay", cmd, syscall.SIGTERM)
@@ -193,7 +193,8 @@ func TestRotationFailsNoHandshakeOfForeignClients(t *testing.T) {
 			r.replace("another certificate", "listener", front.listener("listener 2"))
 			r.replace("a certificate of another CA", "listener", front2.listener("listener 3"))
 
-			// Each CA and key is there before anybody needs it, and goes when nobody does.
+			// The relay trusts each CA and key before clients use it, and stops trusting it when no client
+			// uses it any more.
 			r.replace("both CAs of clients", "ca", map[string][]byte{"clients.crt": append(clients.roots(), clients2.roots()...)})
 			old := r.mtls
 			r.mtls = clients2.client(r.mtls, "shop 2")
@@ -207,22 +208,22 @@ func TestRotationFailsNoHandshakeOfForeignClients(t *testing.T) {
 			r.replace("the new key of tokens alone", "jwks", map[string][]byte{"jwks.json": keySet(tokens2)})
 
 			if strings.Contains(r.logs.String(), "handshake failed") {
-				t.Errorf("a handshake has failed")
+				t.Errorf("the relay has logged a failed handshake")
 			}
 			r.serve()
 			for _, s := range r.streams {
 				if e := await(t, s); e.Received == 0 {
-					t.Errorf("a stream that was open gets %+v", e)
+					t.Errorf("an open stream received %+v, want a response", e)
 				}
 			}
 			t.Logf("%d handshakes, %d streams that stayed open", r.handshakes, len(r.streams))
 
-			// What was replaced is of no use any more.
+			// The relay refuses certificates of the old CA and tokens of the old key.
 			if e := await(t, p.open(t, old)); e.Ended != codes.Unavailable {
-				t.Errorf("a client of the old CA gets %+v", e)
+				t.Errorf("a client of the old CA received %+v, want UNAVAILABLE", e)
 			}
 			if e := await(t, p.open(t, oldToken)); e.Ended != codes.Unauthenticated {
-				t.Errorf("a token of the old key gets %+v", e)
+				t.Errorf("a client with a token of the old key received %+v, want UNAUTHENTICATED", e)
 			}
 		})
 	}

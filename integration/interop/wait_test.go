@@ -1,17 +1,18 @@
 package interop
 
-// Waiting for what is to happen.
+// Waiting for events.
 
 import (
 	"testing"
 	"time"
 )
 
-// patience is how long a test waits for what must happen. A test that passes
-// never waits that long: it is for machines that are slow and busy.
+// patience is how long a test waits for an event that must happen. It is this long for slow and busy
+// machines; a test that passes never waits that long.
 const patience = time.Minute
 
-// eventually polls until try gives no error: for events without a notification, such as where RPCs go.
+// eventually calls try again and again until it returns no error. It is for events without a notification,
+// such as RPCs that reach another backend.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
 	deadline := time.NewTimer(patience)

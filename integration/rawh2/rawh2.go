@@ -1,5 +1,5 @@
-// Package rawh2 is an HTTP/2 client that follows no rules: it sends the frames that its caller chooses.
-// It tests a server against clients that break the protocol.
+// Package rawh2 provides an HTTP/2 client that sends any frames that its caller chooses. It tests a server
+// against clients that break the protocol.
 package rawh2
 
 import (
@@ -21,9 +21,9 @@ import (
 type Options struct {
 	// Settings are the settings in the client's first frame.
 	Settings []http2.Setting
-	// Silent: the client sends nothing at all, not even the preface.
+	// Silent makes the client send nothing at all, not even the preface.
 	Silent bool
-	// Deaf: the client reads nothing, so that the server's answers fill the network's buffers.
+	// Deaf makes the client read nothing, so that the server's frames fill the network's buffers.
 	Deaf bool
 	// TLS encrypts the connection, if it is not nil.
 	TLS *tls.Config
@@ -35,11 +35,11 @@ type Conn struct {
 	framer *http2.Framer
 	fields bytes.Buffer
 	hpack  *hpack.Encoder
-	next   uint32 // the next stream
+	next   uint32 // the number of the next stream
 
-	writing sync.Mutex // acknowledgements are sent by the goroutine that reads
+	writing sync.Mutex // the goroutine that reads sends, too: acknowledgements of settings
 	reading sync.WaitGroup
-	done    chan struct{} // closed when the client does not read any more
+	done    chan struct{} // closed when the client has stopped reading
 
 	mu   sync.Mutex
 	seen Seen
@@ -47,9 +47,9 @@ type Conn struct {
 
 // Seen is what the server has sent.
 type Seen struct {
-	Headers, Data, Resets, Pings, Settings int // frames
+	Headers, Data, Resets, Pings, Settings int // numbers of frames
 	GoAway                                 *http2.ErrCode
-	Ended                                  error // why reading ended; nil while the client still reads
+	Ended                                  error // why reading has ended; nil while the client reads
 }
 
 // patience is how long a frame may take to be sent, so that a server that reads slowly does not block a
@@ -140,7 +140,7 @@ func (c *Conn) read() {
 	}
 }
 
-// send sends frames. The bytes of one frame are never between those of another.
+// send sends frames. It never mixes the bytes of two frames.
 func (c *Conn) send(write func() error) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -160,7 +160,7 @@ func (c *Conn) encode(method string, extra []Field) []byte {
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
 		{Name: ":authority", Value: "relay"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 	}, extra...) {
-		_ = c.hpack.WriteField(f) // to a buffer
+		_ = c.hpack.WriteField(f) // a write to a buffer does not fail
 	}
 	return c.fields.Bytes()
 }
@@ -168,7 +168,7 @@ func (c *Conn) encode(method string, extra []Field) []byte {
 // maxFrame is the largest payload of a frame, in bytes.
 const maxFrame = 16 << 10
 
-// Open opens a stream, with as many frames as its headers need, and returns its number.
+// Open opens a stream, and returns its number. It splits the headers into as many frames as necessary.
 func (c *Conn) Open(method string, extra ...Field) (stream uint32, err error) {
 	stream = c.next
 	c.next += 2
@@ -186,7 +186,8 @@ func (c *Conn) Open(method string, extra ...Field) (stream uint32, err error) {
 	})
 }
 
-// Continue opens a stream whose headers never end: it sends n more frames of headers.
+// Continue opens a stream whose headers do not end: it sends n CONTINUATION frames without the END_HEADERS
+// flag.
 func (c *Conn) Continue(method string, n int) error {
 	stream := c.next
 	c.next += 2
@@ -230,7 +231,7 @@ func (c *Conn) Settings(s ...http2.Setting) error {
 	return c.send(func() error { return c.framer.WriteSettings(s...) })
 }
 
-// WindowUpdate opens the window of a stream, or of the connection, which is stream 0.
+// WindowUpdate increases the flow-control window of a stream, or of the connection, which is stream 0.
 func (c *Conn) WindowUpdate(stream, increment uint32) error {
 	return c.send(func() error { return c.framer.WriteWindowUpdate(stream, increment) })
 }

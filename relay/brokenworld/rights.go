@@ -16,17 +16,19 @@ import (
 
 // The clients of a world with rights.
 const (
-	// Trusted comes over a unix socket, and may have everything. Denied comes over TCP, and may not have Confidential.
+	// Trusted connects over a unix socket, and may have all resources. Denied connects over TCP, and may not
+	// have Confidential.
 	Trusted = "envoy-trusted"
 	Denied  = "envoy-denied"
-	// Confidential is a cluster, with a private key in it, that only Trusted may have. ConfidentialAlt is in its content.
+	// Confidential is a cluster with a private key, which only Trusted may have. ConfidentialAlt is a part of
+	// its content.
 	Confidential    = "payments"
 	ConfidentialAlt = "confidential-content"
-	// OfDown is a cluster of Down, of which no server can be reached. Only Trusted may have it.
+	// OfDown is a cluster of the authority Down, which has no reachable server. Only Trusted may have it.
 	OfDown = "xdstp://" + Down + "/envoy.config.cluster.v3.Cluster/stock"
 )
 
-// confidential is the cluster.
+// confidential has the cluster Confidential.
 const confidential = `
 resources:
   - "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
@@ -44,8 +46,8 @@ resources:
               private_key: {inline_string: "` + Marker + `-of-a-cluster"}
 `
 
-// StartWithRights runs a relay with rights, and two clients, Trusted and Denied, which request the same. Their
-// secrets have the same name and different contents.
+// StartWithRights starts a relay with rights, and two clients, Trusted and Denied, which request the same
+// names. The Secrets of the two clients have the same name and different contents.
 func StartWithRights(t testing.TB) *World {
 	t.Helper()
 	w := &World{folder: t.TempDir()}

@@ -1,6 +1,6 @@
-// Package brokenworld runs a relay with problems, for the tests of the operator's page: a route that names a cluster
-// that does not exist, a client that rejects resources, an authority without a reachable server, and a rollout that
-// waits.
+// Package brokenworld starts a relay with problems, for tests of the operator's page: a route to a cluster
+// that does not exist, a client that rejects resources, an authority without a reachable server, and a change
+// that waits in a frozen rollout.
 package brokenworld
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// World is a relay with its clients, until the test ends.
+// World is a relay with its clients. It runs until the test ends.
 type World struct {
 	// Operator is the address of the admin listener, and Clients that of the clients' listener.
 	Operator, Clients string
@@ -39,34 +39,35 @@ type World struct {
 	Relay  *relay.Relay
 	folder string
 	conn   *grpc.ClientConn
-	// rejectsEU says that the client of EU rejects what the relay sends.
+	// rejectsEU says that the client of EU rejects responses.
 	rejectsEU atomic.Bool
 }
 
-// RejectEU makes the client of EU reject, from now on, what the relay sends, with WordsEU.
+// RejectEU makes the client of EU reject all further responses, with the error message WordsEU.
 func (w *World) RejectEU() { w.rejectsEU.Store(true) }
 
 // The authorities, clients and problems of the world.
 const (
-	// Shop has a route that names a cluster that does not exist. EU has a rollout that waits. No server of Down
-	// can be reached.
+	// Shop has a route to MissingCluster. EU has a change that waits in a frozen rollout. Down has no
+	// reachable server.
 	Shop = "shop.example.com"
 	EU   = "eu.example.com"
 	Down = "down.example.com"
-	// Healthy is a client that accepts everything, and Rejecting one that does not.
+	// Healthy is a client that accepts all responses, and Rejecting is one that rejects some.
 	Healthy   = "envoy-web-1"
 	Rejecting = "envoy-web-2"
 	// MissingCluster does not exist.
 	MissingCluster = "payments"
-	// Words are those of the client that rejects.
+	// Words is the error message of Rejecting.
 	Words = "cluster cart: unknown load balancing policy RING"
-	// WordsEU are those of the client of EU when it rejects.
+	// WordsEU is the error message of the client of EU.
 	WordsEU = "cluster checkout: cannot be used"
-	// Marker is in a private key. It never shows.
+	// Marker is a part of a private key. The relay must never show it.
 	Marker = "c0ffee-private-key-marker"
 )
 
-// Start runs the relay, and waits until all problems exist.
+// Start starts the relay and its clients, and causes all problems. The change of EU may reach the relay after
+// Start has returned.
 func Start(t testing.TB) *World {
 	t.Helper()
 	w := &World{folder: t.TempDir()}
@@ -125,19 +126,19 @@ func (w *World) ChangeClusters(t testing.TB, n int) {
 	w.Write(t, Shop, strings.ReplaceAll(shop, "connect_timeout: 1s", fmt.Sprintf("connect_timeout: %ds", n)))
 }
 
-// WriteThird changes the cluster whose change waits.
+// WriteThird changes the cluster of EU again.
 func (w *World) WriteThird(t testing.TB) {
 	t.Helper()
 	w.Write(t, EU, fmt.Sprintf(eu, "eu-third"))
 }
 
-// Write replaces the resources of an authority, in YAML.
+// Write replaces all resources of an authority, in YAML.
 func (w *World) Write(t testing.TB, authority, resources string) {
 	t.Helper()
 	w.WriteFile(t, authority, "all.yaml", resources)
 }
 
-// WriteFile replaces one file of the resources of an authority.
+// WriteFile replaces one file of an authority's directory.
 func (w *World) WriteFile(t testing.TB, authority, name, resources string) {
 	t.Helper()
 	if err := os.MkdirAll(w.file(authority), 0o700); err != nil {
@@ -154,7 +155,7 @@ func (w *World) WriteFile(t testing.TB, authority, name, resources string) {
 
 func (w *World) file(authority string) string { return filepath.Join(w.folder, authority) }
 
-// run runs the relay.
+// run runs the relay until the test ends.
 func (w *World) run(t testing.TB, config string) {
 	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(config))
@@ -182,7 +183,7 @@ func (w *World) run(t testing.TB, config string) {
 	w.Dial(t)
 }
 
-// Dial opens a connection for the clients that connect from now on.
+// Dial opens a new connection, which Connect uses from then on.
 func (w *World) Dial(t testing.TB) {
 	t.Helper()
 	conn, err := grpc.NewClient(w.Clients, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -211,14 +212,14 @@ type Client struct {
 	node   *corev3.Node
 	reject func(typeURL string) string
 
-	mu      sync.Mutex // guards Send and what follows
+	mu      sync.Mutex // guards Send and the fields below
 	has     map[string]bool
 	changed chan struct{}
 	ended   error
 }
 
-// Connect opens the stream of a client, until the test ends. reject, if not nil, returns the words with which the
-// client rejects a response of a type, "" if it accepts it.
+// Connect opens the stream of a client, which ends with the test. reject, if not nil, returns the error
+// message with which the client rejects a response of a type, or "" if the client accepts it.
 func (w *World) Connect(t testing.TB, node *corev3.Node, reject func(typeURL string) string) *Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -244,7 +245,7 @@ func (c *Client) Subscribe(t testing.TB, typeURL string, names ...string) {
 	c.node = nil
 }
 
-// follow answers the responses that the client receives.
+// follow receives responses and answers them.
 func (c *Client) follow() {
 	for {
 		m, err := c.stream.Recv()
@@ -283,12 +284,12 @@ func (c *Client) Await(t testing.TB, name string) {
 		case has:
 			return
 		case ended != nil:
-			t.Fatalf("the stream ended before %s came: %v", name, ended)
+			t.Fatalf("the stream ended before the client received %s: %v", name, ended)
 		}
 		select {
 		case <-changed:
 		case <-timeout:
-			t.Fatalf("%s does not come", name)
+			t.Fatalf("the client does not receive %s", name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package memconn provides connections in memory for tests with testing/synctest, like bufconn of grpc-go.
+// Package memconn provides in-memory connections for tests with testing/synctest, like bufconn of grpc-go.
 //
 // Each pipe of bufconn sets two timers that are due at once. Go 1.26 crashes under the race detector when two
 // goroutines of a bubble run such timers at the same time. A connection of this package has a timer only while a
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Listener accepts connections that its own methods dial. They may be called concurrently.
+// Listener accepts the connections that DialContext opens. Its methods may be called concurrently.
 type Listener struct {
 	size    int
 	dialed  chan net.Conn
@@ -37,7 +37,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections stay open.
+// Close implements net.Listener. Existing connections stay open.
 func (l *Listener) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return nil
@@ -46,7 +46,7 @@ func (l *Listener) Close() error {
 // Addr implements net.Listener.
 func (l *Listener) Addr() net.Addr { return addr{} }
 
-// DialContext returns a connection once it is accepted.
+// DialContext opens a connection, and returns when it is accepted.
 func (l *Listener) DialContext(ctx context.Context) (net.Conn, error) {
 	up, down := newPipe(l.size), newPipe(l.size)
 	select {
@@ -65,8 +65,8 @@ type pipe struct {
 
 	mu      sync.Mutex
 	changed sync.Cond
-	data    []byte // not read yet
-	// readerGone and writerGone say which end is closed. Data that was written before can still be read.
+	data    []byte // written and not yet read
+	// readerGone and writerGone say which end is closed. A reader can still read data from before the end.
 	readerGone, writerGone bool
 	read, written          deadline
 }
@@ -128,7 +128,7 @@ func (p *pipe) change(f func()) {
 
 // deadline is the deadline of one end of a pipe. The pipe's mu guards it.
 type deadline struct {
-	timer  *time.Timer // nil if none is set
+	timer  *time.Timer // nil if no deadline is set
 	passed bool
 }
 

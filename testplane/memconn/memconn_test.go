@@ -39,7 +39,7 @@ func TestConnIsANetConn(t *testing.T) {
 	})
 }
 
-// A writer waits while the buffer is full, and data that was written before the end can be read.
+// A writer waits while the buffer is full. A reader can read the data that was written before the end.
 func TestABufferHoldsSoMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 10
@@ -52,11 +52,11 @@ func TestABufferHoldsSoMuch(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-written:
-			t.Fatalf("%d bytes are written without a reader (%v)", size+1, err)
+			t.Fatalf("Write wrote %d bytes without a reader (%v)", size+1, err)
 		default:
 		}
 		if n, err := server.Read(make([]byte, 2*size)); n != size || err != nil {
-			t.Errorf("read %d bytes (%v), want %d", n, err, size)
+			t.Errorf("Read returned %d bytes (%v), want %d", n, err, size)
 		}
 		if err := <-written; err != nil {
 			t.Error(err)
@@ -77,7 +77,7 @@ func TestDeadlines(t *testing.T) {
 		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("Read after %v: %v", time.Since(began), err)
 		}
-		time.Sleep(time.Second) // both have passed
+		time.Sleep(time.Second) // both deadlines have passed
 		if n, err := client.Write(make([]byte, 2)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("Write: %d bytes, %v", n, err)
 		}
@@ -93,7 +93,7 @@ func TestAListenerThatIsClosed(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.DialContext(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("DialContext that nobody accepts: %v", err)
+		t.Errorf("DialContext without Accept: %v", err)
 	}
 	l.Close()
 	l.Close()
