@@ -123,6 +123,11 @@ func TestReadinessWaitsForAuthoritiesThatAReloadAdds(t *testing.T) {
 	nobody := freeAddress(t)
 	r := &reloadTest{T: t, listen: freeAddress(t)}
 	r.relay, _ = runRelay(t, fmt.Sprintf(first, r.listen, nobody), slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("missing: %q", r.relay.readiness.missingAll())
+		}
+	})
 	other, plane := freeAddress(t), startLabelledPlane(t, "there", "m1")
 	r.mustReload(first+"- {name: b, servers: [{address: \"%s\"}]}\n", r.listen, plane.address, other)
 	await(t, "the first authority is ready, the second is tried", func() bool {
