@@ -173,7 +173,7 @@ type anyResponse interface {
 	GetNonce() string
 }
 
-// rejects rejects each response until it has rejected resources of each type. Then it calls done, and waits
+// rejects answers each response with a NACK until it has rejected resources of each type. Then it calls done, and waits
 // until ctx ends. It returns the text of the responses.
 func (c *rejecter) rejects(ctx context.Context, done func(), recv func() (_ anyResponse, resources int, _ error), reject func(anyResponse) error) (received string, err error) {
 	for rejected := map[string]bool{}; len(rejected) < len(c.names); {
