@@ -46,7 +46,8 @@ type stream struct {
 	// goroutine that has the awake inbox uses it.
 	slowness uint8
 
-	// Only the goroutine that receives uses these two, and requests and incoming below: here they cost no memory.
+	// Only the goroutine that receives uses paced, halfClosed, requests and incoming. The flags are here because they
+	// fit into memory that would otherwise be lost to alignment.
 
 	// paced: a line was logged that the client sends too fast.
 	paced bool

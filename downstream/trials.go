@@ -179,10 +179,13 @@ func (st *stream) switchSides() {
 
 // keep forgets what the client was sent on the new side, except what still is new if the stream moves there again.
 func (t *streamTrial) keep(again bool) {
-	isNew := func(hash uint64) bool { return again && t.IsNew(hash) }
-	t.news = slices.DeleteFunc(t.news, func(hash uint64) bool { return !isNew(hash) })
+	if !again {
+		t.open, t.news, t.kept = nil, nil, false
+		return
+	}
+	t.news = slices.DeleteFunc(t.news, func(hash uint64) bool { return !t.IsNew(hash) })
 	t.open = slices.DeleteFunc(t.open, func(of sentNew) bool {
-		return !again || of.hashes != nil && !slices.ContainsFunc(of.hashes, isNew)
+		return of.hashes != nil && !slices.ContainsFunc(of.hashes, t.IsNew)
 	})
 	t.kept = len(t.news) > 0
 }

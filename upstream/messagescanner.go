@@ -1,6 +1,9 @@
 package upstream
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
 const (
 	// largeResponse is the length in bytes from which a response is announced to DialOptions.LargeResponse.
@@ -50,11 +53,12 @@ func (s *messageScanner) take(b []byte) {
 			if m.headed < messagePrefix {
 				return
 			}
-			if m.rest = binary.BigEndian.Uint32(m.prefix[1:]); m.rest >= largeResponse {
+			// gRPC refuses lengths that an int of 32 bits does not hold.
+			if m.rest = binary.BigEndian.Uint32(m.prefix[1:]); m.rest >= largeResponse && m.rest <= math.MaxInt32 {
 				s.large(int(m.rest))
 			}
 		}
-		n := min(int(m.rest), len(b))
+		n := int(min(int64(m.rest), int64(len(b))))
 		m.rest -= uint32(n)
 		b = b[n:]
 		if m.rest == 0 {

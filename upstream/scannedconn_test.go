@@ -129,6 +129,20 @@ func TestScannerForgetsServersThatCutMessagesShort(t *testing.T) {
 	}
 }
 
+// A length that no message can have is not announced, and the scanner goes on.
+func TestScannerSurvivesTheLongestLength(t *testing.T) {
+	var b bytes.Buffer
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteData(1, false, []byte{0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3})
+	_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+	gone := false
+	s := frameScanner{goAway: func() { gone = true }}
+	s.messages.large = func(n int) { t.Errorf("a message of %d bytes is announced", n) }
+	if s.scan(b.Bytes()); !gone {
+		t.Error("GOAWAY was not seen")
+	}
+}
+
 // The scanner does not parse padded data, which no gRPC server sends, and goes on with all else.
 func TestScannerLeavesPaddedDataAlone(t *testing.T) {
 	var b bytes.Buffer

@@ -80,6 +80,16 @@ func TestChangedSettingsApplyToARunningRollout(t *testing.T) {
 	}
 }
 
+// joinFour makes four clients of one cohort join. All of them have ACKed the accepted state.
+func (w *trialWorld) joinFour() {
+	for i := range 4 {
+		m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: "c", Eligible: true, Wake: func() {}})
+		m.Settled()
+		w.members = append(w.members, m)
+	}
+	w.step()
+}
+
 // A stream reports that it sends nothing new. Meanwhile more has become new, so the report does not make room for a
 // further first client.
 func TestAnUntouchedClientIsOneAsOfTheNewestRevision(t *testing.T) {
@@ -88,12 +98,7 @@ func TestAnUntouchedClientIsOneAsOfTheNewestRevision(t *testing.T) {
 		defer w.cache.Close()
 		w.source["a"], w.source["b"] = "1", "1"
 		w.send(true)
-		for i := range 4 {
-			m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: "c", Eligible: true, Wake: func() {}})
-			m.Settled()
-			w.members = append(w.members, m)
-		}
-		w.step()
+		w.joinFour()
 		w.source["a"] = "2"
 		w.send(true)
 		w.step()
@@ -133,12 +138,7 @@ func TestAChangeThatNoLongerWaitsIsRolledOut(t *testing.T) {
 		w.gate.opts.Load().Grow = 2
 		w.source["a"], w.source["b"] = "1", "1"
 		w.send(true)
-		for i := range 4 {
-			m, _ := w.gate.controller.Join(w.scope, Client{Node: fmt.Sprint(i), Cohort: "c", Eligible: true, Wake: func() {}})
-			m.Settled()
-			w.members = append(w.members, m)
-		}
-		w.step()
+		w.joinFour()
 		w.source["a"], w.source["b"] = "222", "2"
 		w.send(true)
 		began := rapid.Bool().Draw(t, "began")
