@@ -67,8 +67,10 @@ type Change struct {
 
 // stage counts the clients that have reached a stage.
 type stage struct {
-	n   atomic.Int64 // clients that have reached the stage
-	all atomic.Int64 // clients that have reached the stage or still can: without those that are gone
+	n atomic.Int64 // clients that have reached the stage
+	// all is the number of clients that have reached the stage or still can: without those that are gone. Before Open
+	// it is 0 or less: only those that are gone are counted.
+	all atomic.Int64
 
 	mu   sync.Mutex
 	next Client // the next one to be measured
@@ -83,21 +85,25 @@ func (c *Change) wasOpenAt(moment uint64) bool {
 	return opened != 0 && opened < moment
 }
 
-// Open begins the counting, after Expect was called for all clients. Without clients, there is nothing to
-// measure.
+// Open begins the measuring, after Expect was called for all clients. Clients may reach the change or leave before
+// that: they are counted, and measured now. Without clients, there is nothing to measure.
 func (c *Change) Open() {
 	if c == nil {
 		return
 	}
+	if c.clients > 0 {
+		for i := range c.stages {
+			c.stages[i].all.Add(c.clients)
+		}
+		c.left.Store(int32(stages))
+		c.line.open(c)
+	}
 	c.opened.Store(c.line.clock.Add(1))
-	if c.clients == 0 {
-		return
+	if c.clients > 0 {
+		for s := range stages {
+			c.measure(s)
+		}
 	}
-	for i := range c.stages {
-		c.stages[i].all.Store(c.clients)
-	}
-	c.left.Store(int32(stages))
-	c.line.open(c)
 }
 
 // reached counts a client that has reached a stage.
@@ -119,9 +125,10 @@ func (c *Change) gone(s Stage) {
 
 func half(n int64) int64 { return (n + 1) / 2 }
 
-// measure records the time of each Client that has just reached a stage.
+// measure records the time of each Client that has just reached a stage. Before Open, the number of clients is not
+// known yet.
 func (c *Change) measure(s Stage) {
-	if c.closed.Load() {
+	if c.opened.Load() == 0 || c.closed.Load() {
 		return
 	}
 	now := time.Now()

@@ -239,17 +239,58 @@ func TestAGroupHasTheChangesSinceAClientWasSentThem(t *testing.T) {
 	}
 }
 
-// However clients come, lag, answer and go at the same time: each stage of a change is measured to its end, once.
+// Clients that are sent the change, or leave, before all are counted: what they do is not lost, and does not end the
+// measurement.
+func TestAClientMayActBeforeAChangeIsOpened(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		early, later func(*List)
+		want         []string
+	}{
+		{"it leaves", (*List).Spared, (*List).Sent, []string{"sent first 2s", "sent median 2s", "sent last 2s"}},
+		{"it is sent the change", (*List).Sent, (*List).Sent, []string{"sent first 1s", "sent median 1s", "sent last 2s"}},
+		{"it is sent the change, and others leave", (*List).Sent, (*List).Spared, []string{"sent first 1s", "sent median 1s", "sent last 2s"}},
+		{"all leave", (*List).Spared, (*List).Spared, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tracker, m := newTestTracker()
+				c := tracker.Begin(&Receipt{At: time.Now()}, "a", "type")
+				clients := newClients(2)
+				clients[0].Add(c)
+				tt.early(clients[0].Take())
+				clients[1].Add(c)
+				time.Sleep(time.Second)
+				c.Open()
+				time.Sleep(time.Second)
+				tt.later(clients[1].Take())
+				wantMeasured(t, m, tt.want...)
+			})
+		})
+	}
+}
+
+// However clients come, lag, answer and go at the same time, even before all of them are counted: each stage of a
+// change is measured to its end, once.
 func TestEveryChangeIsMeasuredToItsEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tracker, m := newTestTracker()
 		n := rapid.IntRange(1, 20).Draw(t, "clients")
 		acts := rapid.SliceOfN(rapid.IntRange(0, 3), n, n).Draw(t, "acts")
+		opensAfter := rapid.IntRange(0, n).Draw(t, "clients that may act before the change is open")
 		clients := newClients(n)
-		begin(tracker, clients)
+		c := tracker.Begin(&Receipt{At: time.Now()}, "a", "type")
+		for _, o := range clients[opensAfter:] {
+			o.Add(c)
+		}
 		var wg sync.WaitGroup
 		sent, acked := 0, 0
 		for i, act := range acts {
+			if i == opensAfter {
+				c.Open()
+			} else if i < opensAfter {
+				clients[i].Add(c)
+			}
 			if act > 0 {
 				sent++
 			}
@@ -269,6 +310,9 @@ func TestEveryChangeIsMeasuredToItsEnd(t *testing.T) {
 					l.ACKed()
 				}
 			})
+		}
+		if opensAfter == n {
+			c.Open()
 		}
 		wg.Wait()
 		count := map[string]int{}
