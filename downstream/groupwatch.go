@@ -45,20 +45,22 @@ func (g *watchGroup) Resume(topics *cache.Reader) {
 }
 
 // Leave implements session.WatchGroup. The group ends with the last client.
-func (g *watchGroup) Leave(m *session.Member) {
+func (g *watchGroup) Leave(m *session.Member, after uint64) (owed *propagation.List) {
 	g.leavePrefetch(m)
 	if m.OnNew {
-		g.ShowAccepted(m, 0) // its owed changes are dropped with it
+		owed = g.ShowAccepted(m, after)
 	}
 	g.mu.Lock()
+	owed = owed.With(g.sides[accepted].changes.Since(max(after, m.Since)))
 	g.leave(m)
 	g.mu.Unlock()
 	if !g.of.left(g) {
-		return
+		return owed
 	}
 	for i := range g.watches {
 		g.topics.Unwatch(&g.watches[i])
 	}
+	return owed
 }
 
 // Wake implements cache.Waker: it wakes the clients on the sides on which something has changed.

@@ -90,8 +90,7 @@ func (s *subscriptions) moveGroup() bool {
 	}
 	s.Topics.Exclude(was)
 	s.Host.Leave(was.Key())
-	s.owed.AddAll(m.owed())
-	m.group.Leave(&m.Member)
+	m.leaveMembers()
 	s.excludeNew()
 	return true
 }

@@ -143,7 +143,6 @@ func (s *subscriptions) leaveGroup() {
 // leave ends the membership.
 func (m *membership) leave() {
 	m.subs.named.shared = nil
-	m.subs.owed.AddAll(m.owed())
 	first := m.first()
 	if s := m.subs; m.OnNew && s.sides != nil && s.sides.leftSide == nil {
 		s.sides.leftSide = first // the cache may be held, and all names may be watched on the new side
@@ -151,7 +150,12 @@ func (m *membership) leave() {
 		s.Topics.Exclude(first)
 	}
 	m.subs.Host.Leave(first.Key())
-	m.group.Leave(&m.Member)
+	m.leaveMembers()
+}
+
+// leaveMembers removes the client from the group's members. What it was owed as a member, it is still owed.
+func (m *membership) leaveMembers() {
+	m.subs.owed.AddAll(m.group.Leave(&m.Member, m.sentUpTo.Seq))
 }
 
 // owed returns the changes that count the client and that it was not sent.

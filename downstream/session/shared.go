@@ -51,7 +51,8 @@ type WatchGroup interface {
 type groupMembers interface {
 	// Enter adds a client. It returns the bytes of all resources, and the names that each client watches individually.
 	Enter(*Member) (bytes int, individual []uint32)
-	Leave(*Member)
+	// Leave removes a client. owed are the changes after the given number that count the client.
+	Leave(m *Member, after uint64) (owed *propagation.List)
 	// ShowNew moves a client to the new side of a rollout, where some names differ, or all. It returns an entry of that
 	// side. If none of the group's names differs, it returns nil, and the client stays where it is. owed are the
 	// changes after the given number that count the client, and that it gets on the new side. The cache is not held.

@@ -262,7 +262,7 @@ func (s *subscriptions) joinGroup(list NameList, mayHold bool, before *heldNames
 	tooLarge := bytes+responseOverhead+len(s.typeURL) > s.Limit // for one response
 	entered := s.Host.Enter(first) == nil
 	if !entered || tooLarge || s.Host.Side(first).Scope.New {
-		g.Leave(&m.Member) // each name is sent, or refused, individually
+		m.leaveMembers() // each name is sent, or refused, individually
 		if entered {
 			s.Host.Leave(first)
 		}
