@@ -56,6 +56,9 @@ func (st *stream) hold(how holding) bool {
 // the way that how says.
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
+	if r = st.takeComposed(); r != nil {
+		return r, false
+	}
 	for {
 		if !st.waitsForTurn() {
 			_ = st.reconfigure() // an error dismisses the stream
@@ -84,6 +87,9 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			}
 			if st.trials != nil {
 				st.composed(r)
+				for _, next := range st.allComposed() {
+					st.composed(next)
+				}
 			}
 			return r, false
 		}
@@ -94,8 +100,6 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 }
 
 // composeHeld is compose while the topics are held; it ends that. ok is false if something else must be watched first.
-// xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
-// in reverse.
 func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	defer st.topics.EndRead()
 	st.inbox.drain() // also when closed, or the sender would never sleep
@@ -111,7 +115,7 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	if st.ending() || st.waitsForOthers() {
 		return nil, true
 	}
-	if r = st.inOrder(); r == nil {
+	if r = st.newest(); r == nil {
 		for _, s := range st.sessions {
 			s.Spare()
 		}
@@ -119,12 +123,50 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 	return r, true
 }
 
-func (st *stream) inOrder() *session.Response {
+// newest returns the next response, nil if there is nothing to send.
+//
+// The resources of the first types may change faster than the stream gets its turns, or than its client answers. Then
+// these types would have news at each turn, and the others would never have theirs. So when a type comes again before
+// all have been served, newest also composes the responses of all other types, and the removals, from the state of the
+// same moment. The stream sends them next, without another look at the cache.
+func (st *stream) newest() (r *session.Response) {
+	for i, next := range st.inOrder {
+		again := st.again(i)
+		if r != nil {
+			st.types.composed = append(st.types.composed, next)
+		} else if r = next; !again {
+			return r
+		}
+	}
+	if r == nil && st.types != nil {
+		st.types.served = 0
+	}
+	return r
+}
+
+// again reports whether the session with that index has been sent all of its news before, since the stream last had
+// nothing to send. It records that it has now, if so.
+func (st *stream) again(i int) bool {
+	if st.types == nil {
+		return false
+	}
+	bit := uint64(1) << i
+	was := st.types.served&bit != 0
+	if !st.sessions[i].Adding() {
+		st.types.served |= bit
+	}
+	return was
+}
+
+// inOrder calls yield with the sessions' indexes and responses, one after another, until it returns false.
+// xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
+// in reverse.
+func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	may := st.mayRemove()
 	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {
 		may = session.RemoveNone
 	}
-	for _, s := range st.sessions {
+	for i, s := range st.sessions {
 		if !s.Adding() {
 			continue
 		}
@@ -132,36 +174,50 @@ func (st *stream) inOrder() *session.Response {
 		if st.alone(s) {
 			with = may
 		}
-		if r := s.Additions(with); r != nil {
-			return st.number(s, r)
+		if !st.yieldParts(i, yield, func() *session.Response { return s.Additions(with) }) {
+			return
 		}
 		if s.AwaitsACK() {
-			return nil // resources of later types may depend on that answer
+			return // resources of later types may depend on that answer
 		}
 	}
 	if st.sessionClient.Settles {
-		if st.settles() {
-			return nil
+		if !st.settles() { // it has just settled
+			st.inOrder(yield)
 		}
-		return st.inOrder() // it has just settled
+		return
 	}
 	holds := false
-	for _, s := range slices.Backward(st.sessions) {
+	for i, s := range slices.Backward(st.sessions) {
 		if !s.Removing() {
 			continue
 		}
-		if r := s.Removals(may); r != nil {
-			return st.number(s, r)
+		if !st.yieldParts(i, yield, func() *session.Response { return s.Removals(may) }) {
+			return
 		}
 		if s.AwaitsACK() {
-			return nil // until the client has answered, it may still refer to resources of earlier types
+			return // until the client has answered, it may still refer to resources of earlier types
 		}
 		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
 			break // the resources that are held may refer to resources of earlier types
 		}
 	}
 	st.holdRemovals(holds)
-	return nil
+}
+
+// yieldParts is inOrder for one session, and reports whether that is served. What has to be divided into many responses
+// takes several turns, and the other types wait for it.
+func (st *stream) yieldParts(i int, yield func(int, *session.Response) bool, compose func() *session.Response) bool {
+	for range 2 {
+		r := compose()
+		if r == nil {
+			return true
+		}
+		if !yield(i, st.number(st.sessions[i], r)) {
+			return false
+		}
+	}
+	return false
 }
 
 // alone reports that no other session has anything to send.
@@ -187,6 +243,30 @@ func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	}
 	r.Changed = nil
 	return r
+}
+
+// allComposed returns the responses that are to be sent before others are composed. The caller holds mu.
+func (st *stream) allComposed() []*session.Response {
+	if st.types == nil {
+		return nil
+	}
+	return st.types.composed
+}
+
+// takeComposed returns the first of allComposed and removes it. It returns nil if there is none. The caller holds mu.
+func (st *stream) takeComposed() *session.Response {
+	all := st.allComposed()
+	if len(all) == 0 {
+		return nil
+	}
+	st.types.composed = all[1:]
+	if len(all) == 1 {
+		st.types.composed = nil
+	}
+	if st.closed || st.dismissed {
+		return nil
+	}
+	return all[0]
 }
 
 // parkedStream is a stream that waits until an update is stored.

@@ -47,6 +47,9 @@ func (st *stream) lags() bool {
 // that wait. The caller holds mu and is responsible for the stream until then.
 func (st *stream) awaitAnswer() bool {
 	f := &st.flow
+	if len(st.allComposed()) > 0 {
+		return false
+	}
 	if st.closed || !st.lags() {
 		f.late = false
 		return false

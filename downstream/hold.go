@@ -15,10 +15,10 @@ import (
 
 // mayRemove returns which removals a response may carry now. The caller holds mu.
 func (st *stream) mayRemove() session.RemovalRule {
-	switch {
-	case len(st.sessions) < 2 || st.server.options.RemovalHold == 0:
+	if st.types == nil || st.server.options.RemovalHold == 0 {
 		return session.RemoveAll // no other type can refer to what is removed
-	case st.held.since == 0 || uptime()-st.held.since < st.server.options.RemovalHold:
+	}
+	if since := st.types.held.since; since == 0 || uptime()-since < st.server.options.RemovalHold {
 		return session.RemoveUnnamed
 	}
 	return session.RemoveAll
@@ -27,16 +27,20 @@ func (st *stream) mayRemove() session.RemovalRule {
 // holdRemovals records whether there are removals to hold, and wakes the stream when they have been held for long
 // enough. The caller holds mu.
 func (st *stream) holdRemovals(some bool) {
+	if st.types == nil {
+		return
+	}
+	held := &st.types.held
 	switch {
 	case !some:
-		st.held.since = 0
-	case st.held.since == 0:
-		st.held.since = uptime()
+		held.since = 0
+	case held.since == 0:
+		held.since = uptime()
 		hold := st.server.options.RemovalHold
-		if st.held.timer == nil {
-			st.held.timer = time.AfterFunc(hold, st.resume)
+		if held.timer == nil {
+			held.timer = time.AfterFunc(hold, st.resume)
 		} else {
-			st.held.timer.Reset(hold)
+			held.timer.Reset(hold)
 		}
 	}
 }

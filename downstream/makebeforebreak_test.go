@@ -238,6 +238,7 @@ type orderlyClient struct {
 	asks   map[string][]string // by type URL
 
 	conn       *testClient
+	moment     map[string]map[string]string // the origin's state, of which the newest response is
 	held       map[string]map[string]string // contents by type URL and name
 	leftIn     map[string]bool              // routes
 	unanswered []*received
@@ -332,6 +333,12 @@ func (c *orderlyClient) repeat(t *rapid.T) {
 // read takes the next response, and sees that nothing that the client holds
 // leads nowhere then.
 func (c *orderlyClient) read(t *rapid.T) bool {
+	if len(c.conn.st.allComposed()) == 0 { // otherwise the next response was composed together with the last one
+		c.moment = map[string]map[string]string{}
+		for typeURL, contents := range c.origin.state {
+			c.moment[typeURL] = maps.Clone(contents)
+		}
+	}
 	r := c.conn.read(t)
 	if r == nil {
 		return false
@@ -360,7 +367,7 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		// may be newer than what the client had, and name what is gone already.
 		c.leftIn = map[string]bool{}
 		for name := range after {
-			_, exists := c.origin.state[routeType][name]
+			_, exists := c.moment[routeType][name]
 			c.leftIn[name] = !exists && before[name] != after[name]
 		}
 	}
@@ -376,7 +383,7 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		}
 	}
 	for _, listener := range slices.Sorted(maps.Keys(c.held[listenerType])) {
-		if _, exists := c.origin.state[listenerType][listener]; !exists {
+		if _, exists := c.moment[listenerType][listener]; !exists {
 			continue
 		}
 		route := target(c.held[listenerType][listener])

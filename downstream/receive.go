@@ -427,8 +427,8 @@ func servesV3(implied, requested string) bool {
 func (st *stream) end() {
 	st.mu.Lock()
 	st.closed = true
-	if st.held.timer != nil {
-		st.held.timer.Stop()
+	if st.types != nil && st.types.held.timer != nil {
+		st.types.held.timer.Stop()
 	}
 	if st.answerTimer != nil {
 		st.answerTimer.Stop()

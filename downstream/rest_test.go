@@ -421,14 +421,20 @@ func TestRESTClientIsAnsweredBeforeItGoes(t *testing.T) {
 			t.Errorf("%q is %v, %t; want %v", header, got, ok, want)
 		}
 	}
-	r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour}, (*httptest.Server).Start)
-	req := httptest.NewRequestWithContext(testContext(t), http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"version_info": "1", "resource_names": ["a"]}`))
-	req.Header.Set("x-envoy-expected-rq-timeout-ms", "5")
-	w := httptest.NewRecorder()
-	r.Config.Handler.ServeHTTP(w, req)
-	if w.Code != http.StatusNotModified || w.Body.Len() != 0 {
-		t.Errorf("got %d: %s", w.Code, w.Body)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour}, func(*httptest.Server) {})
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"version_info": "1", "resource_names": ["a"]}`))
+		req.Header.Set("x-envoy-expected-rq-timeout-ms", "5")
+		w := httptest.NewRecorder()
+		began := time.Now()
+		r.Config.Handler.ServeHTTP(w, req)
+		if w.Code != http.StatusNotModified || w.Body.Len() != 0 {
+			t.Errorf("got %d: %s", w.Code, w.Body)
+		}
+		if took := time.Since(began); took >= 5*time.Millisecond {
+			t.Errorf("the answer came after %v, want less than 5 ms", took)
+		}
+	})
 }
 
 // A wildcard's JSON is made once for all who wait for it.

@@ -79,7 +79,7 @@ type stream struct {
 	// resumed: the client's first request states that it holds something.
 	resumed bool
 	flow    flow
-	held    heldRemovals
+	types   *severalTypes // nil if the stream has one type
 	scopes  streamScopes
 	counted []countedNames // in ownCounted if there is one
 	// Most streams have one session. The room for it is part of the stream.
@@ -129,6 +129,16 @@ type flow struct {
 	// responsible for the stream.
 	waits bool
 	late  bool // the answer took too long: one response goes without it
+}
+
+// severalTypes is what only a stream with several types needs. It belongs to the stream, whose lock guards it.
+type severalTypes struct {
+	held heldRemovals
+	// served has a bit for each session, by its index, that was sent all of its news since the stream last had nothing
+	// to send. Sessions beyond the bits are never served.
+	served uint64
+	// composed are the next responses to send.
+	composed []*session.Response
 }
 
 // heldRemovals are removals that wait for what the control plane may send together with them. They belong to a stream,
@@ -238,6 +248,12 @@ func (st *stream) insert(s typeSession) {
 		return int(xdstype.Of(s.TypeURL()).Order) - r
 	})
 	st.sessions = slices.Insert(st.sessions, at, s)
+	switch {
+	case st.types != nil:
+		st.types.served = 0 // sessions have other indexes
+	case len(st.sessions) > 1:
+		st.types = &severalTypes{}
+	}
 }
 
 // noStream stands in for the stream of a request that gets one answer: such a request has none.
