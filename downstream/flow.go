@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -66,13 +67,13 @@ func (st *stream) awaitAnswer() bool {
 	return true
 }
 
-// answered notes that the client may have answered a response of a session that had so many in flight. It reports
-// whether the stream stops waiting for that. The caller holds mu.
-func (st *stream) answered(s typeSession, had int) (goesOn bool) {
+// answered notes a request with that nonce, which may answer a response of a session that had so many in flight. It
+// reports whether the stream stops waiting for an answer. The caller holds mu.
+func (st *stream) answered(s typeSession, had int, nonce []byte) (goesOn bool) {
 	f := &st.flow
 	if !f.answers {
 		n, _ := s.InFlight()
-		f.answers = n < had
+		f.answers = n < had || had > 0 && st.issued(nonce) // the session may have forgotten the response by now
 	}
 	if !f.waits || st.lags() {
 		return false
@@ -81,6 +82,12 @@ func (st *stream) answered(s typeSession, had int) (goesOn bool) {
 	st.answerTimer.Stop()
 	st.inbox.release()
 	return true
+}
+
+// issued reports that a response of the stream had that nonce.
+func (st *stream) issued(nonce []byte) bool {
+	n, err := strconv.ParseUint(string(nonce), 10, 64)
+	return err == nil && 0 < n && n <= st.nonces
 }
 
 // answerLate has the stream send one response without an answer.

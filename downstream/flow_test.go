@@ -165,6 +165,30 @@ func TestAClientThatNeverAnswersIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// A client that takes its time for the first response has many others to answer then, more than the stream remembers.
+// The stream waits all the same from the first answer on.
+func TestAClientWhoseFirstAnswerIsLateIsWaitedFor(t *testing.T) {
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		t.Run(form, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAnswering(t, form)
+				a.updates(100)
+				first := a.got()[0]
+				if form == deltaForm.name {
+					a.take(a.st, encoded(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: first.nonce}))
+				} else {
+					a.take(a.st, encoded(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResponseNonce: first.nonce, VersionInfo: first.version, ResourceNames: a.names}))
+				}
+				a.changes(101)
+				synctest.Wait()
+				a.wantSent(100, "")
+				a.ack(endpointType)
+				a.wantSent(101, "101")
+			})
+		})
+	}
+}
+
 func TestAClientThatAnswersNoMoreIsSentOneResponseASecond(t *testing.T) {
 	eachForm(t, func(_ *testing.T, a *answering) {
 		a.updates(9500)

@@ -126,7 +126,7 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 	if st.trials != nil {
 		st.trialAnswered(sess, had, nil)
 	}
-	return true, st.answered(sess, had) || st.due(sess, behind)
+	return true, st.answered(sess, had, g.Nonce) || st.due(sess, behind)
 }
 
 // due reports whether there may be something to send after a request of a session. wasBehind: before the request, the
@@ -319,7 +319,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	}
 	st.ending()
 	st.endIfDenied()
-	return st.answered(sess, had) || st.due(sess, behind), nil
+	return st.answered(sess, had, g.Nonce) || st.due(sess, behind), nil
 }
 
 // identify records the client's Node. xDS: the Node comes with the first request of a stream.
