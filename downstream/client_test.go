@@ -40,6 +40,8 @@ type testClient struct {
 	// woken: there is something to send, and somebody looking after it. That is
 	// so after a wake and until all has been read.
 	woken atomic.Bool
+	// follows was composed with the last response, and comes next.
+	follows *session.Response
 
 	byType map[string]*typeMemory
 }
@@ -138,13 +140,25 @@ func (c *testClient) accepted(answer bool) {
 	}
 }
 
+// next returns the response that the stream sends next, nil if there is none.
+func (c *testClient) next() *session.Response {
+	r := c.follows
+	if r == nil {
+		r = c.st.next()
+	}
+	if c.follows = nil; r != nil {
+		c.follows = r.Next
+	}
+	return r
+}
+
 // read returns the next response, nil if there is none: what send does, one step
 // at a time. It checks what holds for each response, whatever the transcript.
 func (c *testClient) read(t tb) *received {
 	t.Helper()
 	for {
 		woken := c.woken.Load() // before, as others may wake it meanwhile
-		r := c.st.next()
+		r := c.next()
 		if r != nil && !c.woken.Load() {
 			t.Fatalf("there is a response of %s to send, but nobody was woken to send it", shortName(r.TypeURL))
 		}

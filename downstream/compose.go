@@ -11,16 +11,23 @@ import (
 // Responses: a stream holds the cache, lets its sessions process the changes, and asks them for the next response in
 // the order of their types.
 
-// transmit sends a response. It blocks while the client does not read. An error means that the client has gone, which
-// ends receiving too.
+// transmit sends a response, and those that were composed with it. It blocks while the client does not read. An error
+// means that the client has gone, or is sent away, which ends receiving too.
 func (st *stream) transmit(r *session.Response) error {
-	err := st.grpc.SendMsg(r)
-	r.Delivered(err)
-	if err != nil {
-		return err
+	for {
+		err := st.grpc.SendMsg(r)
+		r.Delivered(err)
+		if err != nil {
+			return err
+		}
+		st.server.stats.responses.Add(1)
+		if r = r.Next; r == nil {
+			return nil
+		}
+		if err := st.stillAllowed(r); err != nil {
+			return err
+		}
 	}
-	st.server.stats.responses.Add(1)
-	return nil
 }
 
 // next returns the next response, put together from the newest state, or nil if there is nothing to send. It waits for
@@ -56,9 +63,6 @@ func (st *stream) hold(how holding) bool {
 // the way that how says.
 func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 	defer st.mu.Unlock()
-	if r = st.takeComposed(); r != nil {
-		return r, false
-	}
 	for {
 		if !st.waitsForTurn() {
 			_ = st.reconfigure() // an error dismisses the stream
@@ -87,8 +91,8 @@ func (st *stream) compose(how holding) (r *session.Response, failed bool) {
 			}
 			if st.trials != nil {
 				st.composed(r)
-				for _, next := range st.allComposed() {
-					st.composed(next)
+				for last := r; last != nil && last.Next != nil; last = last.Next {
+					st.composed(last.Next)
 				}
 			}
 			return r, false
@@ -126,17 +130,23 @@ func (st *stream) composeHeld() (r *session.Response, ok bool) {
 // newest returns the next response, nil if there is nothing to send.
 //
 // The resources of the first types may change faster than the stream gets its turns, or than its client answers. Then
-// these types would have news at each turn, and the others would never have theirs. So when a type comes again before
-// all have been served, newest also composes the responses of all other types, and the removals, from the state of the
-// same moment. The stream sends them next, without another look at the cache.
+// these types would have news at each turn, and the others would never have theirs. So when a type comes again and the
+// stream had something to send ever since its last turn, newest also composes what the other types have, and the
+// removals, from the state of the same moment: see Response.Next.
 func (st *stream) newest() (r *session.Response) {
+	var last *session.Response
 	for i, next := range st.inOrder {
+		next.Generation = st.sessionClient.Generation
 		again := st.again(i)
-		if r != nil {
-			st.types.composed = append(st.types.composed, next)
-		} else if r = next; !again {
-			return r
+		switch {
+		case r != nil:
+			last.Next = next
+		case !again:
+			return next
+		default:
+			r = next
 		}
+		last = next
 	}
 	if r == nil && st.types != nil {
 		st.types.served = 0
@@ -144,21 +154,25 @@ func (st *stream) newest() (r *session.Response) {
 	return r
 }
 
-// again reports whether the session with that index has been sent all of its news before, since the stream last had
-// nothing to send. It records that it has now, if so.
+// removals is what inOrder yields as the index of a response with removals only.
+const removals = -1
+
+// again records that the session with that index has its turn, and reports whether it had one before since the stream
+// last had nothing to send.
+//
+// It is false for removals, which come last, and while the client tries a change of a rollout: nothing more is sent when
+// the client rejects it.
 func (st *stream) again(i int) bool {
-	if st.types == nil {
+	if i == removals || st.types == nil {
 		return false
 	}
-	bit := uint64(1) << i
+	bit := uint64(1) << i // there are fewer sessions
 	was := st.types.served&bit != 0
-	if !st.sessions[i].Adding() {
-		st.types.served |= bit
-	}
-	return was
+	st.types.served |= bit
+	return was && !slices.ContainsFunc(st.trials.each(), (*streamTrial).onNew)
 }
 
-// inOrder calls yield with the sessions' indexes and responses, one after another, until it returns false.
+// inOrder calls yield with the index of a session and its response, for one after another, until it returns false.
 // xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
 // in reverse.
 func (st *stream) inOrder(yield func(int, *session.Response) bool) {
@@ -166,6 +180,7 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {
 		may = session.RemoveNone
 	}
+	some := false
 	for i, s := range st.sessions {
 		if !s.Adding() {
 			continue
@@ -174,7 +189,8 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 		if st.alone(s) {
 			with = may
 		}
-		if !st.yieldParts(i, yield, func() *session.Response { return s.Additions(with) }) {
+		news := func() *session.Response { return s.Additions(with) }
+		if !upTo(mostParts, news, s.Adding, func(r *session.Response) bool { some = true; return yield(i, st.number(s, r)) }) {
 			return
 		}
 		if s.AwaitsACK() {
@@ -182,17 +198,18 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 		}
 	}
 	if st.sessionClient.Settles {
-		if !st.settles() { // it has just settled
+		if !st.settles() && !some { // it has just settled
 			st.inOrder(yield)
 		}
 		return
 	}
 	holds := false
-	for i, s := range slices.Backward(st.sessions) {
+	for _, s := range slices.Backward(st.sessions) {
 		if !s.Removing() {
 			continue
 		}
-		if !st.yieldParts(i, yield, func() *session.Response { return s.Removals(may) }) {
+		gone := func() *session.Response { return s.Removals(may) }
+		if !upTo(mostParts, gone, s.Removing, func(r *session.Response) bool { return yield(removals, st.number(s, r)) }) {
 			return
 		}
 		if s.AwaitsACK() {
@@ -205,19 +222,22 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	st.holdRemovals(holds)
 }
 
-// yieldParts is inOrder for one session, and reports whether that is served. What has to be divided into many responses
-// takes several turns, and the other types wait for it.
-func (st *stream) yieldParts(i int, yield func(int, *session.Response) bool, compose func() *session.Response) bool {
-	for range 2 {
+// mostParts is how many responses of one type inOrder yields. What has to be divided into more takes several turns, and
+// the types that come later wait for it.
+const mostParts = 2
+
+// upTo yields at most n responses that compose returns. It reports whether there are no more, and yield took all.
+func upTo(n int, compose func() *session.Response, more func() bool, yield func(*session.Response) bool) (all bool) {
+	for range n {
 		r := compose()
 		if r == nil {
 			return true
 		}
-		if !yield(i, st.number(st.sessions[i], r)) {
+		if !yield(r) {
 			return false
 		}
 	}
-	return false
+	return !more()
 }
 
 // alone reports that no other session has anything to send.
@@ -243,30 +263,6 @@ func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	}
 	r.Changed = nil
 	return r
-}
-
-// allComposed returns the responses that are to be sent before others are composed. The caller holds mu.
-func (st *stream) allComposed() []*session.Response {
-	if st.types == nil {
-		return nil
-	}
-	return st.types.composed
-}
-
-// takeComposed returns the first of allComposed and removes it. It returns nil if there is none. The caller holds mu.
-func (st *stream) takeComposed() *session.Response {
-	all := st.allComposed()
-	if len(all) == 0 {
-		return nil
-	}
-	st.types.composed = all[1:]
-	if len(all) == 1 {
-		st.types.composed = nil
-	}
-	if st.closed || st.dismissed {
-		return nil
-	}
-	return all[0]
 }
 
 // parkedStream is a stream that waits until an update is stored.

@@ -24,7 +24,7 @@ const (
 	lagAfter    = 50 * time.Millisecond
 )
 
-// answerTimeout is how long a stream waits for an answer. Then it sends one more response.
+// answerTimeout is how long a stream waits for an answer. Then it sends what is new once more.
 const answerTimeout = time.Second
 
 // lags reports that the client has to answer before it is sent more.
@@ -48,9 +48,6 @@ func (st *stream) lags() bool {
 // that wait. The caller holds mu and is responsible for the stream until then.
 func (st *stream) awaitAnswer() bool {
 	f := &st.flow
-	if len(st.allComposed()) > 0 {
-		return false
-	}
 	if st.closed || !st.lags() {
 		f.late = false
 		return false

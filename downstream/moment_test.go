@@ -37,7 +37,7 @@ func TestResponsesAreOfOneMoment(t *testing.T) {
 			clusters := map[string]bool{}
 			named, broken := "", 0
 			for n := 0; n < responses; {
-				r := c.st.next()
+				r := c.next()
 				if r == nil {
 					runtime.Gosched() // to the origin
 					continue

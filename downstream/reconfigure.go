@@ -6,7 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
 // A new configuration while streams are open. Each stream gets new Names for its client, and its sessions look up their
@@ -157,6 +161,29 @@ func (st *stream) settles() bool {
 	}
 	return true
 }
+
+// stillAllowed is called with a response that was composed together with one that has just been sent, which can take
+// very long. If rights restrict the client, and the configuration has changed since then, the stream ends: the client
+// may not be allowed what is in the response.
+func (st *stream) stillAllowed(r *session.Response) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := st.server.naming.Load()
+	restricted := st.isRestricted() || n.restricts.Load()
+	switch {
+	case st.closed || st.dismissed:
+		return errDismissed
+	case r.Generation == n.generation || !restricted:
+		return nil
+	}
+	st.dismissed = true
+	st.byRelay.Store(true)
+	finish(st.grpc.Context(), errDismissed)
+	return errDismissed
+}
+
+// errDismissed ends a stream whose client has to come again.
+var errDismissed = status.Error(codes.Unavailable, "the relay's configuration has changed; connect again")
 
 // notAdmitted returns why the listener no longer serves the stream's client, and ends the stream with that. A request
 // that is answered once continues.

@@ -128,17 +128,15 @@ type flow struct {
 	// waits: the stream sends nothing until an answer, or the timeout. Its inbox stays awake, though no goroutine is
 	// responsible for the stream.
 	waits bool
-	late  bool // the answer took too long: one response goes without it
+	late  bool // the answer took too long: what is next to send goes without it
 }
 
 // severalTypes is what only a stream with several types needs. It belongs to the stream, whose lock guards it.
 type severalTypes struct {
 	held heldRemovals
-	// served has a bit for each session, by its index, that was sent all of its news since the stream last had nothing
-	// to send. Sessions beyond the bits are never served.
+	// served has a bit for each session, by its index, that had a turn with news since the stream last had nothing to
+	// send.
 	served uint64
-	// composed are the next responses to send.
-	composed []*session.Response
 }
 
 // heldRemovals are removals that wait for what the control plane may send together with them. They belong to a stream,

@@ -65,6 +65,10 @@ type Response struct {
 	delivery *propagation.Delivery
 
 	At uint32 // when it is sent, by the stream's clock
+	// Generation is the one of the configuration by which it was composed.
+	Generation uint32
+	// Next is a response that was composed together with this one, and is sent right after it; nil if there is none.
+	Next *Response
 	// The flags are in one place: a response is allocated for each client.
 
 	severalOrigins bool
