@@ -246,6 +246,11 @@ func (s *SotW) Additions(may RemovalRule) *Response {
 	if s.full() {
 		return s.fullState(s.mayRemove(may))
 	}
+	// Heartbeats that were left for a response of their own go before further changes, or they would come too late while
+	// other resources change all the time.
+	if r := s.heartbeats(); r != nil {
+		return r
+	}
 	return s.changes(s.mayRemove(may))
 }
 

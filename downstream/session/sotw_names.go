@@ -75,6 +75,9 @@ func (s *SotW) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 // has, which shows the client that nothing else is in it.
 // xDS: "SotW TTL".
 func (s *SotW) heartbeats() *Response {
+	if len(s.heartbeatsDue) == 0 {
+		return nil
+	}
 	r := &Response{TypeURL: s.typeURL, Version: s.last.version}
 	r.expect(len(s.heartbeatsDue))
 	for i, sub := range s.heartbeatsDue {
