@@ -185,11 +185,12 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 		if !s.Adding() {
 			continue
 		}
-		with := session.RemoveNone
-		if st.alone(s) {
-			with = may
+		news := func() *session.Response {
+			if st.alone(s) {
+				return s.Additions(may)
+			}
+			return s.Additions(session.RemoveNone)
 		}
-		news := func() *session.Response { return s.Additions(with) }
 		if !upTo(mostParts, news, s.Adding, func(r *session.Response) bool { some = true; return yield(i, st.number(s, r)) }) {
 			return
 		}

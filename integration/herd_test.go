@@ -17,7 +17,7 @@ import (
 
 var (
 	herdClients    = flag.Int("herd", 300, "number of clients that connect at once in TestAHerdIsServedInOrder")
-	herdAdmission  = flag.String("herd-admission", "{streams_per_second: 200, burst: 50}", "admission of the relay's listener in TestAHerdIsServedInOrder")
+	herdAdmission  = flag.String("herd-admission", "{streams_per_second: 100, burst: 20}", "admission of the relay's listener in TestAHerdIsServedInOrder")
 	restartClients = flag.Int("restart-clients", 300, "number of clients in TestARollingRestart")
 	restartDrain   = flag.Duration("restart-drain", 3*time.Second, "drain.time of each relay in TestARollingRestart")
 )

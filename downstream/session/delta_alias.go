@@ -119,8 +119,13 @@ func (d *Delta) sentUnder(r *Response, sub *nameSub, name string, res *cache.Res
 	case d.given(rare.resourceRef.of(was), sub):
 		d.noteFormer(rare.resourceRef.of(was), rare.constraints)
 	default:
-		d.addRemoved(r, rare.resourceRef.of(was), rare.constraints)
+		a := rare.resourceRef.of(was)
+		d.addRemoved(r, a, rare.constraints)
 		delete(d.initial, was)
+		// The client also requests it by its own name, which has nothing now: its removal may come only later.
+		if own := d.named.get(a.key()); own != nil && own != sub && own.sent() == sentResource {
+			own.setSent(sentNothing)
+		}
 	}
 	sub.has(name)
 }
