@@ -154,7 +154,7 @@ func (st *stream) newest() (r *session.Response) {
 	return r
 }
 
-// removals is what inOrder yields as the index of a response with removals only.
+// removals stands for the index of a session if a response of inOrder has only removals.
 const removals = -1
 
 // again records that the session with that index has its turn, and reports whether it had one before since the stream
@@ -223,11 +223,12 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	st.holdRemovals(holds)
 }
 
-// mostParts is how many responses of one type inOrder yields. What has to be divided into more takes several turns, and
-// the types that come later wait for it.
+// mostParts is the maximal number of responses of one type that inOrder yields. If a type's news need more, they take
+// several turns, and later types wait for them.
 const mostParts = 2
 
-// upTo yields at most n responses that compose returns. It reports whether there are no more, and yield took all.
+// upTo passes at most n responses of compose to yield. It returns true if compose has no more, and yield never returned
+// false.
 func upTo(n int, compose func() *session.Response, more func() bool, yield func(*session.Response) bool) (all bool) {
 	for range n {
 		r := compose()

@@ -163,17 +163,22 @@ func (st *stream) settles() bool {
 }
 
 // stillAllowed is called with a response that was composed together with one that has just been sent, which can take
-// very long. If rights restrict the client, and the configuration has changed since then, the stream ends: the client
-// may not be allowed what is in the response.
+// very long. If the configuration has changed since then, and its listener does not admit the client any more or rights
+// restrict it, the stream ends: the client may not be allowed what is in the response.
 func (st *stream) stillAllowed(r *session.Response) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	n := st.server.naming.Load()
-	restricted := st.isRestricted() || n.restricts.Load()
 	switch {
 	case st.closed || st.dismissed:
 		return errDismissed
-	case r.Generation == n.generation || !restricted:
+	case r.Generation == n.generation:
+		return nil
+	}
+	if err := st.notAdmitted(); err != nil {
+		return err
+	}
+	if !st.isRestricted() && !n.restricts.Load() {
 		return nil
 	}
 	st.dismissed = true

@@ -130,7 +130,7 @@ func newChangingStream(t *testing.T, node *corev3.Node, change func(c *crowd, r 
 	return g, c
 }
 
-// What is composed together is sent together, whoever sends it.
+// The senders, too, send routes in turn with clusters that change after each response.
 func TestRoutesAreSentWhileClustersChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const changes = 20
