@@ -33,6 +33,10 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.heartbeats()}
 		case lent && (waits != nil || d.wild != nil && d.wild.set == nil && d.wild.covers(sub.ref())):
 			return cache.State{Status: cache.Requested}
+		case sub.sent() == sentResource && waits != nil && waits.moved && !present(waits):
+			// The name may have moved, too. The client keeps the resource, because the set may have it.
+			put(&d.borrowed, sub, struct{}{})
+			return cache.State{Status: cache.Requested}
 		}
 	}
 	if lent {
