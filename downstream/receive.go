@@ -135,8 +135,9 @@ func (st *stream) due(sess typeSession, wasBehind bool) bool {
 	if sess.Adding() {
 		return true
 	}
-	// The other sessions may have waited for this one.
-	caughtUp := wasBehind && !sess.AwaitsACK()
+	// The other sessions may have waited for this one: for its ACK, or for a subscription that had moved (settles) and
+	// that the request may have ended.
+	caughtUp := wasBehind && !sess.AwaitsACK() || st.movedAt != 0
 	return slices.ContainsFunc(st.sessions, func(s typeSession) bool { return s.Removing() || caughtUp && s.Adding() })
 }
 
