@@ -83,7 +83,7 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 			known++
 		}
 	}
-	s.endNames(known)
+	left := s.endNames(known)
 	s.expect(n - known)
 	var refused []resourceRef
 	for a := range refsIn(req) {
@@ -105,6 +105,23 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.unsubscribeWildcard()
 		s.dropped()
 	}
+	if slices.ContainsFunc(left, s.takesForMember) {
+		s.withheld, s.leftIn = true, true
+	}
+}
+
+// leftName is a name that a client no longer requests, with the mark of the resource that it has.
+type leftName struct {
+	ref  resourceRef
+	mark uint64
+}
+
+// takesForMember reports whether the client keeps the resource as a member of a set, until a full state does not have it,
+// though no set has it.
+func (s *SotW) takesForMember(left leftName) bool {
+	sets := s.covering(left.ref)
+	res, _, _ := first(memberKey(left.ref.name), sets...)
+	return len(sets) > 0 && (res == nil || s.mark(res) != left.mark)
 }
 
 // sharesNames processes a request whose names are those of a group, which the client joins with its first request, or
@@ -154,8 +171,9 @@ func (s *SotW) requestAgain(refused []resourceRef) {
 	}
 }
 
-// endNames ends the names that the request does not have. known is how many it has.
-func (s *SotW) endNames(known int) {
+// endNames ends the names that the request does not have. known is how many it has. It returns those of which the client
+// has a resource that no set gave it, if there are sets.
+func (s *SotW) endNames(known int) (left []leftName) {
 	unwanted := make([]*nameSub, 0, s.named.len()-known)
 	for sub := range s.named.all() {
 		if !sub.is(isWanted) {
@@ -164,9 +182,13 @@ func (s *SotW) endNames(known int) {
 		sub.set(isWanted, false)
 	}
 	for _, sub := range unwanted {
+		if s.hasSets() && sub.sent() == sentResource && !sub.is(isCovered) {
+			left = append(left, leftName{sub.ref(), sub.Note})
+		}
 		s.knows(sub, sentNothing, 0)
 		s.unsubscribeName(sub)
 	}
+	return left
 }
 
 // endGlobs ends the globs that the request does not have.
