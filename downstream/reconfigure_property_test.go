@@ -293,7 +293,7 @@ func (w *reconfiguredWorld) reconfigureAtRest(t *rapid.T) {
 		for _, typeURL := range reconfiguredTypes {
 			c.stays[typeURL] = map[string]bool{}
 			for name := range c.of(typeURL).held {
-				c.stays[typeURL][name] = c.has(typeURL, name)
+				c.stays[typeURL][name] = c.has(typeURL, name) && !c.denied(typeURL, name)
 			}
 		}
 	}
@@ -376,6 +376,12 @@ func (c *reconfiguredClient) has(typeURL, name string) bool {
 		}
 	}
 	return false
+}
+
+// denied says that the newest configuration refuses the client a name that it has requested: it drops what it has.
+func (c *reconfiguredClient) denied(typeURL, name string) bool {
+	_, err := c.world.meaning.names(Client{Node: c.node()}).Key(typeURL, name)
+	return err != nil && c.of(typeURL).wants[name]
 }
 
 // refused says that some of what the client has requested means nothing, or may not be had, and covers a name;

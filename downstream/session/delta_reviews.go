@@ -31,7 +31,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 				d.borrow(sub, res)
 			}
 			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.heartbeats()}
-		case lent && (waits != nil || d.wild != nil && d.wild.set == nil && d.wild.covers(sub.ref())):
+		case lent && (waits != nil || d.wildRefused(sub.ref())):
 			return cache.State{Status: cache.Requested}
 		case sub.sent() == sentResource && waits != nil && waits.moved && !present(waits):
 			// The name may have moved, too. The client keeps the resource, because the set may have it.
@@ -44,6 +44,11 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 		d.renewTTL(sub, st.Resource)
 	}
 	return st
+}
+
+// wildRefused reports whether the wildcard is refused and may have given a name's resource before.
+func (d *Delta) wildRefused(a resourceRef) bool {
+	return d.wild != nil && d.wild.set == nil && d.wild.covers(a) && !urn.IsXdstp(a.name)
 }
 
 // borrow records that the client has a set's resource for a name.
