@@ -331,6 +331,17 @@ func (d *Delta) beforeMove(set *setSub) {
 		}
 	}
 	set.heldBack = nil
+	for key, g := range d.removals { // the client still has it
+		if g.by != set {
+			continue
+		}
+		delete(d.removals, key)
+		if sub := d.namedIn(set, g.ref.name); sub != nil {
+			sub.MoveToPending()
+		} else {
+			held[g.ref.name] = ""
+		}
+	}
 	if set.fresh && set.glob() {
 		// The client does not state what it holds, and the other set need not have seen these before they are removed.
 		set.set.Names(func(name string) {
