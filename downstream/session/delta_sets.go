@@ -342,6 +342,11 @@ func (d *Delta) beforeMove(set *setSub) {
 			held[g.ref.name] = ""
 		}
 	}
+	for _, u := range set.reviews { // the client may have dropped it
+		if d.namedIn(set, u.name) == nil {
+			held[u.name] = ""
+		}
+	}
 	if set.fresh && set.glob() {
 		// The client does not state what it holds, and the other set need not have seen these before they are removed.
 		set.set.Names(func(name string) {
