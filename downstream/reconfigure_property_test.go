@@ -287,14 +287,19 @@ func (w *reconfiguredWorld) rest(t *rapid.T) {
 // nothing: what is held and is there by both must stay, whatever is answered first.
 func (w *reconfiguredWorld) reconfigureAtRest(t *rapid.T) {
 	w.rest(t)
-	w.draw(t)
 	for _, c := range w.clients {
 		c.stays = map[string]map[string]bool{}
 		for _, typeURL := range reconfiguredTypes {
 			c.stays[typeURL] = map[string]bool{}
 			for name := range c.of(typeURL).held {
-				c.stays[typeURL][name] = c.has(typeURL, name) && !c.denied(typeURL, name)
+				c.stays[typeURL][name] = c.has(typeURL, name)
 			}
+		}
+	}
+	w.draw(t)
+	for _, c := range w.clients {
+		for typeURL, stays := range c.stays {
+			maps.DeleteFunc(stays, func(name string, is bool) bool { return !is || !c.has(typeURL, name) })
 		}
 	}
 	w.configure()
@@ -364,9 +369,12 @@ func (of *reconfiguredType) covers(name string) (all []string) {
 	return all
 }
 
-// has says that the newest configuration gives the client a name.
+// has says that the newest configuration gives the client a name. A client drops what it has of a name that is refused.
 func (c *reconfiguredClient) has(typeURL, name string) bool {
 	names := c.world.meaning.names(Client{Node: c.node()})
+	if _, err := names.Key(typeURL, name); err != nil && c.of(typeURL).wants[name] {
+		return false
+	}
 	for _, by := range c.of(typeURL).covers(name) {
 		if k, err := names.Key(typeURL, by); err == nil {
 			k.Name = name
@@ -376,12 +384,6 @@ func (c *reconfiguredClient) has(typeURL, name string) bool {
 		}
 	}
 	return false
-}
-
-// denied says that the newest configuration refuses the client a name that it has requested: it drops what it has.
-func (c *reconfiguredClient) denied(typeURL, name string) bool {
-	_, err := c.world.meaning.names(Client{Node: c.node()}).Key(typeURL, name)
-	return err != nil && c.of(typeURL).wants[name]
 }
 
 // refused says that some of what the client has requested means nothing, or may not be had, and covers a name;

@@ -158,7 +158,7 @@ func (d *Delta) leavesToOwner(set *setSub, a resourceRef, m cache.Member) bool {
 
 // loseMember removes a name from a set that is being sent, unless another set has it.
 func (d *Delta) loseMember(set *setSub, a resourceRef) {
-	if set.glob() && d.overlaps(set) {
+	if set.glob() && d.overlaps(set) || !set.glob() && d.owner(a) != nil {
 		d.noteReview(set, review{name: a.name})
 		return
 	}
