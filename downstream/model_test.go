@@ -521,13 +521,23 @@ func (m *modelType) mayGet(name string, nonce int) bool {
 	return ok
 }
 
-// fetch sends the client's next response on its way.
+// fetch sends the client's next response on its way, with those that were composed together with it.
 func (c *modelClient) fetch(t *rapid.T) bool {
 	leftIn := map[string]bool{}
 	for _, s := range c.conn.st.sessions {
 		typeURL := s.TypeURL()
 		leftIn[typeURL] = s.Inspect().LeftIn
 	}
+	if !c.fetchOne(t, leftIn) {
+		return false
+	}
+	for c.conn.follows != nil {
+		c.fetchOne(t, leftIn)
+	}
+	return true
+}
+
+func (c *modelClient) fetchOne(t *rapid.T, leftIn map[string]bool) bool {
 	r := c.conn.read(t)
 	if r == nil {
 		return false
@@ -553,6 +563,7 @@ func (c *modelClient) fetch(t *rapid.T) bool {
 			}
 		}
 		s.follows = leftIn[r.typeURL]
+		leftIn[r.typeURL] = true // of the next one that was composed together with it
 		s.twice = is.Wildcard && len(is.Names) > 0
 	}
 	c.inFlight = append(c.inFlight, s)
