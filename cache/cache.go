@@ -11,7 +11,7 @@ import (
 )
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
-// locked, in the order in which topics begin and end. They must not block and must not call the
+// locked, in the order in which topics begin and end, also if a topic begins again. They must not block and must not call the
 // cache: they only record what to do.
 type Source interface {
 	// Start is called when a topic gets its first watcher.
@@ -335,6 +335,9 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	default:
 		return
 	}
+	c.givenUp.Add(1)
+	c.idle.gone(tp)
+	c.source.Stop(tp.key) // before the scope ends: then the topic can begin again, without of.mu
 	if len(t.entries)+len(t.sets) == 0 {
 		of.tables = Without(of.tables, &of.room, tp.key.TypeURL)
 	}
@@ -344,7 +347,4 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 		c.scopes = Without(c.scopes, &c.room, of.scope)
 		c.mu.Unlock()
 	}
-	c.givenUp.Add(1)
-	c.idle.gone(tp)
-	c.source.Stop(tp.key)
 }

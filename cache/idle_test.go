@@ -2,6 +2,9 @@ package cache
 
 import (
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -51,3 +54,41 @@ func TestFewTopicsLingerInWhichThereIsNothing(t *testing.T) {
 		t.Errorf("%+v linger, want %d entries with a resource and %d sets", s, many+1, maxIdleEmpty)
 	}
 }
+
+// The last topic of a scope ends, and begins again at the same moment. Its source stops before it starts again:
+// otherwise the source would not feed a topic that is watched.
+func TestATopicBeginsAgainAfterItHasEnded(t *testing.T) {
+	k := Key{Scope: Scope{Authority: "a"}, TypeURL: "t", Name: "n"}
+	s := &restartedSource{}
+	c := New(s, Options{Linger: time.Hour, IdleEntries: 1})
+	defer c.Close()
+	var again sync.WaitGroup
+	s.stop = func() {
+		again.Go(func() { c.Watch(k, &counter{}) })
+		for range 1000 { // time for the other goroutine
+			runtime.Gosched()
+		}
+		if s.starts.Load() > 1 {
+			t.Error("the topic's source was started again before it was stopped")
+		}
+	}
+	w := &counter{}
+	c.Watch(k, w)
+	c.Unwatch(w)
+	if !c.GiveUpIdle(func(Scope) bool { return true }) {
+		t.Fatal("the scope is not idle")
+	}
+	again.Wait()
+	if n := s.starts.Load(); n != 2 {
+		t.Errorf("the source was started %d times, want 2", n)
+	}
+}
+
+type restartedSource struct {
+	nothingFed
+	starts atomic.Int64
+	stop   func()
+}
+
+func (s *restartedSource) Start(Key) { s.starts.Add(1) }
+func (s *restartedSource) Stop(Key)  { s.stop() }
