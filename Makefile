@@ -9,12 +9,13 @@ ARGS     ?=
 TIME     ?= 1m
 CLIENTS  ?= 10000
 SEED     ?= 0
+CHECKS   ?= 10000
 BUGS     ?=
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test page page-scale deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,11 @@ test: ## run all tests with the race detector
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 	$(MAKE) deploy
+
+# Some mistakes need more random inputs than the 100 that make test tries for each property. Without the
+# race detector, many more take no longer.
+properties: ## run the packages with property tests, and try CHECKS (10000) random inputs for each property
+	$(GO) test -timeout 0 $$(grep -rl 'rapid\.Check(' --include='*_test.go' . | xargs -n1 dirname | sort -u) -rapid.checks $(CHECKS) -rapid.nofailfile
 
 page: ## operate the operator's page in a real browser, Chromium (docs/page-*.png: ARGS='-screenshots ../../docs')
 	$(GO) test -count=1 -run '^TestInABrowser' ./relay/pagetest -browser $(ARGS)
