@@ -9,7 +9,7 @@ ARGS     ?=
 TIME     ?= 1m
 CLIENTS  ?= 10000
 SEED     ?= 0
-CHECKS   ?= 10000
+CHECKS   ?= 2000
 BUGS     ?=
 
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
@@ -41,7 +41,7 @@ test: ## run all tests with the race detector
 
 # Some mistakes need more random inputs than the 100 that make test tries for each property. Without the
 # race detector, many more take no longer.
-properties: ## run the packages with property tests, and try CHECKS (10000) random inputs for each property
+properties: ## run the packages with property tests, and try CHECKS (2000) random inputs for each property
 	$(GO) test -timeout 0 $$(grep -rl 'rapid\.Check(' --include='*_test.go' . | xargs -n1 dirname | sort -u) -rapid.checks $(CHECKS) -rapid.nofailfile
 
 page: ## operate the operator's page in a real browser, Chromium (docs/page-*.png: ARGS='-screenshots ../../docs')
