@@ -39,8 +39,8 @@ test: ## run all tests with the race detector
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 	$(MAKE) deploy
 
-# Some mistakes need more random inputs than the 100 that make test tries for each property. Without the
-# race detector, many more take no longer.
+# Some mistakes need more random inputs than the 100 that make test tries for each property. These tests run
+# without the race detector, which makes them ten times slower.
 properties: ## run the packages with property tests, and try CHECKS (2000) random inputs for each property
 	$(GO) test -timeout 0 $$(grep -rl 'rapid\.Check(' --include='*_test.go' . | xargs -n1 dirname | sort -u) -rapid.checks $(CHECKS) -rapid.nofailfile
 

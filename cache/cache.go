@@ -11,8 +11,8 @@ import (
 )
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
-// locked, in the order in which topics begin and end, also if a topic begins again. They must not block and must not call the
-// cache: they only record what to do.
+// locked, in the order in which topics begin and end. That includes a topic that begins again. They
+// must not block and must not call the cache: they only record what to do.
 type Source interface {
 	// Start is called when a topic gets its first watcher.
 	Start(Key)
@@ -337,7 +337,7 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	}
 	c.givenUp.Add(1)
 	c.idle.gone(tp)
-	c.source.Stop(tp.key) // before the scope ends: then the topic can begin again, without of.mu
+	c.source.Stop(tp.key) // first: once the scope has ended, another goroutine can begin the topic again
 	if len(t.entries)+len(t.sets) == 0 {
 		of.tables = Without(of.tables, &of.room, tp.key.TypeURL)
 	}

@@ -33,9 +33,9 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 			return cache.State{Status: cache.Present, Resource: res, Origin: set.set.Origin(), Heartbeats: sub.heartbeats()}
 		case lent && (waits != nil || d.wildRefused(sub.ref())):
 			return cache.State{Status: cache.Requested}
-		case sub.sent() == sentResource && waits != nil && waits.moved && !present(waits):
-			// The name may have moved, too. The client keeps the resource, because the set may have it.
-			put(&d.borrowed, sub, struct{}{})
+		case sub.sent() == sentResource && waits != nil && waits.awaitsFirst():
+			// If the name has moved, too, the client has the resource from before, and the set may have it.
+			put(&d.awaiting, sub, struct{}{})
 			return cache.State{Status: cache.Requested}
 		}
 	}
@@ -79,12 +79,27 @@ func (s *nameSub) ownsName(set *setSub) bool {
 	return false
 }
 
+// awaitsFirst reports that a set has moved and has no answer yet.
+func (s *setSub) awaitsFirst() bool {
+	status, _ := s.status()
+	return s.moved && status == cache.Requested
+}
+
 // reviewBorrowed has the session look again at the names for which the client has a set's resource: a set has ended, or
 // has been answered.
 func (d *Delta) reviewBorrowed() {
 	for sub := range d.borrowed {
 		sub.MoveToPending()
 	}
+	d.reviewAwaiting()
+}
+
+// reviewAwaiting is reviewBorrowed for the names that wait for the answer of a set.
+func (d *Delta) reviewAwaiting() {
+	for sub := range d.awaiting {
+		sub.MoveToPending()
+	}
+	d.awaiting = nil
 }
 
 // reviewName has the client sent what the sets have under the name of u.

@@ -17,6 +17,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	case cache.Requested, cache.Absent:
 		return true
 	case cache.Failed:
+		d.reviewAwaiting()
 		return d.sendSetError(r, set, err)
 	case cache.Present:
 		if set.fresh && set.set.Len() == 0 && set.set.HasGaps(anyError) {
@@ -331,16 +332,19 @@ func (d *Delta) beforeMove(set *setSub) {
 		}
 	}
 	set.heldBack = nil
-	for key, g := range d.removals { // the client still has it
-		if g.by != set {
+	for key, g := range d.removals {
+		if g.by != set || set.ref.locator { // the removal of a variant says which one it is
 			continue
 		}
-		delete(d.removals, key)
-		if sub := d.namedIn(set, g.ref.name); sub != nil {
+		switch sub := d.namedIn(set, g.ref.name); {
+		case sub == nil:
+			held[g.ref.name] = "" // the client still has it
+		case sub.state().Status == cache.Absent:
 			sub.MoveToPending()
-		} else {
-			held[g.ref.name] = ""
+		default:
+			continue // the name's own state does not say that it is gone
 		}
+		delete(d.removals, key)
 	}
 	for _, u := range set.reviews { // the client may have dropped it
 		if d.namedIn(set, u.name) == nil {

@@ -109,6 +109,9 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 		d.deferred.forget("", set, false)
 		d.reassign(set, nil)
 	}
+	if len(r.ended) > 0 {
+		d.reviewBorrowed()
+	}
 }
 
 // cancelRemoval lets the client keep what was about to be removed, because the name means something else now.

@@ -105,9 +105,7 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.unsubscribeWildcard()
 		s.dropped()
 	}
-	if slices.ContainsFunc(left, s.takesForMember) {
-		s.withheld, s.leftIn = true, true
-	}
+	s.left = s.left || slices.ContainsFunc(left, s.takesForMember)
 }
 
 // leftName is a name that a client no longer requests, with the mark of the resource that it has.
@@ -116,12 +114,12 @@ type leftName struct {
 	mark uint64
 }
 
-// takesForMember reports whether the client keeps the resource as a member of a set, until a full state does not have it,
-// though no set has it.
+// takesForMember reports whether the client keeps the resource as a member of a set, until the next full state, though no
+// set is known to have it like that.
 func (s *SotW) takesForMember(left leftName) bool {
 	sets := s.covering(left.ref)
-	res, _, _ := first(memberKey(left.ref.name), sets...)
-	return len(sets) > 0 && (res == nil || s.mark(res) != left.mark)
+	res, by, _ := first(memberKey(left.ref.name), sets...)
+	return len(sets) > 0 && (res == nil || s.mark(res) != left.mark || by.set.nameOf(res) != left.ref.name)
 }
 
 // sharesNames processes a request whose names are those of a group, which the client joins with its first request, or
@@ -232,7 +230,7 @@ func (s *SotW) dropped() {
 
 // Adding reports that there may be something new or changed to send, though perhaps not now.
 func (s *SotW) Adding() bool {
-	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.named.shared.behind()
+	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.left || s.named.shared.behind()
 }
 
 // Pending counts what is kept to be sent. It could grow with a client that does not read.

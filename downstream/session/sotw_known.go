@@ -36,9 +36,12 @@ type SotW struct {
 	// withheld: there are removals to send, which have to wait for the additions of other types. xDS: "Eventual
 	// consistency considerations".
 	withheld bool
-	// leftIn: the last full state had removed members in it, or a name that the client no longer requests and takes for a
-	// member. A full state without them has to follow, even if removed members come back until then.
-	leftIn   bool
+	// leftIn: the last full state had removed members in it. A full state without them has to follow, even if they come
+	// back until then.
+	leftIn bool
+	// left: the last full state had names that the client no longer requests and takes for members of a set. Another full
+	// state has to follow.
+	left     bool
 	hasState bool // state is set
 	answered bool // the client has answered the last response
 	// waiting: a stale request came, and the following requests would be stale, too, if more were sent in between. The
