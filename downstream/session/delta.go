@@ -186,7 +186,6 @@ func (d *Delta) unsubscribeOne(a resourceRef) {
 	delete(d.refusedGlobs, key)
 	delete(d.initial, a.name)
 	delete(d.borrowed, sub)
-	delete(d.awaiting, sub)
 	d.deferred.forget(key, nil, false)
 	d.reviewName(a.of(name), review{name: name, ended: true, unsubscribed: true})
 }

@@ -46,9 +46,9 @@ type Delta struct {
 	// former are resources that the client has under a name that now stands for something else, while another name
 	// gives them. The values are their constraints.
 	former map[resourceRef]string
-	// borrowed are the absent names for which the client has what a set gives. awaiting are absent names that the client
-	// has, and whose removal waits for the answer of a set that has moved.
-	borrowed, awaiting map[*nameSub]struct{}
+	// borrowed are the absent names for which the client has what a set gives. It is false for names that wait until a set
+	// that has moved has an answer: the client has what the name was before.
+	borrowed map[*nameSub]bool
 	// unanswered are the newest responses that the client has not answered. one is room for a single response.
 	unanswered []sentResponse
 	one        [1]sentResponse

@@ -21,7 +21,7 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 	if !d.hasSets() && len(d.borrowed) == 0 || sub.entry() == nil {
 		return st
 	}
-	_, lent := d.borrowed[sub]
+	lent, noted := d.borrowed[sub]
 	if st.Status == cache.Absent {
 		set := d.standIn(sub.ref())
 		res, _, waits := first(sub.memberKey(), set)
@@ -35,12 +35,14 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 			return cache.State{Status: cache.Requested}
 		case sub.sent() == sentResource && waits != nil && waits.awaitsFirst():
 			// If the name has moved, too, the client has the resource from before, and the set may have it.
-			put(&d.awaiting, sub, struct{}{})
+			put(&d.borrowed, sub, false)
 			return cache.State{Status: cache.Requested}
 		}
 	}
-	if lent {
+	if noted {
 		delete(d.borrowed, sub)
+	}
+	if lent {
 		d.renewTTL(sub, st.Resource)
 	}
 	return st
@@ -53,7 +55,7 @@ func (d *Delta) wildRefused(a resourceRef) bool {
 
 // borrow records that the client has a set's resource for a name.
 func (d *Delta) borrow(sub *nameSub, res *cache.Resource) {
-	put(&d.borrowed, sub, struct{}{})
+	put(&d.borrowed, sub, true)
 	d.renewTTL(sub, res)
 }
 
@@ -91,15 +93,15 @@ func (d *Delta) reviewBorrowed() {
 	for sub := range d.borrowed {
 		sub.MoveToPending()
 	}
-	d.reviewAwaiting()
 }
 
-// reviewAwaiting is reviewBorrowed for the names that wait for the answer of a set.
-func (d *Delta) reviewAwaiting() {
-	for sub := range d.awaiting {
-		sub.MoveToPending()
+// reviewWaiting is reviewBorrowed for the names that wait for the answer of a set.
+func (d *Delta) reviewWaiting() {
+	for sub, lent := range d.borrowed {
+		if !lent {
+			sub.MoveToPending()
+		}
 	}
-	d.awaiting = nil
 }
 
 // reviewName has the client sent what the sets have under the name of u.

@@ -17,7 +17,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	case cache.Requested, cache.Absent:
 		return true
 	case cache.Failed:
-		d.reviewAwaiting()
+		d.reviewWaiting()
 		return d.sendSetError(r, set, err)
 	case cache.Present:
 		if set.fresh && set.set.Len() == 0 && set.set.HasGaps(anyError) {
@@ -229,7 +229,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		if sub != nil {
 			d.knows(sub, &cache.State{Resource: m.Resource})
 			if sub.state().Status == cache.Absent {
-				put(&d.borrowed, sub, struct{}{})
+				put(&d.borrowed, sub, true)
 			}
 		}
 	}
