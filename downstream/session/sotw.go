@@ -83,7 +83,7 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 			known++
 		}
 	}
-	left := s.endNames(known)
+	s.endNames(known)
 	s.expect(n - known)
 	var refused []resourceRef
 	for a := range refsIn(req) {
@@ -105,21 +105,6 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.unsubscribeWildcard()
 		s.dropped()
 	}
-	s.left = s.left || slices.ContainsFunc(left, s.takesForMember)
-}
-
-// leftName is a name that a client no longer requests, with the mark of the resource that it has.
-type leftName struct {
-	ref  resourceRef
-	mark uint64
-}
-
-// takesForMember reports whether the client keeps the resource as a member of a set, until the next full state, though no
-// set is known to have it like that.
-func (s *SotW) takesForMember(left leftName) bool {
-	sets := s.covering(left.ref)
-	res, by, _ := first(memberKey(left.ref.name), sets...)
-	return len(sets) > 0 && (res == nil || s.mark(res) != left.mark || by.set.nameOf(res) != left.ref.name)
 }
 
 // sharesNames processes a request whose names are those of a group, which the client joins with its first request, or
@@ -169,9 +154,8 @@ func (s *SotW) requestAgain(refused []resourceRef) {
 	}
 }
 
-// endNames ends the names that the request does not have. known is how many it has. It returns those of which the client
-// has a resource that no set gave it, if there are sets.
-func (s *SotW) endNames(known int) (left []leftName) {
+// endNames ends the names that the request does not have. known is how many it has.
+func (s *SotW) endNames(known int) {
 	unwanted := make([]*nameSub, 0, s.named.len()-known)
 	for sub := range s.named.all() {
 		if !sub.is(isWanted) {
@@ -180,13 +164,9 @@ func (s *SotW) endNames(known int) (left []leftName) {
 		sub.set(isWanted, false)
 	}
 	for _, sub := range unwanted {
-		if s.hasSets() && sub.sent() == sentResource && !sub.is(isCovered) {
-			left = append(left, leftName{sub.ref(), sub.Note})
-		}
 		s.knows(sub, sentNothing, 0)
 		s.unsubscribeName(sub)
 	}
-	return left
 }
 
 // endGlobs ends the globs that the request does not have.
@@ -230,7 +210,7 @@ func (s *SotW) dropped() {
 
 // Adding reports that there may be something new or changed to send, though perhaps not now.
 func (s *SotW) Adding() bool {
-	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.left || s.named.shared.behind()
+	return len(s.pending)+len(s.pendingSets)+len(s.heartbeatsDue) > 0 || s.named.shared.behind()
 }
 
 // Pending counts what is kept to be sent. It could grow with a client that does not read.

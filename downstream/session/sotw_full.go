@@ -16,7 +16,7 @@ func (s *SotW) fullState(all bool) *Response {
 	}
 	changes, removals, beats := s.due()
 	if !s.hasSets() && s.named.len() == 0 {
-		s.withheld, s.leftIn, s.left = false, false, false
+		s.withheld, s.leftIn = false, false
 		return nil // the client wants nothing, and has dropped what it held
 	}
 	s.withheld = removals && !all
@@ -24,7 +24,7 @@ func (s *SotW) fullState(all bool) *Response {
 	if onlyBeats && !beats {
 		return nil
 	}
-	s.leftIn, s.left = s.withheld, false
+	s.leftIn = s.withheld
 	r := s.newResponse()
 	r.expect(s.named.len())
 	var version string
@@ -81,7 +81,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 		changes, removals, beats = changes || c || set.fresh || set.moved, removals || r, beats || b
 	}
 	s.takePendingSets(func(*setSub) bool { return true })
-	changes, removals = changes || s.left, removals || s.leftIn
+	removals = removals || s.leftIn
 	if s.withheld {
 		for sub := range s.named.all() {
 			removals = removals || removed(sub, s.inFull(sub))

@@ -38,10 +38,7 @@ type SotW struct {
 	withheld bool
 	// leftIn: the last full state had removed members in it. A full state without them has to follow, even if they come
 	// back until then.
-	leftIn bool
-	// left: the last full state had names that the client no longer requests and takes for members of a set. Another full
-	// state has to follow.
-	left     bool
+	leftIn   bool
 	hasState bool // state is set
 	answered bool // the client has answered the last response
 	// waiting: a stale request came, and the following requests would be stale, too, if more were sent in between. The

@@ -106,7 +106,6 @@ func (s *SotW) heartbeats() *Response {
 // changes returns a response with what is new or changed among the names, for types whose responses need not be the
 // full state.
 func (s *SotW) changes(all bool) *Response {
-	s.left = false // there are no sets
 	r := s.newResponse()
 	s.named.shared.sendNews(r)
 	r.expect(len(s.pending))
