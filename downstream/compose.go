@@ -223,8 +223,8 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	st.holdRemovals(holds)
 }
 
-// mostParts is the maximal number of responses of one type that inOrder yields. If a type's news need more, they take
-// several turns, and later types wait for them.
+// mostParts is the maximal number of responses of one type that inOrder yields. If the changes of a type need more
+// responses, they take several turns, and later types wait for them.
 const mostParts = 2
 
 // upTo passes at most n responses of compose to yield. It returns true if compose has no more, and yield never returned
