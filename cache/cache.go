@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/recent"
 )
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics
@@ -75,6 +76,7 @@ type Cache struct {
 	versions atomic.Uint64
 	// givenUp counts the topics that the cache has dropped.
 	givenUp atomic.Uint64
+	chunks  recent.Keeper // of all sets
 
 	mu         sync.RWMutex
 	scopes     map[Scope]*scopeTopics
@@ -84,8 +86,9 @@ type Cache struct {
 
 // scopeTopics are the topics of one scope.
 type scopeTopics struct {
-	scope Scope
-	gate  gate
+	scope  Scope
+	gate   gate
+	chunks *recent.Keeper // Cache.chunks
 	// change measures the update that is being stored, nil if it is not measured. Guarded by
 	// gate.topics.
 	change *propagation.Change
@@ -220,7 +223,7 @@ func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	defer c.mu.Unlock()
 	of := c.scopes[scope]
 	if of == nil {
-		of = &scopeTopics{scope: scope, tables: map[string]*table{}}
+		of = &scopeTopics{scope: scope, tables: map[string]*table{}, chunks: &c.chunks}
 		c.scopes[scope] = of
 	}
 	return of

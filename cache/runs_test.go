@@ -6,7 +6,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"weak"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/mem"
@@ -166,6 +168,43 @@ func TestNewcomersWhoReadInChunksHaveEverything(t *testing.T) {
 	if inRuns == 0 {
 		t.Error("nothing was reported in a run")
 	}
+}
+
+// Encoded chunks are kept while new watchers use them, though Go collects garbage, and not for much longer.
+func TestEncodedChunksOutliveACollection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(&noteSource{}, Options{})
+		defer c.Close()
+		n := &newcomer{most: 1 << 20, held: map[string]string{}}
+		s := c.WatchSet(testKey(Wildcard), n)
+		var changes []Change
+		for _, name := range []string{"a", "b"} {
+			changes = append(changes, Change{Name: name, Resource: NewResource(Spec{Name: name, Version: "1", TypeURL: testType, Value: message(name, "x")})})
+		}
+		c.Apply(setUpdate(SetUpdate{Full: true, Changes: changes}))
+		chunk := func() (is weak.Pointer[EncodedChunk]) {
+			s.SinceInChunks(&SetWatch{}, &ChunkOptions{MaxBytes: 1 << 20, Yield: func(e *EncodedChunk) bool {
+				is = weak.Make(e)
+				return true
+			}}, func(Member) bool { return true })
+			return is
+		}
+		is := chunk()
+		if is == (weak.Pointer[EncodedChunk]{}) {
+			t.Fatal("there is no chunk")
+		}
+		runtime.GC()
+		runtime.GC()
+		if chunk() != is {
+			t.Error("the chunk has gone in a collection, while new watchers use it")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		runtime.GC()
+		if is.Value() != nil {
+			t.Error("the chunk is still there a minute later")
+		}
+	})
 }
 
 func TestRunsAreOfWhatIsTheSameForAll(t *testing.T) {

@@ -35,7 +35,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 	if !w.inBatch {
 		w.batchStart, w.batchEnd, w.inBatch = w.seq, s.seq, true
 	}
-	for chunk, m := range s.members.AfterInChunks(w.seq, s.maxChunkBytes(w, o)) {
+	for chunk, m := range s.members.AfterInChunks(w.seq, members.Encoding{MaxBytes: s.maxChunkBytes(w, o), Keeper: s.table.of.chunks, Owner: s}) {
 		switch {
 		case chunk != nil:
 			if !o.Yield(chunk) {
@@ -64,6 +64,13 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 		w.began = 0
 	}
 	return true
+}
+
+// DropUnused implements recent.Owner.
+func (s *Set) DropUnused() (left int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members.DropUnused()
 }
 
 func (s *Set) memberOf(m members.Member, news News) Member {

@@ -3,11 +3,11 @@ package downstream
 import (
 	"slices"
 	"sync"
-	"weak"
 
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/recent"
 )
 
 // Responses with many resources by name. Clients that are configured alike request the same names in the same order.
@@ -17,12 +17,12 @@ import (
 // batches has the lists of resources that were recently sent to more than one client. The zero value is ready.
 type batches struct {
 	mu sync.Mutex
-	// sent has the batches by a hash of their resources. A pointer is nil if the resources were sent once.
-	sent map[uint64]weak.Pointer[batch]
+	// sent has the batches by a hash of their resources. A value is empty if the resources were sent once.
+	sent   map[uint64]*recent.Value[batch]
+	keeper recent.Keeper
 }
 
-// batch has resources as one part of a response. It exists while it is on its way to a client, and then until the next
-// garbage collection.
+// batch has resources as one part of a response.
 type batch struct {
 	session.Parts
 	size  int // of the resources, bytes
@@ -60,25 +60,49 @@ func (j *batches) Join(parts session.Parts, delta bool, size int) mem.Buffer {
 	for _, f := range parts.Forms {
 		hash = (hash ^ uint64(f)) * prime
 	}
-	j.mu.Lock()
-	before, again := j.sent[hash]
-	if !again {
-		if j.sent == nil || len(j.sent) == mostRemembered {
-			j.sent = map[uint64]weak.Pointer[batch]{}
-		}
-		j.sent[hash] = weak.Pointer[batch]{}
-	}
-	j.mu.Unlock()
+	is, again := j.get(hash)
 	if !again {
 		return nil
 	}
-	if is := before.Value(); is != nil && is.size == size && is.delta == delta && slices.Equal(is.Resources, parts.Resources) && slices.Equal(is.Forms, parts.Forms) {
+	if is != nil && is.size == size && is.delta == delta && slices.Equal(is.Resources, parts.Resources) && slices.Equal(is.Forms, parts.Forms) {
 		return &is.bytes
 	}
-	is := &batch{Parts: session.Parts{Resources: slices.Clone(parts.Resources), Forms: slices.Clone(parts.Forms)}, size: size, delta: delta}
+	is = &batch{Parts: session.Parts{Resources: slices.Clone(parts.Resources), Forms: slices.Clone(parts.Forms)}, size: size, delta: delta}
 	is.bytes = parts.AppendTo(nil, delta).Materialize()
-	j.mu.Lock()
-	j.sent[hash] = weak.Make(is)
-	j.mu.Unlock()
+	j.set(hash, is)
 	return &is.bytes
+}
+
+// get returns the batch with that hash, nil if there is none any more. again is false if no such resources were sent
+// lately.
+func (j *batches) get(hash uint64) (is *batch, again bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	v := j.sent[hash]
+	if v != nil {
+		return v.Get(), true
+	}
+	if j.sent == nil || len(j.sent) == mostRemembered {
+		j.sent = map[uint64]*recent.Value[batch]{}
+	}
+	j.sent[hash] = &recent.Value[batch]{}
+	return nil, false
+}
+
+func (j *batches) set(hash uint64, is *batch) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if v := j.sent[hash]; v != nil {
+		v.Set(&j.keeper, j, is, is.size)
+	}
+}
+
+// DropUnused implements recent.Owner.
+func (j *batches) DropUnused() (left int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, v := range j.sent {
+		left += v.DropUnused()
+	}
+	return left
 }

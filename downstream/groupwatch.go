@@ -3,7 +3,6 @@ package downstream
 import (
 	"slices"
 	"sync"
-	"weak"
 
 	"google.golang.org/grpc/mem"
 
@@ -57,6 +56,7 @@ func (g *watchGroup) Leave(m *session.Member, after uint64) (owed *propagation.L
 	if !g.of.left(g) {
 		return owed
 	}
+	g.DropUnused()
 	for i := range g.watches {
 		g.topics.Unwatch(&g.watches[i])
 	}
@@ -159,7 +159,7 @@ func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 	to := sideOf(onNew)
 	kept := g.sides[to].cachedNews(at, onNew)
 	now := g.Newest(onNew)
-	if n := kept.Value(); n != nil && n.From == at && n.To == now && g.current(n) {
+	if n := kept.Get(); n != nil && n.From == at && n.To == now && g.current(n) {
 		return n
 	}
 	n := &session.News{From: at, To: now}
@@ -180,8 +180,22 @@ func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 		g.differingSince(at, add)
 	}
 	g.gather(n)
-	*kept = weak.Make(n)
+	kept.Set(g.of.news, g, n, newsOverhead*len(n.Names)+len(n.Bytes))
 	return n
+}
+
+// newsOverhead is about the bytes of news for each name, without the resource.
+const newsOverhead = 64
+
+// DropUnused implements recent.Owner.
+func (g *watchGroup) DropUnused() (left int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range g.sides {
+		of := &g.sides[s]
+		left += of.fresh.DropUnused() + of.news.DropUnused() + of.moved.DropUnused()
+	}
+	return left
 }
 
 // current reports whether news are still up to date: a resource may have another version with the same content.

@@ -5,11 +5,11 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
-	"weak"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/recent"
 )
 
 // Clients that request the same names are a group: the group watches the names for all of them, and numbers their
@@ -53,6 +53,7 @@ type nameList struct {
 	names  []string
 
 	index func() map[string]uint32
+	news  *recent.Keeper // of the groups
 
 	mu sync.Mutex
 	// groups are the groups of the clients that have sent the list: one for all, unless it means different things to
@@ -150,7 +151,7 @@ type groupSide struct {
 	sum   uint64
 	// fresh is for new clients, news for clients that were sent all but the newest change, and moved for clients that
 	// come from the other side.
-	fresh, news, moved weak.Pointer[session.News]
+	fresh, news, moved recent.Value[session.News]
 	common             commonOrigin
 }
 
@@ -162,7 +163,7 @@ type commonOrigin struct {
 }
 
 // cachedNews returns where the news for clients at a position are cached.
-func (s *groupSide) cachedNews(at session.Position, onNew bool) *weak.Pointer[session.News] {
+func (s *groupSide) cachedNews(at session.Position, onNew bool) *recent.Value[session.News] {
 	switch {
 	case at.Seq == 0:
 		return &s.fresh

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/recent"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -25,6 +26,7 @@ type nameLists struct {
 	// known has each list by a hash of its bytes. The pointer is nil for a list that was sent once. A list exists while
 	// a group or a request has it.
 	known map[uint64]weak.Pointer[nameList]
+	news  recent.Keeper
 }
 
 // mostLists bounds what is remembered. When it is exceeded, the memory is cleared.
@@ -54,7 +56,7 @@ func (l *nameLists) find(fields []byte, num protowire.Number, known *knownNames)
 		}
 		return nil
 	}
-	list := newNameList(fields, num, known)
+	list := newNameList(fields, num, known, &l.news)
 	if list == nil {
 		return nil
 	}
@@ -68,8 +70,8 @@ func (l *nameLists) find(fields []byte, num protowire.Number, known *knownNames)
 }
 
 // newNameList returns nil if the fields are no list of names.
-func newNameList(fields []byte, num protowire.Number, known *knownNames) *nameList {
-	l := &nameList{fields: slices.Clone(fields)}
+func newNameList(fields []byte, num protowire.Number, known *knownNames, news *recent.Keeper) *nameList {
+	l := &nameList{fields: slices.Clone(fields), news: news}
 	texts := known.texts()
 	for rest := l.fields; len(rest) > 0; {
 		got, name, n := wire.NextBytes(rest)

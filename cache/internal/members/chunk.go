@@ -2,9 +2,9 @@ package members
 
 import (
 	"math"
-	"weak"
 
 	"github.com/xds-relay/xds-relay/cache/resource"
+	"github.com/xds-relay/xds-relay/recent"
 )
 
 // chunkLen is the maximal number of records of a chunk. With 8 bytes of the allocator, they fill 4 KiB.
@@ -17,7 +17,7 @@ type chunk struct {
 	records []record
 	live    int // records in use
 
-	encoded  weak.Pointer[EncodedChunk] // the last result of encode, unless a record has changed since
+	encoded  recent.Value[EncodedChunk] // the last result of encode, unless a record has changed since
 	tooSmall int                        // all smaller sizes are too small for the encoded chunk
 
 	prev, next *chunk
@@ -56,7 +56,10 @@ func (c *chunk) span() (span uint64) {
 func (c *chunk) end() uint64 { return c.base + uint64(c.records[len(c.records)-1].seq) }
 
 // changed drops the encoded chunk, because the records have changed.
-func (c *chunk) changed() { c.encoded, c.tooSmall = weak.Pointer[EncodedChunk]{}, 0 }
+func (c *chunk) changed() {
+	c.encoded.Clear()
+	c.tooSmall = 0
+}
 
 // Chunks of fewer members are not encoded. Neither are chunks with large members, because copying
 // these saves nothing.
@@ -65,15 +68,14 @@ const (
 	maxBytesPerMember = 4 << 10
 )
 
-// encode returns the chunk encoded in at most maxBytes, nil if that is not possible or saves
-// nothing. The encoded chunk is shared while it is in use, and until the garbage collector
-// frees it. So a set without new subscribers is not in memory twice.
-func (c *chunk) encode(maxBytes int) *EncodedChunk {
-	maxBytes = min(maxBytes, c.live*maxBytesPerMember)
+// encode returns the chunk encoded, nil if that is not possible or saves nothing. The encoded chunk is shared while it is
+// in use, and for a short time after. So a set without new subscribers is not in memory twice.
+func (c *chunk) encode(o *Encoding) *EncodedChunk {
+	maxBytes := min(o.MaxBytes, c.live*maxBytesPerMember)
 	if c.live < minEncoded || c.tooSmall > maxBytes {
 		return nil
 	}
-	if e := c.encoded.Value(); e != nil && len(e.delta) <= maxBytes {
+	if e := c.encoded.Get(); e != nil && len(e.delta) <= maxBytes {
 		return e
 	}
 	size := 0
@@ -97,6 +99,6 @@ func (c *chunk) encode(maxBytes int) *EncodedChunk {
 			e.add(r)
 		}
 	}
-	c.encoded = weak.Make(e)
+	c.encoded.Set(o.Keeper, o.Owner, e, size)
 	return e
 }

@@ -6,7 +6,15 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache/resource"
+	"github.com/xds-relay/xds-relay/recent"
 )
+
+// Encoding says how chunks are encoded.
+type Encoding struct {
+	MaxBytes int // of a chunk; with 0 there are none
+	Keeper   *recent.Keeper
+	Owner    recent.Owner // of the Members
+}
 
 // EncodedChunk has consecutive members in the order of their changes, encoded in the delta form
 // that all clients understand. New subscribers of a set share it.

@@ -296,13 +296,13 @@ func (ms *Members) After(seq uint64) iter.Seq[Member] {
 }
 
 // AfterInChunks is like After, but returns whole encoded chunks where possible, each with a Member
-// that has only the chunk's last Seq. maxBytes bounds an encoded chunk; with 0 there are none.
-func (ms *Members) AfterInChunks(seq uint64, maxBytes int) iter.Seq2[*EncodedChunk, Member] {
+// that has only the chunk's last Seq.
+func (ms *Members) AfterInChunks(seq uint64, o Encoding) iter.Seq2[*EncodedChunk, Member] {
 	return func(yield func(*EncodedChunk, Member) bool) {
 		c, i := ms.start(seq)
 		for ; c != nil; c, i = c.next, 0 {
-			if i == 0 && maxBytes > 0 {
-				if e := c.encode(maxBytes); e != nil {
+			if i == 0 && o.MaxBytes > 0 {
+				if e := c.encode(&o); e != nil {
 					if !yield(e, Member{Seq: c.end()}) {
 						return
 					}
@@ -316,6 +316,14 @@ func (ms *Members) AfterInChunks(seq uint64, maxBytes int) iter.Seq2[*EncodedChu
 			}
 		}
 	}
+}
+
+// DropUnused drops the encoded chunks that were not used since the last call. It returns the bytes of those that are left.
+func (ms *Members) DropUnused() (left int) {
+	for c := ms.front; c != nil; c = c.next {
+		left += c.encoded.DropUnused()
+	}
+	return left
 }
 
 // All iterates over all members, as After does.
