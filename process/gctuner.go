@@ -20,11 +20,17 @@ import (
 //     goroutines in that processor's queue wait for as long as that takes: a quarter of the whole collection at worst.
 //     With four, one works for the collector only. So the runtime gets four, and the kernel shares the time of the
 //     machine's processors between them.
+//
+// A client that subscribes to very many names keeps a processor busy, too: with the names, and then with their resources.
+// While both of two processors work, Go looks for what has come from the network every 10 ms. With four, one is idle, and
+// the kernel wakes it. So the runtime gets four for such a client, too.
 
 const (
 	// leastMany is from how many bytes of large responses on the collector gets a processor: in at most twice tunedFor. It
 	// keeps it while half of that comes in each tunedFor.
 	leastMany = 16 << 20
+	// bytesPerName is how many bytes of responses are about as much work as a name in a large request.
+	bytesPerName = 4 << 10
 	// headroomPerByte is how much more the heap may grow for each byte of a large response. Most responses
 	// leave four to six times their size as garbage.
 	headroomPerByte = 8
@@ -47,6 +53,7 @@ const (
 // or the process has a CPU limit.
 type GCTuner struct {
 	expected atomic.Uint64 // bytes of large responses, in the present period of tunedFor
+	names    atomic.Uint64 // names in large requests, in the present period of tunedFor
 	wake     chan struct{}
 
 	// Tests replace these functions of the runtime.
@@ -58,6 +65,7 @@ type GCTuner struct {
 
 	// Only the goroutine of Run uses these.
 	previous uint64 // bytes of large responses, in the period before
+	worked   uint64 // previous, and bytesPerName for each name in large requests
 	tuned    bool
 	many     bool // leastMany has come
 	base     int  // GOGC when the runtime is not tuned; -1 if it is off
@@ -92,6 +100,17 @@ func NewGCTuner() *GCTuner {
 // concurrently.
 func (t *GCTuner) Expect(bytes int) {
 	t.expected.Add(uint64(bytes))
+	t.notify()
+}
+
+// ExpectNames announces that a request with that many new names will be processed. It does not block, and may be called
+// concurrently.
+func (t *GCTuner) ExpectNames(n int) {
+	t.names.Add(uint64(n))
+	t.notify()
+}
+
+func (t *GCTuner) notify() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -120,11 +139,12 @@ func (t *GCTuner) Run(ctx context.Context) {
 				continue
 			}
 			t.previous, since = t.expected.Swap(0), now
-			if t.many && t.previous < leastMany/2 {
+			t.worked = t.previous + bytesPerName*t.names.Swap(0)
+			if t.many && t.worked < leastMany/2 {
 				t.collect() // it would come soon anyway, and delays clients less now
 				t.endMany()
 			}
-			if t.previous > 0 {
+			if t.worked > 0 {
 				t.tune()
 				continue
 			}
@@ -151,7 +171,7 @@ func (t *GCTuner) tune() {
 	if t.base >= 0 {
 		t.setGOGC(max(t.base, use.percentFor(expected)))
 	}
-	if t.many || expected < leastMany {
+	if t.many || t.worked+t.expected.Load()+bytesPerName*t.names.Load() < leastMany {
 		return
 	}
 	t.many = true

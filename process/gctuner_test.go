@@ -270,3 +270,31 @@ func TestCPULimitIsThatOfAnyCgroupAround(t *testing.T) {
 		})
 	}
 }
+
+// A large request is as much work as many bytes of responses, and leaves no garbage that needs headroom.
+func TestRuntimeGetsProcessorsForLargeRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tuner, set := recordingTuner(heapUse{live: 20 * mib, limit: math.MaxInt64, percent: 100})
+		ctx, end := context.WithCancel(t.Context())
+		go tuner.Run(ctx)
+		want := func(procs ...int) {
+			t.Helper()
+			synctest.Wait()
+			set.mu.Lock()
+			defer set.mu.Unlock()
+			if !slices.Equal(set.procs, procs) || len(set.percents) > 0 {
+				t.Fatalf("set GOMAXPROCS to %v and GOGC to %v, want %v and nothing", set.procs, set.percents, procs)
+			}
+		}
+		tuner.ExpectNames(leastMany/bytesPerName - 1)
+		want()
+		tuner.ExpectNames(1)
+		want(ownProcessor)
+		time.Sleep(3 * tunedFor)
+		want(ownProcessor, 0)
+		tuner.ExpectNames(leastMany / bytesPerName)
+		want(ownProcessor, 0, ownProcessor)
+		end()
+		want(ownProcessor, 0, ownProcessor, 0)
+	})
+}

@@ -159,8 +159,12 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.rejections = newRejections(r.origins.passOn)
 	r.loads = newLoads(r)
 	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}
+	var largeRequest func(names int)
+	if o.GCTuner != nil {
+		largeRequest = o.GCTuner.ExpectNames
+	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher,
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher, LargeRequest: largeRequest,
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.configure(g)

@@ -62,6 +62,8 @@ type Admission interface {
 	Enter(cache.Key) error
 	Leave(cache.Key)
 	Move(from, to cache.Key)
+	// Expect announces that so many subscriptions to names will begin.
+	Expect(names int)
 }
 
 // Refusals records each name that is refused to the client.

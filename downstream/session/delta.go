@@ -30,8 +30,9 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	add := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceLocatorsSubscribe())
 	drop := len(req.GetResourceNamesUnsubscribe()) + len(req.GetResourceLocatorsUnsubscribe())
 	// Unsubscribing comes first: a name in both lists is requested again.
-	for _, name := range req.GetResourceNamesUnsubscribe() {
+	for i, name := range req.GetResourceNamesUnsubscribe() {
 		d.unsubscribeOne(refByName(name))
+		yieldAfter(i + 1)
 	}
 	for _, l := range req.GetResourceLocatorsUnsubscribe() {
 		d.unsubscribeOne(refByLocator(l))

@@ -206,6 +206,7 @@ func (s *subscriptions) expect(n int) {
 	if n <= few {
 		return
 	}
+	s.Host.Expect(n)
 	n = min(n, many)
 	s.named.expect(n)
 	if s.pending == nil {

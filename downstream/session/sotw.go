@@ -163,9 +163,10 @@ func (s *SotW) endNames(known int) {
 		}
 		sub.set(isWanted, false)
 	}
-	for _, sub := range unwanted {
+	for i, sub := range unwanted {
 		s.knows(sub, sentNothing, 0)
 		s.unsubscribeName(sub)
+		yieldAfter(i + 1)
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"iter"
+	"runtime"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -66,7 +67,19 @@ func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *
 	}
 	s.named.add(sub)
 	sub.MoveToPending()
+	yieldAfter(s.named.table.Len())
 	return sub
+}
+
+// Clients decide how many names they subscribe to. Begins and ends of subscriptions take microseconds each, so after
+// each namesPerTurn of them other goroutines run. The session's stream stays locked.
+const namesPerTurn = 1 << 7
+
+// yieldAfter lets other goroutines run after each namesPerTurn names.
+func yieldAfter(names int) {
+	if names%namesPerTurn == 0 {
+		runtime.Gosched()
+	}
 }
 
 // countParams counts the subscriptions with the same dynamic parameters.
@@ -140,8 +153,11 @@ func (s *subscriptions) Close() {
 		m.leave()
 	}
 	s.excludeNew()
+	n := 0
 	for sub := range s.named.own() {
 		s.end(sub)
+		n++
+		yieldAfter(n)
 	}
 	for set := range s.sets() {
 		s.endSet(set)

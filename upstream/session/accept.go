@@ -35,6 +35,14 @@ type resourceUpdate struct {
 	bad     bool // with err: the resource that was sent cannot be stored
 }
 
+// size returns the bytes of the resource.
+func (v *resourceUpdate) size() int {
+	if v.resource == nil {
+		return 0
+	}
+	return len(v.resource.Raw)
+}
+
 // accepted are the updates of a whole response, as far as they can be stored, and the reasons why others
 // cannot.
 type accepted struct {

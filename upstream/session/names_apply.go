@@ -27,8 +27,9 @@ func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	}
 	u := n.NewUpdate()
 	u.Changes = make([]cache.Change, 0, len(v.list))
+	work := parts{every: yieldEvery}
 	for i := range v.list {
-		yield(i, yieldEvery)
+		work.begin(v.list[i].size())
 		if n.ofSet(&v.list[i]) {
 			n.noteRemoved(v.list[i].key, now)
 			continue

@@ -47,8 +47,9 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	s.takeVersion(v, version, func(*accepted) bool { return true })
 	u := s.NewUpdate()
 	r := s.newSetsUpdate(v, whole, full)
+	work := parts{every: yieldEvery}
 	for i := range v.list {
-		yield(i, yieldEvery)
+		work.begin(v.list[i].size())
 		r.take(&v.list[i])
 	}
 	for i := range v.list {

@@ -20,10 +20,11 @@ func (r *Resource) tasteAs(of taster.Type, check taster.Mode) {
 
 // Taste checks the resources that MarkHeld has not marked.
 func (r *Response) Taste(check taster.Mode) {
-	of := taster.Of(r.TypeURL)
+	of, work := taster.Of(r.TypeURL), parts{every: yieldEveryTaste}
 	for i := range r.Resources {
-		yield(i, yieldEveryTaste)
-		if res := &r.Resources[i]; res.taste == untasted && res.canBeTasted(r.TypeURL) {
+		res := &r.Resources[i]
+		work.begin(len(res.value))
+		if res.taste == untasted && res.canBeTasted(r.TypeURL) {
 			res.tasteAs(of, check)
 		}
 	}

@@ -406,9 +406,10 @@ func (t *Topics) holds(key string) (r *cache.Resource) {
 
 // MarkHeld marks the resources whose content the topics hold.
 func (r *Response) MarkHeld(of *Topics) {
+	work := parts{every: yieldEvery}
 	for i := range r.Resources {
-		yield(i, yieldEvery)
 		res := &r.Resources[i]
+		work.begin(len(res.value))
 		if !res.canBeTasted(r.TypeURL) || res.Name == "" {
 			continue
 		}

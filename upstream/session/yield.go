@@ -8,10 +8,12 @@ import "runtime"
 // has only one part, so that reading has priority over sending.
 
 // A goroutine yields after yieldEvery resources of a response or members of a set, after yieldEveryTaste resources that the
-// taster decodes, and after yieldEveryComparison comparisons of members.
+// taster decodes, after yieldEveryBytes of resources that are decoded, copied or compared, and after yieldEveryComparison
+// comparisons of members.
 const (
 	yieldEvery           = 1 << 10
 	yieldEveryTaste      = 1 << 7
+	yieldEveryBytes      = 1 << 18
 	yieldEveryComparison = 1 << 13
 )
 
@@ -20,4 +22,21 @@ func yield(n, every int) {
 	if n > 0 && n%every == 0 {
 		runtime.Gosched()
 	}
+}
+
+// parts divides work on resources into parts that have at most every resources, and no more than yieldEveryBytes unless
+// one resource has.
+type parts struct {
+	every    int
+	n, bytes int // of the present part
+}
+
+// begin lets other goroutines run if the next resource, of that many bytes, is in another part.
+func (p *parts) begin(bytes int) {
+	if p.n == p.every || p.n > 0 && p.bytes+bytes > yieldEveryBytes {
+		p.n, p.bytes = 0, 0
+		runtime.Gosched()
+	}
+	p.n++
+	p.bytes += bytes
 }

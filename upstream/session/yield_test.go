@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -69,6 +70,51 @@ func TestOthersRunDuringALargeResponse(t *testing.T) {
 	during("store", func() { topics.Apply(update) })
 	over.Store(true)
 	<-ended
+}
+
+// A few resources can be as large as many, and there is a turn for others before each part of them. What is small has one
+// part only.
+func TestPartsAreBoundedInBytesToo(t *testing.T) {
+	const every = 10
+	for _, test := range []struct {
+		name  string
+		sizes []int
+		turns int64
+	}{
+		{"nothing", nil, 0},
+		{"as many as a part has", slices.Repeat([]int{1}, every), 0},
+		{"one more", slices.Repeat([]int{1}, every+1), 1},
+		{"three parts", slices.Repeat([]int{1}, 3*every), 2},
+		{"as many bytes as a part has", []int{yieldEveryBytes / 2, yieldEveryBytes / 2}, 0},
+		{"one byte more", []int{yieldEveryBytes / 2, yieldEveryBytes / 2, 1}, 1},
+		{"each too large for a part", []int{2 * yieldEveryBytes, 2 * yieldEveryBytes, 2 * yieldEveryBytes}, 2},
+		{"without bytes", slices.Repeat([]int{0}, every), 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			var turns atomic.Int64
+			var over atomic.Bool
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for !over.Load() {
+					turns.Add(1)
+					runtime.Gosched()
+				}
+			}()
+			runtime.Gosched()
+			before, work := turns.Load(), parts{every: every}
+			for _, size := range test.sizes {
+				work.begin(size)
+			}
+			got := turns.Load() - before
+			over.Store(true)
+			<-ended
+			if got != test.turns {
+				t.Errorf("others had %d turns, want %d", got, test.turns)
+			}
+		})
+	}
 }
 
 // quietSource implements cache.Source.
