@@ -334,6 +334,7 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 		t.entries = Without(t.entries, &t.entriesRoom, tp.key.Name)
 	case t.sets[tp.key.Name] != nil && &t.sets[tp.key.Name].topic == tp:
 		tp.endCounting(nil, t.sets[tp.key.Name])
+		c.chunks.Forget(t.sets[tp.key.Name])
 		t.sets = Without(t.sets, &t.setsRoom, tp.key.Name)
 	default:
 		return

@@ -22,7 +22,7 @@ type batches struct {
 	keeper recent.Keeper
 }
 
-// batch has resources as one part of a response.
+// batch has resources as one part of a response. It is kept while clients are sent it, and for a short time after.
 type batch struct {
 	session.Parts
 	size  int // of the resources, bytes

@@ -56,7 +56,7 @@ func (g *watchGroup) Leave(m *session.Member, after uint64) (owed *propagation.L
 	if !g.of.left(g) {
 		return owed
 	}
-	g.DropUnused()
+	g.of.news.Forget(g)
 	for i := range g.watches {
 		g.topics.Unwatch(&g.watches[i])
 	}
@@ -180,7 +180,7 @@ func (g *watchGroup) NewsSince(at session.Position, onNew bool) *session.News {
 		g.differingSince(at, add)
 	}
 	g.gather(n)
-	kept.Set(g.of.news, g, n, newsOverhead*len(n.Names)+len(n.Bytes))
+	kept.Set(g.of.news, g, n, newsOverhead*(len(n.Names)+len(n.Odd))+len(n.Bytes))
 	return n
 }
 

@@ -44,13 +44,10 @@ func (st *stream) Leave(k cache.Key) { st.scopes.Leave(k) }
 // Move implements session.Host.
 func (st *stream) Move(from, to cache.Key) { st.scopes.Move(from, to) }
 
-// largeRequest is from how many names on a request is announced to Options.LargeRequest.
-const largeRequest = 1 << 10
-
-// Expect implements session.Host.
-func (st *stream) Expect(names int) {
-	if report := st.server.options.LargeRequest; report != nil && names >= largeRequest {
-		report(names)
+// ManyBegun implements session.Host.
+func (st *stream) ManyBegun() {
+	if report := st.server.options.ManyBegun; report != nil {
+		report(session.ManyNames)
 	}
 }
 

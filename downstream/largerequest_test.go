@@ -2,7 +2,6 @@ package downstream
 
 import (
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -10,38 +9,40 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// Options.LargeRequest is called for a request that begins very many subscriptions, and not for one that repeats them.
-func TestLargeRequestsAreAnnounced(t *testing.T) {
+// Options.ManyBegun is called for very many subscriptions that begin, those of a group included, and not for names that
+// are requested again.
+func TestVeryManySubscriptionsAreAnnounced(t *testing.T) {
 	for _, form := range []string{deltaForm.name, sotwForm.name} {
 		t.Run(form, func(t *testing.T) {
-			var announced []int
+			announced := 0
 			topics := cache.New(silentSource{}, cache.Options{})
 			defer topics.Close()
-			server := NewServer(topics, newClusterNames, Options{LargeRequest: func(names int) { announced = append(announced, names) }})
-			for _, n := range []int{largeRequest - 1, largeRequest} {
+			server := NewServer(topics, newClusterNames, Options{ManyBegun: func(names int) { announced += names }})
+			const n = 2*session.ManyNames + 1
+			for i, want := range []int{2, 4, 4} { // the second client makes the group that the third one joins
 				c := newTestClient(server, form, &corev3.Node{Id: "test"})
 				defer c.close()
-				names := manyNames(n)
-				for range 2 {
-					var err error
-					if form == deltaForm.name {
-						err = c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
-						names = nil
-					} else {
-						err = c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
-					}
-					if err != nil {
+				for range 2 - min(i, 1) { // the first client requests all names again
+					if err := c.requestsNames(form, manyNames(n)); err != nil {
 						t.Fatal(err)
 					}
 				}
-			}
-			if want := []int{largeRequest}; !slices.Equal(announced, want) {
-				t.Errorf("announced %v, want %v", announced, want)
+				if announced != want*session.ManyNames {
+					t.Errorf("with %d clients, %d names were announced, want %d", i+1, announced, want*session.ManyNames)
+				}
 			}
 		})
 	}
+}
+
+func (c *testClient) requestsNames(form string, names []string) error {
+	if form == deltaForm.name {
+		return c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: names})
+	}
+	return c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: names})
 }
 
 // Other goroutines run while a client begins, and ends, very many subscriptions.
@@ -76,21 +77,17 @@ func TestOthersRunDuringALargeRequest(t *testing.T) {
 					t.Errorf("others had %d turns while the client %s, want about %d", n, what, names/perTurn)
 				}
 			}
-			request := func(add, drop []string) func() error {
-				return func() error {
-					if form == deltaForm.name {
-						return c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: drop})
-					}
-					return c.sotw(&discoveryv3.DiscoveryRequest{TypeUrl: endpointType, ResourceNames: add})
+			during("subscribes", names, func() error { return c.requestsNames(form, all) })
+			during("unsubscribes", names/2, func() error {
+				if form == deltaForm.name {
+					return c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: all[names/2:]})
 				}
-			}
-			during("subscribes", names, request(all, nil))
-			if form == deltaForm.name {
-				during("unsubscribes", names/2, request(nil, all[names/2:]))
-			} else {
-				during("unsubscribes", names/2, request(all[:names/2], nil))
-			}
+				return c.requestsNames(form, all[:names/2])
+			})
 			during("leaves", names/2, func() error { c.close(); return nil })
+			again := newTestClient(server, form, &corev3.Node{Id: "test"})
+			defer again.close()
+			during("begins a group", names, func() error { return again.requestsNames(form, all) })
 			over.Store(true)
 			<-ended
 		})

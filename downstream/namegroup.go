@@ -268,7 +268,11 @@ func (g *watchGroup) record(i int, in sides, before uint64) (seq uint64) {
 	g.log = append(g.log, groupChange{name: uint32(i), sides: in, before: before}) //nolint:gosec // a request has fewer
 	g.seq++
 	for s := range in.each() {
-		g.sides[s].newest.Store(g.seq)
+		of := &g.sides[s]
+		of.newest.Store(g.seq)
+		of.fresh.Clear()
+		of.news.Clear()
+		of.moved.Clear()
 	}
 	return g.seq
 }

@@ -103,7 +103,7 @@ func (l *nameList) Place(name string) (i uint32, ok bool) {
 	return i, ok
 }
 
-func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *watchGroup {
+func newWatchGroup(l *nameList, kind session.GroupKind, client session.Meaning, topics *cache.Cache) *watchGroup {
 	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), seq: firstChange, logged: firstChange + 1}
 	for s := range g.sides {
 		g.sides[s].newest.Store(firstChange)
@@ -124,6 +124,7 @@ func newWatchGroup(l *nameList, kind session.GroupKind, topics *cache.Cache) *wa
 			g.set(i, g.look(i, &st), both, firstChange)
 		}
 		g.mu.Unlock()
+		client.Begun()
 	}
 	return g
 }
@@ -141,7 +142,7 @@ func (l *nameList) Group(kind session.GroupKind, client session.Meaning, topics 
 			return g
 		}
 	}
-	g := newWatchGroup(l, kind, topics)
+	g := newWatchGroup(l, kind, client, topics)
 	g.clients = 1
 	l.groups = append(l.groups, g)
 	return g

@@ -67,9 +67,9 @@ type Options struct {
 	// Rejected, if not nil, is called when a client rejects something, for each scope that the client uses. It must not
 	// block.
 	Rejected func(scope cache.Scope, typeURL, words string)
-	// LargeRequest, if not nil, is called with the number of names when a client begins very many subscriptions at once.
-	// It must not block.
-	LargeRequest func(names int)
+	// ManyBegun, if not nil, is called when a client has begun that many subscriptions to names, and after each further
+	// ones of that number. It must not block.
+	ManyBegun func(names int)
 	// Loads receives the load reports of clients. If it is nil, there is no load reporting service.
 	Loads LoadReports
 	// Log receives what an operator wants to know about clients; slog's default if nil.

@@ -77,6 +77,8 @@ func TestBatchesOutliveACollection(t *testing.T) {
 			for range 2 {
 				j.Join(parts, true, size)
 			}
+			j.mu.Lock()
+			defer j.mu.Unlock()
 			for _, v := range j.sent {
 				is = v.Get()
 			}

@@ -26,11 +26,12 @@ import (
 // the kernel wakes it. So the runtime gets four for such a client, too.
 
 const (
-	// leastMany is from how many bytes of large responses on the collector gets a processor: in at most twice tunedFor. It
-	// keeps it while half of that comes in each tunedFor.
+	// leastMany is from how much work on the collector gets a processor: in at most twice tunedFor. It keeps it while half
+	// of that comes in each tunedFor. A byte of a large response counts 1.
 	leastMany = 16 << 20
-	// bytesPerName is how many bytes of responses are about as much work as a name in a large request.
-	bytesPerName = 4 << 10
+	// workPerName is what the resource of a name counts, of the very many to which a client has subscribed: two kinds of
+	// work, with the name and with the resource, which has a few KB.
+	workPerName = 4 << 10
 	// headroomPerByte is how much more the heap may grow for each byte of a large response. Most responses
 	// leave four to six times their size as garbage.
 	headroomPerByte = 8
@@ -48,12 +49,12 @@ const (
 	ownProcessor = 4
 )
 
-// GCTuner tunes Go's runtime while large responses are processed, so that garbage collections delay clients less. A
+// GCTuner tunes Go's runtime while large responses, or very many names, are processed, so that clients wait less for that. A
 // process has one. It leaves GOGC alone if that is off or allows more already, and GOMAXPROCS if the environment sets it
 // or the process has a CPU limit.
 type GCTuner struct {
 	expected atomic.Uint64 // bytes of large responses, in the present period of tunedFor
-	names    atomic.Uint64 // names in large requests, in the present period of tunedFor
+	names    atomic.Uint64 // that ExpectNames has announced, in the present period of tunedFor
 	wake     chan struct{}
 
 	// Tests replace these functions of the runtime.
@@ -64,13 +65,13 @@ type GCTuner struct {
 	setProcs   func(int)  // 0: the default
 
 	// Only the goroutine of Run uses these.
-	previous uint64 // bytes of large responses, in the period before
-	worked   uint64 // previous, and bytesPerName for each name in large requests
-	tuned    bool
-	many     bool // leastMany has come
-	base     int  // GOGC when the runtime is not tuned; -1 if it is off
-	percent  int  // GOGC now
-	procsSet bool // GOMAXPROCS is not the default
+	previous      uint64 // bytes of large responses, in the period before
+	previousNames uint64
+	tuned         bool
+	many          bool // the work of leastMany has come
+	base          int  // GOGC when the runtime is not tuned; -1 if it is off
+	percent       int  // GOGC now
+	procsSet      bool // GOMAXPROCS is not the default
 }
 
 // heapUse is what the runtime reports of its memory, in bytes.
@@ -103,8 +104,8 @@ func (t *GCTuner) Expect(bytes int) {
 	t.notify()
 }
 
-// ExpectNames announces that a request with that many new names will be processed. It does not block, and may be called
-// concurrently.
+// ExpectNames announces the resources of that many names, to which a client has just subscribed. It does not block, and
+// may be called concurrently.
 func (t *GCTuner) ExpectNames(n int) {
 	t.names.Add(uint64(n))
 	t.notify()
@@ -117,7 +118,7 @@ func (t *GCTuner) notify() {
 	}
 }
 
-// Run tunes the runtime for the responses that Expect announces, until ctx ends. Then the runtime is as it was before.
+// Run tunes the runtime for what Expect and ExpectNames announce, until ctx ends. Then the runtime is as it was before.
 func (t *GCTuner) Run(ctx context.Context) {
 	defer t.restore()
 	ticker := time.NewTicker(retuneEvery)
@@ -139,12 +140,14 @@ func (t *GCTuner) Run(ctx context.Context) {
 				continue
 			}
 			t.previous, since = t.expected.Swap(0), now
-			t.worked = t.previous + bytesPerName*t.names.Swap(0)
-			if t.many && t.worked < leastMany/2 {
-				t.collect() // it would come soon anyway, and delays clients less now
+			t.previousNames = t.names.Swap(0)
+			if t.many && work(t.previous, t.previousNames) < leastMany/2 {
+				if t.percent != t.base {
+					t.collect() // it would come soon anyway, and delays clients less now
+				}
 				t.endMany()
 			}
-			if t.worked > 0 {
+			if t.previous+t.previousNames > 0 {
 				t.tune()
 				continue
 			}
@@ -171,7 +174,7 @@ func (t *GCTuner) tune() {
 	if t.base >= 0 {
 		t.setGOGC(max(t.base, use.percentFor(expected)))
 	}
-	if t.many || t.worked+t.expected.Load()+bytesPerName*t.names.Load() < leastMany {
+	if t.many || work(expected, t.previousNames+t.names.Load()) < leastMany {
 		return
 	}
 	t.many = true
@@ -181,6 +184,9 @@ func (t *GCTuner) tune() {
 		t.setProcs(n)
 	}
 }
+
+// work is how much work these responses and names are, compared with leastMany.
+func work(bytes, names uint64) uint64 { return bytes + workPerName*names }
 
 // endMany returns GOMAXPROCS to what it was.
 func (t *GCTuner) endMany() {

@@ -1,37 +1,36 @@
 // Package recent keeps values that many clients share for a short time, such as an encoded response: it is made for the
 // first of them, and is of no use soon after the last one has it.
 //
-// Weak pointers alone would do that with less code. But near the end of a garbage collection, Go stops each goroutine
-// that follows a weak pointer until the collection has ended, together with whatever waits for the goroutine's locks.
-// In a large heap on a busy machine that takes up to 100 ms.
+// Weak pointers would do that with less code. But near the end of a garbage collection, Go stops each goroutine that
+// follows a weak pointer until the collection has ended, together with whatever waits for the goroutine's locks. In a
+// large heap on a busy machine that takes up to 200 ms.
 package recent
 
 import (
 	"sync"
 	"time"
-	"weak"
 )
 
 // A value is kept for keptFor after its last use, and up to twice as long.
 const keptFor = 5 * time.Second
 
-// mostKept bounds the bytes of the values that a Keeper keeps, about. Further values last until the next garbage
-// collection.
+// mostKept bounds the bytes of all values that a Keeper keeps. An Owner gets no more than is left for the others, so that
+// none gets everything.
 const mostKept = 64 << 20
 
-// Owner has Values.
+// Owner has Values, which it guards with a lock.
 type Owner interface {
 	// DropUnused calls DropUnused for all Values of the owner, and returns the sum.
 	DropUnused() (left int)
 }
 
-// Keeper keeps the Values of its Owners alive while they are in use. The zero value is ready. It may be used concurrently,
-// also by an Owner that holds a lock which its DropUnused needs.
+// Keeper keeps the Values of its Owners for as long as they are in use. The zero value is ready. A Keeper may be used
+// concurrently, also by an Owner that holds its lock.
 type Keeper struct {
 	mu     sync.Mutex
 	owners map[Owner]*account
 	bytes  int  // of all owners
-	ticks  bool // sweep will be called
+	ticks  bool // tick will be called
 }
 
 // account is what a Keeper knows of an Owner.
@@ -40,31 +39,41 @@ type account struct {
 	changed bool // a Value was set since sweep looked
 }
 
-// keep counts more bytes for an owner, and reports whether there is room for them.
-func (k *Keeper) keep(o Owner, bytes int) bool {
+// count changes the bytes of an owner, unless there is no room for them.
+func (k *Keeper) count(o Owner, change int) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if bytes > 0 && k.bytes+bytes > mostKept {
-		return false
-	}
 	of := k.owners[o]
 	if of == nil {
-		if k.owners == nil {
-			k.owners = map[Owner]*account{}
-		}
 		of = &account{}
-		k.owners[o] = of
 	}
-	of.bytes, of.changed = of.bytes+bytes, true
-	k.bytes += bytes
+	if change > 0 && of.bytes+change > mostKept-k.bytes-change {
+		return false
+	}
+	if k.owners == nil {
+		k.owners = map[Owner]*account{}
+	}
+	k.owners[o] = of
+	of.bytes, of.changed = of.bytes+change, true
+	k.bytes += change
 	if !k.ticks {
 		k.ticks = true
-		time.AfterFunc(keptFor, k.sweep)
+		time.AfterFunc(keptFor, k.tick)
 	}
 	return true
 }
 
-// sweep drops the values that were not used lately.
+// tick drops the values that were not used lately, as long as there are any.
+func (k *Keeper) tick() {
+	k.sweep()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ticks = len(k.owners) > 0; k.ticks {
+		time.AfterFunc(keptFor, k.tick)
+	}
+}
+
+// sweep drops the values that were not used since the last sweep. Only one runs at a time.
 func (k *Keeper) sweep() {
 	k.mu.Lock()
 	owners := make([]Owner, 0, len(k.owners))
@@ -75,11 +84,6 @@ func (k *Keeper) sweep() {
 	k.mu.Unlock()
 	for _, o := range owners {
 		k.dropUnused(o)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ticks = len(k.owners) > 0; k.ticks {
-		time.AfterFunc(keptFor, k.sweep)
 	}
 }
 
@@ -97,43 +101,51 @@ func (k *Keeper) dropUnused(o Owner) {
 	}
 }
 
-// Value is a value that is kept for a short time. The zero value has none. Its Owner guards it with a lock.
+// Forget ends the account of an owner that sets no more Values.
+func (k *Keeper) Forget(o Owner) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if of := k.owners[o]; of != nil {
+		k.bytes -= of.bytes
+		delete(k.owners, o)
+	}
+}
+
+// Value is a value that is kept for a short time. The zero value has none.
 type Value[T any] struct {
-	kept  *T
-	bytes int // as counted for kept
+	is    *T
+	bytes int // as the Keeper counts them
 	used  bool
-	weak  weak.Pointer[T] // if there was no room to keep it
 }
 
 // Get returns the value, nil if there is none any more.
 func (v *Value[T]) Get() *T {
-	if v.kept != nil {
-		v.used = true
-		return v.kept
-	}
-	return v.weak.Value() // without waiting if there is none
+	v.used = true
+	return v.is
 }
 
-// Set replaces the value. bytes is about the memory that only the value keeps alive.
-func (v *Value[T]) Set(k *Keeper, o Owner, is *T, bytes int) {
+// Set replaces the value, and reports whether there was room for it; otherwise there is none now. bytes is about the
+// memory that only the value keeps alive.
+func (v *Value[T]) Set(k *Keeper, o Owner, is *T, bytes int) (ok bool) {
 	bytes = max(bytes, 1)
-	if k.keep(o, bytes-v.bytes) {
-		*v = Value[T]{kept: is, bytes: bytes, used: true}
-		return
+	if !k.count(o, bytes-v.bytes) {
+		v.Clear()
+		return false
 	}
-	*v = Value[T]{bytes: v.bytes, weak: weak.Make(is)}
+	*v = Value[T]{is: is, bytes: bytes, used: true}
+	return true
 }
 
 // Clear removes the value.
-func (v *Value[T]) Clear() { *v = Value[T]{bytes: v.bytes} }
+func (v *Value[T]) Clear() { v.is = nil }
 
-// DropUnused removes the value if Get has not returned it since the last call. It returns the bytes of what is left.
+// DropUnused removes the value if it was neither set nor returned since the last call. It returns the bytes of what is
+// left.
 func (v *Value[T]) DropUnused() (left int) {
 	if !v.used {
-		v.kept = nil
+		v.is = nil
 	}
-	v.used = false
-	if v.kept == nil {
+	if v.used = false; v.is == nil {
 		v.bytes = 0
 	}
 	return v.bytes

@@ -3,6 +3,7 @@ package recent
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,43 +91,50 @@ func TestValuesAreKeptWhileTheyAreInUse(t *testing.T) {
 	})
 }
 
-// What is kept is bounded. A value for which there is no room lasts until the next garbage collection.
+// What is kept is bounded, and no owner gets everything.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k Keeper
-		l := newList(&k, 3)
-		l.set(0, new([]byte), mostKept-10)
-		large := new([]byte)
-		l.set(1, large, 11)
-		if l.get(1) != large {
-			t.Error("a value for which there is no room is not there before a collection")
+		a, b := newList(&k, 3), newList(&k, 2)
+		steps := []struct {
+			name  string
+			of    *list
+			place int
+			bytes int
+			ok    bool
+			kept  int // afterwards
+		}{
+			{"more than half of everything", a, 0, mostKept/2 + 1, false, 0},
+			{"half of everything", a, 0, mostKept / 2, true, mostKept / 2},
+			{"one byte more", a, 1, 1, false, mostKept / 2},
+			{"half of what is left for another owner", b, 0, mostKept / 4, true, mostKept * 3 / 4},
+			{"in place of more", a, 0, 5, true, mostKept/4 + 5},
+			{"what has become free", a, 1, 6, true, mostKept/4 + 11},
+			{"too much in place of less", a, 1, mostKept, false, mostKept/4 + 11},
 		}
-		runtime.KeepAlive(large)
-		runtime.GC()
-		if l.get(1) != nil {
-			t.Error("a value for which there is no room is there after a collection")
+		for _, step := range steps {
+			step.of.mu.Lock()
+			ok := step.of.values[step.place].Set(&k, step.of, new([]byte), step.bytes)
+			step.of.mu.Unlock()
+			if is := step.of.get(step.place) != nil; ok != step.ok || is != step.ok {
+				t.Errorf("%s: there was room: %t, want %t; and the value is there: %t", step.name, ok, step.ok, is)
+			}
+			if _, bytes, _ := k.kept(); bytes != step.kept {
+				t.Errorf("%s: %d bytes are kept, want %d", step.name, bytes, step.kept)
+			}
 		}
-		l.set(2, new([]byte), 10)
-		if _, bytes, _ := k.kept(); bytes != mostKept {
-			t.Errorf("%d bytes are kept, want %d", bytes, mostKept)
-		}
-		l.set(0, new([]byte), 5) // it replaces one of more bytes
-		l.set(1, new([]byte), 11)
-		runtime.GC()
-		if l.get(0) == nil || l.get(1) == nil || l.get(2) == nil {
-			t.Error("a value for which there is room has gone")
-		}
-		if _, bytes, _ := k.kept(); bytes != 26 {
-			t.Errorf("%d bytes are kept, want 26", bytes)
-		}
-		l.clear(1)
-		if l.get(1) != nil {
+		a.clear(0)
+		if a.get(0) != nil {
 			t.Error("a cleared value is still there")
 		}
 		time.Sleep(keptFor)
 		synctest.Wait()
-		if _, bytes, _ := k.kept(); bytes != 15 {
-			t.Errorf("%d bytes are kept after one of 11 bytes was cleared, want 15", bytes)
+		if _, bytes, _ := k.kept(); bytes != mostKept/4 {
+			t.Errorf("%d bytes are kept when one owner has nothing left, want %d", bytes, mostKept/4)
+		}
+		k.Forget(b)
+		if owners, bytes, _ := k.kept(); owners != 0 || bytes != 0 {
+			t.Errorf("there are %d owners and %d bytes, when none is left", owners, bytes)
 		}
 	})
 }
@@ -134,24 +142,40 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 // Owners use a Keeper while it drops what they have.
 func TestKeepersAreUsedConcurrently(t *testing.T) {
 	var k Keeper
-	var wg sync.WaitGroup
+	k.ticks = true // the test sweeps, and no timer
+	var owners, sweeper sync.WaitGroup
+	var lists []*list
+	var over atomic.Bool
+	sweeper.Go(func() {
+		for !over.Load() {
+			k.sweep()
+		}
+	})
 	for range 4 {
 		l := newList(&k, 8)
-		wg.Go(func() {
-			for i := range 500 {
+		lists = append(lists, l)
+		owners.Go(func() {
+			for i := range 2000 {
 				is := new([]byte)
-				if l.set(i%8, is, i); i%100 == 0 {
-					k.sweep()
-				}
+				l.set(i%8, is, i)
 				if got := l.get(i % 8); got != nil && got != is {
 					t.Error("another value was returned")
 				}
 			}
 		})
 	}
-	wg.Wait()
+	owners.Wait()
+	over.Store(true)
+	sweeper.Wait()
 	k.sweep()
 	k.sweep()
+	for _, l := range lists {
+		for i := range l.values {
+			if l.values[i].is != nil {
+				t.Error("a value is there long after its last use")
+			}
+		}
+	}
 	if owners, bytes, _ := k.kept(); owners != 0 || bytes != 0 {
 		t.Errorf("without values there are %d owners and %d bytes", owners, bytes)
 	}
@@ -160,17 +184,22 @@ func TestKeepersAreUsedConcurrently(t *testing.T) {
 // lateList sets a value just after the Keeper has looked.
 type lateList struct {
 	*list
-	late func()
+	late atomic.Bool
 }
 
 // DropUnused implements Owner.
 func (l *lateList) DropUnused() (left int) {
 	left = l.list.DropUnused()
-	if l.late != nil {
-		l.late()
-		l.late = nil
+	if l.late.CompareAndSwap(true, false) {
+		l.set()
 	}
 	return left
+}
+
+func (l *lateList) set() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.values[0].Set(l.keeper, l, new([]byte), 7)
 }
 
 // A value that is set while the Keeper drops the others of its owner is dropped later.
@@ -178,11 +207,10 @@ func TestValuesThatAreSetDuringASweepAreDroppedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k Keeper
 		l := &lateList{list: newList(&k, 1)}
-		set := func() { l.values[0].Set(&k, l, new([]byte), 7) }
-		set()
+		l.set()
 		time.Sleep(keptFor)
 		synctest.Wait()
-		l.late = set
+		l.late.Store(true)
 		time.Sleep(keptFor) // nothing is left, and then there is another
 		synctest.Wait()
 		if l.get(0) == nil {
@@ -190,8 +218,11 @@ func TestValuesThatAreSetDuringASweepAreDroppedLater(t *testing.T) {
 		}
 		time.Sleep(3 * keptFor)
 		synctest.Wait()
-		if owners, bytes, _ := k.kept(); l.values[0].kept != nil || owners != 0 || bytes != 0 {
-			t.Errorf("long after its last use the value is there: %t; there are %d owners and %d bytes", l.values[0].kept != nil, owners, bytes)
+		if l.get(0) != nil {
+			t.Error("the value is there long after its last use")
+		}
+		if owners, bytes, _ := k.kept(); owners != 0 || bytes != 0 {
+			t.Errorf("there are %d owners and %d bytes, when nothing is kept", owners, bytes)
 		}
 	})
 }

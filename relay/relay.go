@@ -159,12 +159,12 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.rejections = newRejections(r.origins.passOn)
 	r.loads = newLoads(r)
 	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}
-	var largeRequest func(names int)
+	var manyBegun func(names int)
 	if o.GCTuner != nil {
-		largeRequest = o.GCTuner.ExpectNames
+		manyBegun = o.GCTuner.ExpectNames
 	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher, LargeRequest: largeRequest,
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun,
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.configure(g)

@@ -27,6 +27,8 @@ type Host interface {
 	Side(cache.Key) cache.Key
 	// OnNew reports whether the client gets something that is not accepted yet: see Response.News.
 	OnNew() bool
+	// ManyBegun is called whenever the client has begun ManyNames more subscriptions to names.
+	ManyBegun()
 	// PendingLists has lists for reuse. NewPendingList makes one.
 	PendingLists() Pool
 }
@@ -62,8 +64,6 @@ type Admission interface {
 	Enter(cache.Key) error
 	Leave(cache.Key)
 	Move(from, to cache.Key)
-	// Expect announces that so many subscriptions to names will begin.
-	Expect(names int)
 }
 
 // Refusals records each name that is refused to the client.

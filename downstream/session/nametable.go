@@ -190,7 +190,8 @@ func (s *subscriptions) MayHaveAll(names []string, first cache.Key) bool {
 // Means implements Meaning. If it is true of old-style names for one client of a class, it is true for all clients of
 // that class: see Names.
 func (s *subscriptions) Means(names []string, first cache.Key) bool {
-	for _, name := range names {
+	for i, name := range names {
+		yieldAfter(i)
 		want := first
 		want.Name = name
 		if key, err := s.lookUp(refByName(name)); err != nil || key != want || key.IsSet() {
@@ -206,7 +207,6 @@ func (s *subscriptions) expect(n int) {
 	if n <= few {
 		return
 	}
-	s.Host.Expect(n)
 	n = min(n, many)
 	s.named.expect(n)
 	if s.pending == nil {

@@ -31,6 +31,9 @@ type Meaning interface {
 	Class() uint64
 	// Configuration is the generation of the configuration that gives the client these meanings and rights.
 	Configuration() uint32
+	// Begun records that one more subscription to a name has begun because of the client. Other goroutines may run
+	// meanwhile.
+	Begun()
 }
 
 // GroupKind is what the clients of a group have in common, apart from their list of names.

@@ -67,19 +67,31 @@ func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *
 	}
 	s.named.add(sub)
 	sub.MoveToPending()
-	yieldAfter(s.named.table.Len())
+	s.Begun()
 	return sub
 }
 
-// Clients decide how many names they subscribe to. Begins and ends of subscriptions take microseconds each, so after
-// each namesPerTurn of them other goroutines run. The session's stream stays locked.
+// Clients decide how many names they subscribe to. Each name takes microseconds, so after each namesPerTurn of them other
+// goroutines run. The session's stream stays locked.
 const namesPerTurn = 1 << 7
 
 // yieldAfter lets other goroutines run after each namesPerTurn names.
 func yieldAfter(names int) {
-	if names%namesPerTurn == 0 {
+	if names > 0 && names%namesPerTurn == 0 {
 		runtime.Gosched()
 	}
+}
+
+// ManyNames is the number of subscriptions to names after which a session calls Host.ManyBegun.
+const ManyNames = 1 << 10
+
+// Begun implements Meaning.
+func (s *subscriptions) Begun() {
+	s.nBegun++
+	if s.nBegun%ManyNames == 0 {
+		s.Host.ManyBegun()
+	}
+	yieldAfter(int(s.nBegun))
 }
 
 // countParams counts the subscriptions with the same dynamic parameters.

@@ -44,7 +44,8 @@ type subscriptions struct {
 	// newest is the number of the newest response, settled the number of the newest response that the client has
 	// answered.
 	newest, settled number
-	sotw            bool // form is that of SotW
+	nBegun          uint16 // subscriptions to names that have begun; it may overflow
+	sotw            bool   // form is that of SotW
 	// sides is nil as long as no group watches something on the new side of a rollout for the client.
 	sides *includedSides
 	// trouble is nil as long as nothing was ever refused or lost, which is so for most clients.

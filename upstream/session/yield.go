@@ -31,12 +31,19 @@ type parts struct {
 	n, bytes int // of the present part
 }
 
-// begin lets other goroutines run if the next resource, of that many bytes, is in another part.
-func (p *parts) begin(bytes int) {
-	if p.n == p.every || p.n > 0 && p.bytes+bytes > yieldEveryBytes {
+// next adds a resource of that many bytes, and reports whether it begins another part.
+func (p *parts) next(bytes int) (another bool) {
+	if another = p.n == p.every || p.n > 0 && p.bytes+bytes > yieldEveryBytes; another {
 		p.n, p.bytes = 0, 0
-		runtime.Gosched()
 	}
 	p.n++
 	p.bytes += bytes
+	return another
+}
+
+// begin is next, and lets other goroutines run before another part.
+func (p *parts) begin(bytes int) {
+	if p.next(bytes) {
+		runtime.Gosched()
+	}
 }

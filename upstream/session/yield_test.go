@@ -72,46 +72,32 @@ func TestOthersRunDuringALargeResponse(t *testing.T) {
 	<-ended
 }
 
-// A few resources can be as large as many, and there is a turn for others before each part of them. What is small has one
-// part only.
-func TestPartsAreBoundedInBytesToo(t *testing.T) {
+// A few resources can be as large as many, so a part is bounded in bytes, too. What is small has one part only.
+func TestPartsAreBounded(t *testing.T) {
 	const every = 10
 	for _, test := range []struct {
 		name  string
 		sizes []int
-		turns int64
+		want  []int // the places of the resources that begin another part
 	}{
-		{"nothing", nil, 0},
-		{"as many as a part has", slices.Repeat([]int{1}, every), 0},
-		{"one more", slices.Repeat([]int{1}, every+1), 1},
-		{"three parts", slices.Repeat([]int{1}, 3*every), 2},
-		{"as many bytes as a part has", []int{yieldEveryBytes / 2, yieldEveryBytes / 2}, 0},
-		{"one byte more", []int{yieldEveryBytes / 2, yieldEveryBytes / 2, 1}, 1},
-		{"each too large for a part", []int{2 * yieldEveryBytes, 2 * yieldEveryBytes, 2 * yieldEveryBytes}, 2},
-		{"without bytes", slices.Repeat([]int{0}, every), 0},
+		{"nothing", nil, nil},
+		{"as many as a part has", slices.Repeat([]int{1}, every), nil},
+		{"one more", slices.Repeat([]int{1}, every+1), []int{every}},
+		{"three parts", slices.Repeat([]int{0}, 3*every), []int{every, 2 * every}},
+		{"as many bytes as a part has", []int{yieldEveryBytes / 2, yieldEveryBytes / 2}, nil},
+		{"one byte more", []int{yieldEveryBytes / 2, yieldEveryBytes / 2, 1}, []int{2}},
+		{"each too large for a part", []int{2 * yieldEveryBytes, 2 * yieldEveryBytes, 1, 1}, []int{1, 2}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			var turns atomic.Int64
-			var over atomic.Bool
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				for !over.Load() {
-					turns.Add(1)
-					runtime.Gosched()
+			work := parts{every: every}
+			var got []int
+			for i, size := range test.sizes {
+				if work.next(size) {
+					got = append(got, i)
 				}
-			}()
-			runtime.Gosched()
-			before, work := turns.Load(), parts{every: every}
-			for _, size := range test.sizes {
-				work.begin(size)
 			}
-			got := turns.Load() - before
-			over.Store(true)
-			<-ended
-			if got != test.turns {
-				t.Errorf("others had %d turns, want %d", got, test.turns)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("parts begin at %v, want %v", got, test.want)
 			}
 		})
 	}
