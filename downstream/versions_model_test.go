@@ -47,11 +47,6 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 			origin = cache.NewOriginVersion(o, version)
 			v.names[u.TypeURL] = origin
 		case 2:
-			if origin = v.names[u.TypeURL]; origin == nil {
-				origin = cache.NewOriginVersion(o, "")
-				v.names[u.TypeURL] = origin
-			}
-			origin.Set(version)
 			for _, name := range modelNames {
 				c, wasSent := v.sent[versioned{"names", u.TypeURL, name}]
 				known := o.answered[cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}]
@@ -59,6 +54,11 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 					u.Changes = append(u.Changes, c)
 				}
 			}
+			if origin = v.names[u.TypeURL]; origin == nil || !v.allIn(u, origin) {
+				origin = cache.NewOriginVersion(o, "")
+				v.names[u.TypeURL] = origin
+			}
+			origin.Set(version)
 		}
 		for i := range u.Changes {
 			if u.Changes[i].Err == nil {
@@ -95,6 +95,21 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 		v.note(set.Origin.Latest(), all)
 	}
 	delete(v.states, "")
+}
+
+// allIn reports whether an update has all names that were last sent with that version. Otherwise those that it lacks keep
+// the version: see the hasAll of upstream/session.
+func (v *originVersions) allIn(u *cache.Update, origin *cache.OriginVersion) bool {
+	for _, name := range modelNames {
+		last := v.sent[versioned{"names", u.TypeURL, name}]
+		if last.Resource == nil || last.Origin != origin {
+			continue
+		}
+		if !slices.ContainsFunc(u.Changes, func(c cache.Change) bool { return c.Name == name && c.Err == nil }) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *originVersions) noteSent(of, typeURL string, c cache.Change) {
