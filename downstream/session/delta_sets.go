@@ -362,4 +362,33 @@ func (d *Delta) beforeMove(set *setSub) {
 	set.initial = held
 }
 
+// noLongerView leaves the names that only a view can have to the other sets, or else removes them.
+func (d *Delta) noLongerView(set *setSub) {
+	var names []string
+	note := func(name string) {
+		if !slices.Contains(d.covering(set.ref.of(name)), set) {
+			names = append(names, name)
+		}
+	}
+	for name := range set.initial {
+		note(name)
+	}
+	for _, u := range set.reviews {
+		note(u.name)
+	}
+	for _, name := range names {
+		a := set.ref.of(name)
+		delete(set.initial, name)
+		d.endReviewIn(set, memberKey(name))
+		switch {
+		case d.named.get(a.key()) != nil:
+			// Its own subscription sends it.
+		case len(d.covering(a)) > 0:
+			d.reviewName(a, review{name: name, ended: true})
+		default:
+			put(&d.removals, a.key(), removal{ref: a, by: set})
+		}
+	}
+}
+
 func (d *Delta) takenOut(*nameSub) {}

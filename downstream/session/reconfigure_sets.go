@@ -110,8 +110,12 @@ func (s *setSub) rebind(key cache.Key) {
 	s.waits = s.set.Outdated()
 	s.keepContent(was)
 	if s.glob() {
+		wasView := subs.isView(s)
 		subs.removeGlob(s)
 		subs.addGlob(s)
+		if wasView && !subs.isView(s) {
+			subs.form.noLongerView(s)
+		}
 	}
 }
 

@@ -85,6 +85,8 @@ type rareSub struct {
 type sessionForm interface {
 	// beforeMove is called for a set before it moves.
 	beforeMove(*setSub)
+	// noLongerView is called for a glob that was a view until it moved.
+	noLongerView(*setSub)
 	// takenOut is called for a name that is taken out of a group, if the client was sent a resource: see membership.
 	takenOut(*nameSub)
 }
