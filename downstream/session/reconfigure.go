@@ -11,7 +11,7 @@ import (
 //
 //   - A subscription that means another topic moves there, as for a redirect: the client keeps what it has until the
 //     other topic has an answer.
-//   - A subscription that means nothing any more is refused: the client keeps what it has.
+//   - A subscription that means nothing any more is refused: the client keeps what it has, unless that is gone.
 //   - A subscription that the client may not have any more is denied. The client may drop what it has because of that,
 //     so it counts as having nothing.
 //   - A subscription that is no longer refused begins.
@@ -99,6 +99,11 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 			}
 		}
 	}
+	for _, sub := range r.gone {
+		if sub.sent() == sentResource {
+			put(&d.removals, sub.key(), removal{ref: sub.ref()})
+		}
+	}
 	for _, sub := range r.refusedGlobs {
 		put(&d.refusedGlobs, sub.key(), struct{}{})
 	}
@@ -129,6 +134,9 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 			s.knows(sub, sentNothing, 0)
 			sub.set(mayHold, false)
 		}
+	}
+	for _, sub := range r.gone {
+		s.knows(sub, sentNothing, 0)
 	}
 	for _, sub := range r.notDenied {
 		// Perhaps no state has told the client yet that the name was denied. The relay no longer knows what the client

@@ -13,6 +13,8 @@ type changedLookup struct {
 // reconfigured is what a new configuration has changed in the subscriptions.
 type reconfigured struct {
 	moved, denied []*nameSub
+	// gone are refused, and have no resource: a control plane has said so, perhaps just before.
+	gone []*nameSub
 	// notDenied were denied, and are now refused for another reason.
 	notDenied []*nameSub
 	// refusedGlobs were globs until now, and have an error instead. globs are the keys of globs that were refused until
@@ -68,6 +70,7 @@ func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 // refuseName refuses a name that meant something until now.
 func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 	was, rare := sub.current(), sub.makeRare()
+	gone := sub.entry().State().Status == cache.Absent
 	s.Host.Leave(sub.entry().Key())
 	s.Topics.Unwatch(sub.watch())
 	rare.err, rare.withheld = asError(err), nil
@@ -82,8 +85,13 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 		s.denyName(r, sub)
 		return
 	}
-	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-	sub.keepBeforeMove(was)
+	if gone {
+		sub.set(mayHold, false)
+		r.gone = append(r.gone, sub)
+	} else {
+		sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
+		sub.keepBeforeMove(was)
+	}
 	sub.MoveToPending()
 }
 
