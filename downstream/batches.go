@@ -84,6 +84,7 @@ func (j *batches) get(hash uint64) (is *batch, again bool) {
 	}
 	if j.sent == nil || len(j.sent) == mostRemembered {
 		j.sent = map[uint64]*recent.Value[batch]{}
+		j.keeper.Forget(j)
 	}
 	j.sent[hash] = &recent.Value[batch]{}
 	return nil, false

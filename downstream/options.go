@@ -67,8 +67,8 @@ type Options struct {
 	// Rejected, if not nil, is called when a client rejects something, for each scope that the client uses. It must not
 	// block.
 	Rejected func(scope cache.Scope, typeURL, words string)
-	// ManyBegun, if not nil, is called when a client has begun that many subscriptions to names, and after each further
-	// ones of that number. It must not block.
+	// ManyBegun, if not nil, is called each time a client has begun that many more subscriptions to names of a type. It
+	// must not block.
 	ManyBegun func(names int)
 	// Loads receives the load reports of clients. If it is nil, there is no load reporting service.
 	Loads LoadReports

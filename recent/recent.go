@@ -14,8 +14,8 @@ import (
 // A value is kept for keptFor after its last use, and up to twice as long.
 const keptFor = 5 * time.Second
 
-// mostKept bounds the bytes of all values that a Keeper keeps. An Owner gets no more than is left for the others, so that
-// none gets everything.
+// mostKept bounds the bytes of all values that a Keeper keeps. An Owner gets no more than is left for the others: a single
+// one gets half.
 const mostKept = 64 << 20
 
 // Owner has Values, which it guards with a lock.

@@ -362,7 +362,8 @@ func (d *Delta) beforeMove(set *setSub) {
 	set.initial = held
 }
 
-// noLongerView leaves the names that only a view can have to the other sets, or else removes them.
+// noLongerView is for a glob that was a view until it moved. It leaves the names that only a view can have to the other
+// sets, or else removes them.
 func (d *Delta) noLongerView(set *setSub) {
 	var names []string
 	note := func(name string) {
@@ -380,11 +381,12 @@ func (d *Delta) noLongerView(set *setSub) {
 		a := set.ref.of(name)
 		delete(set.initial, name)
 		d.endReviewIn(set, memberKey(name))
+		others := d.covering(a)
 		switch {
 		case d.named.get(a.key()) != nil:
 			// Its own subscription sends it.
-		case len(d.covering(a)) > 0:
-			d.reviewName(a, review{name: name, ended: true})
+		case len(others) > 0:
+			d.reviewIn(others[0], review{name: name, ended: true})
 		default:
 			put(&d.removals, a.key(), removal{ref: a, by: set})
 		}

@@ -223,6 +223,9 @@ func (s *nameSub) MoveToPending() {
 // authorityState is the authority's state of the name.
 func (s *nameSub) authorityState() cache.State {
 	rare, entry := s.rare(), s.entry()
+	if entry == nil && rare.gone {
+		return cache.State{Status: cache.Absent, Err: &cache.Error{Code: codes.NotFound, Message: rare.err.Message}}
+	}
 	if entry == nil {
 		return s.refusedState(rare.err)
 	}

@@ -83,6 +83,9 @@ func (m *membership) stays() bool {
 // Reconfigure looks up all subscriptions again, for a client with these rights. The cache must not be held.
 func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	r := d.reconfigure(rights, generation, restricted)
+	for _, set := range r.noViews {
+		d.noLongerView(set)
+	}
 	for _, sub := range r.moved {
 		d.cancelRemoval(sub)
 		if _, held := d.initial[sub.name()]; held {
@@ -97,11 +100,6 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 			if _, held := d.initial[sub.name()]; held {
 				d.initial[sub.name()] = "" // the client may have dropped it
 			}
-		}
-	}
-	for _, sub := range r.gone {
-		if sub.sent() == sentResource {
-			put(&d.removals, sub.key(), removal{ref: sub.ref()})
 		}
 	}
 	for _, sub := range r.refusedGlobs {
@@ -134,9 +132,6 @@ func (s *SotW) Reconfigure(rights Rights, generation uint32, restricted bool) {
 			s.knows(sub, sentNothing, 0)
 			sub.set(mayHold, false)
 		}
-	}
-	for _, sub := range r.gone {
-		s.knows(sub, sentNothing, 0)
 	}
 	for _, sub := range r.notDenied {
 		// Perhaps no state has told the client yet that the name was denied. The relay no longer knows what the client

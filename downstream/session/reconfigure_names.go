@@ -1,6 +1,11 @@
 package session
 
-import "github.com/xds-relay/xds-relay/cache"
+import (
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
+)
 
 // changedLookup is a subscription to a name whose lookup has changed: the name means something else now, or is refused for
 // another reason.
@@ -13,8 +18,8 @@ type changedLookup struct {
 // reconfigured is what a new configuration has changed in the subscriptions.
 type reconfigured struct {
 	moved, denied []*nameSub
-	// gone are refused, and have no resource: a control plane has said so, perhaps just before.
-	gone []*nameSub
+	// noViews were views until now.
+	noViews []*setSub
 	// notDenied were denied, and are now refused for another reason.
 	notDenied []*nameSub
 	// refusedGlobs were globs until now, and have an error instead. globs are the keys of globs that were refused until
@@ -70,7 +75,9 @@ func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 // refuseName refuses a name that meant something until now.
 func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 	was, rare := sub.current(), sub.makeRare()
-	gone := sub.entry().State().Status == cache.Absent
+	if rare.gone = s.isGone(sub); rare.gone {
+		was = sub.entry().State().Previous // until the removal may be sent
+	}
 	s.Host.Leave(sub.entry().Key())
 	s.Topics.Unwatch(sub.watch())
 	rare.err, rare.withheld = asError(err), nil
@@ -85,19 +92,27 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 		s.denyName(r, sub)
 		return
 	}
-	if gone {
-		sub.set(mayHold, false)
-		r.gone = append(r.gone, sub)
-	} else {
-		sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-		sub.keepBeforeMove(was)
-	}
+	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
+	sub.keepBeforeMove(was)
 	sub.MoveToPending()
+}
+
+// isGone reports that the resource of a name is known not to exist, and that no set of the client has it, or may get it.
+func (s *subscriptions) isGone(sub *nameSub) bool {
+	if sub.waitsForSource() || sub.entry().State().Status != cache.Absent {
+		return false
+	}
+	sets := slices.DeleteFunc(s.covering(sub.ref()), func(set *setSub) bool {
+		return set == s.wild && urn.IsXdstp(sub.name()) // see ownsName
+	})
+	res, _, waits := first(sub.memberKey(), sets...)
+	return res == nil && waits == nil
 }
 
 // denyName records that a client may no longer have a name.
 func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
 	rare := sub.rare()
+	rare.gone = false
 	rare.setBefore(nil)
 	s.setAlias(sub, rare, "")
 	r.denied = append(r.denied, sub)
@@ -133,7 +148,7 @@ func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Ke
 		return
 	}
 	rare := sub.rare()
-	rare.err = nil
+	rare.err, rare.gone = nil, false
 	s.trouble.refused--
 	_, rare.withheld = s.Topics.WatchInGroup(s.Host.Side(key), sub.watch())
 	sub.MoveToPending()

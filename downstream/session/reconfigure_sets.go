@@ -61,7 +61,11 @@ func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	if ends {
 		set.stop()
 	} else if !leadsTo(to, set.set.Key()) {
+		wasView := s.isView(set)
 		set.rebind(to)
+		if wasView && !s.isView(set) {
+			r.noViews = append(r.noViews, set)
+		}
 	}
 	for _, of := range refused {
 		a := set.ref.of(of.key.Name)
@@ -110,12 +114,8 @@ func (s *setSub) rebind(key cache.Key) {
 	s.waits = s.set.Outdated()
 	s.keepContent(was)
 	if s.glob() {
-		wasView := subs.isView(s)
 		subs.removeGlob(s)
 		subs.addGlob(s)
-		if wasView && !subs.isView(s) {
-			subs.form.noLongerView(s)
-		}
 	}
 }
 

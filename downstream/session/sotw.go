@@ -20,8 +20,6 @@ func NewSotW(typeURL string, c *Client) *SotW {
 
 func (s *SotW) beforeMove(*setSub) {}
 
-func (s *SotW) noLongerView(*setSub) {}
-
 func (s *SotW) takenOut(sub *nameSub) {
 	s.count(sub)
 	s.version.origin = nil // to be recomputed

@@ -61,6 +61,8 @@ type rareSub struct {
 	resourceRef
 	key string       // of the resourceRef
 	err *cache.Error // why the name is refused
+	// gone: the resource was known not to exist when the name was refused.
+	gone bool
 	// sentErr is a hash of the error that the client was sent last, 0 for none.
 	sentErr uint32
 	// beforeRedirect is what the client holds from before the name became a redirect, nil if that no longer matters.
@@ -85,8 +87,6 @@ type rareSub struct {
 type sessionForm interface {
 	// beforeMove is called for a set before it moves.
 	beforeMove(*setSub)
-	// noLongerView is called for a glob that was a view until it moved.
-	noLongerView(*setSub)
 	// takenOut is called for a name that is taken out of a group, if the client was sent a resource: see membership.
 	takenOut(*nameSub)
 }
