@@ -20,12 +20,14 @@ func (b *bench) overload(system string, spec *Spec, clients, rate int) []metric 
 	updates := int(of.Seconds() * float64(rate))
 	// All clients receive the last version, however many before it were merged.
 	s.watch(s.version + updates)
+	began := time.Now()
 	s.storm(rate, of, spec.Resources)
 	ended := time.Now()
 	a := s.await()
 	after, have, came := s.settled(), s.counted(), s.latencies()
 	versions, messages := float64(came.Stamps)/float64(clients), float64(have.Messages-had.Messages)/float64(clients)
 	return append(latencyMetrics(came),
+		metric{"updates a second", "", float64(updates) / ended.Sub(began).Seconds()},
 		metric{"versions delivered, of all", "", versions / float64(updates*spec.perUpdate())},
 		metric{"messages per client and update", "", messages / float64(updates)},
 		metric{"from the last update to everybody's having it", "ms", millis(time.Unix(0, a.Last).Sub(ended))},
