@@ -137,15 +137,15 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if k.Authority == viewAuthority {
 		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
 	}
+	if slices.Contains(n.views, k.Name) {
+		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
+	}
 	to, moved := n.authorities[k.Authority]
 	if k.Authority != knownAuthority || moved && to == "" {
 		return cache.Key{}, fmt.Errorf("no authority %q", k.Authority)
 	}
 	if !moved {
 		to = k.Authority
-	}
-	if slices.Contains(n.views, k.Name) {
-		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
 	}
 	if !n.keepsID { // the policy drops this one
 		k = k.WithParams(func(param string) bool { return param != "id" })

@@ -227,6 +227,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		delete(d.removals, a.key())
 		d.endReview(a)
 		if sub != nil {
+			sub.endGone()
 			d.knows(sub, &cache.State{Resource: m.Resource})
 			if sub.state().Status == cache.Absent {
 				put(&d.borrowed, sub, true)
@@ -365,19 +366,20 @@ func (d *Delta) beforeMove(set *setSub) {
 // noLongerView is for a glob that was a view until it moved. It leaves the names that only a view can have to the other
 // sets, or else removes them.
 func (d *Delta) noLongerView(set *setSub) {
-	var names []string
-	note := func(name string) {
-		if !slices.Contains(d.covering(set.ref.of(name)), set) {
-			names = append(names, name)
+	names := map[string]review{}
+	note := func(u review) {
+		if !slices.Contains(d.covering(set.ref.of(u.name)), set) {
+			u.ended = true
+			names[u.name] = u
 		}
 	}
 	for name := range set.initial {
-		note(name)
+		note(review{name: name})
 	}
 	for _, u := range set.reviews {
-		note(u.name)
+		note(u)
 	}
-	for _, name := range names {
+	for name, u := range names {
 		a := set.ref.of(name)
 		delete(set.initial, name)
 		d.endReviewIn(set, memberKey(name))
@@ -386,7 +388,7 @@ func (d *Delta) noLongerView(set *setSub) {
 		case d.named.get(a.key()) != nil:
 			// Its own subscription sends it.
 		case len(others) > 0:
-			d.reviewIn(others[0], review{name: name, ended: true})
+			d.reviewIn(others[0], u)
 		default:
 			put(&d.removals, a.key(), removal{ref: a, by: set})
 		}

@@ -32,7 +32,7 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 		case of.err != nil && entry == nil:
 			s.refuseAgain(&r, sub, asError(of.err))
 		case of.err != nil:
-			s.refuseName(&r, sub, of.err)
+			s.refuseName(&r, sub, of.err, of.gone)
 		case of.key.IsSet():
 			if key := sub.key(); s.beginRefusedGlob(sub) {
 				r.globs = append(r.globs, key)
@@ -86,7 +86,7 @@ func (d *Delta) Reconfigure(rights Rights, generation uint32, restricted bool) {
 	for _, set := range r.noViews {
 		d.noLongerView(set)
 	}
-	for _, sub := range r.moved {
+	for _, sub := range slices.Concat(r.moved, r.begun) {
 		d.cancelRemoval(sub)
 		if _, held := d.initial[sub.name()]; held {
 			d.initial[sub.name()] = "" // the version is that of another origin

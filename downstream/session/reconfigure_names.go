@@ -13,11 +13,14 @@ type changedLookup struct {
 	sub *nameSub
 	key cache.Key
 	err error
+	// gone: it is refused now, and was gone as far as the sets of before know.
+	gone bool
 }
 
 // reconfigured is what a new configuration has changed in the subscriptions.
 type reconfigured struct {
 	moved, denied []*nameSub
+	begun         []*nameSub // were refused until now
 	// noViews were views until now.
 	noViews []*setSub
 	// notDenied were denied, and are now refused for another reason.
@@ -52,7 +55,7 @@ func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed [
 			}
 		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
 		default:
-			changed = append(changed, changedLookup{sub, key, err})
+			changed = append(changed, changedLookup{sub, key, err, err != nil && entry != nil && s.isGone(sub)})
 		}
 	}
 	return changed
@@ -73,10 +76,10 @@ func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 }
 
 // refuseName refuses a name that meant something until now.
-func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
+func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error, gone bool) {
 	was, rare := sub.current(), sub.makeRare()
-	if rare.gone = s.isGone(sub); rare.gone {
-		was = sub.entry().State().Previous // until the removal may be sent
+	if rare.gone = gone && s.isGone(sub); rare.gone {
+		was = sub.entry().State().Previous
 	}
 	s.Host.Leave(sub.entry().Key())
 	s.Topics.Unwatch(sub.watch())
@@ -93,8 +96,23 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error) {
 		return
 	}
 	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-	sub.keepBeforeMove(was)
+	switch {
+	case !rare.gone:
+		sub.keepBeforeMove(was)
+	case sub.sent() == sentResource && was != nil && rare.beforeRedirect == nil:
+		sub.keepBeforeRedirect(was) // until the removal may be sent
+	}
+	if rare.gone {
+		s.setAlias(sub, rare, "")
+	}
 	sub.MoveToPending()
+}
+
+// endGone records that the client has the resource of a name after all, from a set.
+func (s *nameSub) endGone() {
+	if rare := s.rare(); rare != nil {
+		rare.gone = false
+	}
 }
 
 // isGone reports that the resource of a name is known not to exist, and that no set of the client has it, or may get it.
@@ -122,6 +140,9 @@ func (s *subscriptions) denyName(r *reconfigured, sub *nameSub) {
 // refuseAgain gives a refused name another reason. If only the denying rule has changed, the client is not sent that.
 func (s *subscriptions) refuseAgain(r *reconfigured, sub *nameSub, err *cache.Error) {
 	rare := sub.rare()
+	if sub.sent() == sentAbsent {
+		rare.gone = false
+	}
 	was, reason := rare.err, sub.refusedState(rare.err).Err
 	rare.err = err
 	switch {
@@ -152,6 +173,7 @@ func (s *subscriptions) beginRefused(r *reconfigured, sub *nameSub, key cache.Ke
 	s.trouble.refused--
 	_, rare.withheld = s.Topics.WatchInGroup(s.Host.Side(key), sub.watch())
 	sub.MoveToPending()
+	r.begun = append(r.begun, sub)
 }
 
 // current returns what the previous topic of the name has, which the client may hold.
