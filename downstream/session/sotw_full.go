@@ -114,7 +114,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	case s.withheld && removed(sub, st) && sub.is(isCovered):
 		return // the set's part has it with its last content
 	case s.withheld && removed(sub, st) && st.Previous != nil:
-		st.Resource, st.Origin = st.Previous, nil
+		st.Resource, st.Origin, st.Err = st.Previous, nil, nil // the reason goes with the removal
 	default:
 		if st.Status == cache.Absent {
 			missing.add(st.Origin)
