@@ -13,13 +13,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// setDefaults sets the keys that c leaves out. The paths in unusable, whose values are wrong, count as
-// left out.
+// setDefaults sets the keys that c leaves out, and the hash of the result. The paths in unusable, whose
+// values are wrong, count as left out.
 func (c *Config) setDefaults(unusable map[string]bool) error {
 	d := defaulter{source: c.source, unusable: unusable}
 	if err := d.fill(reflect.ValueOf(c).Elem(), "", "", nil); err != nil {
 		return err
 	}
+	c.hash = hashOf(c) // without the host's name: the configuration is the same on all hosts
 	if c.Node.ID == "" {
 		c.Node.ID = hostname()
 	}

@@ -14,15 +14,16 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// Hash returns a short hash of the values of c: of the file with the environment and the command line,
-// without comments and formatting. Relays with the same configuration have the same hash.
+// Hash returns a short hash of the values of c: of the file with the environment, the command line and
+// the defaults, without comments and formatting. Relays with the same configuration have the same hash,
+// whether they write a default or leave the key out.
 func (c *Config) Hash() string { return c.hash }
 
 // ReadFrom reports whether c was read from a text.
 func (c *Config) ReadFrom(text []byte) bool { return c.text == sha256.Sum256(text) }
 
-// hashOf returns the hash of a configuration before its defaults are set, because some defaults differ
-// among hosts.
+// hashOf returns the hash of a configuration with the defaults of the schema. Before these are set, a
+// key that is false, 0s or empty looks like one that was left out.
 func hashOf(c *Config) string {
 	sum := sha256.Sum256([]byte(Fingerprint(c)))
 	return hex.EncodeToString(sum[:6])

@@ -50,8 +50,7 @@ func (o *Overrides) Parse(name string, data []byte) (*Config, error) {
 		return nil, inOrder(append(s.errs, s.errorf("", "%w", err)))
 	}
 	c.Node.Metadata = s.metadata
-	c.source, c.hash = s.source, hashOf(c)
-	c.text = sha256.Sum256(data)
+	c.source, c.text = s.source, sha256.Sum256(data)
 	if err := c.setDefaults(s.unusable); err != nil {
 		return nil, err
 	}
