@@ -18,6 +18,7 @@ type modelSet struct {
 	errs     map[string]Error
 	changed  map[string]int // how often the member has changed
 	watchers []*modelWatcher
+	updates  int
 }
 
 type modelWatcher struct {
@@ -26,6 +27,7 @@ type modelWatcher struct {
 	taken map[string]int  // as modelSet.changed was
 	fresh bool            // nothing has been notified since all was read
 	again map[string]bool // read since the watcher began again; nil once it has read all
+	ahead int             // modelSet.updates when the watcher read the removals ahead, -1 if it has not
 }
 
 // set stores a change, and returns whether watchers have to be notified of it. A heartbeat,
@@ -87,6 +89,9 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 		}
 		switch reported.News {
 		case Removed:
+			if w.ahead == m.updates {
+				t.Fatalf("%s is reported as removed again", name)
+			}
 			if _, there := m.members[name]; there {
 				t.Fatalf("%s is reported as removed", name)
 			}
@@ -129,6 +134,23 @@ func (m *modelSet) read(t *rapid.T, w *modelWatcher, n int) {
 	w.fresh = all
 }
 
+// readAhead reads the removals before the other changes.
+func (m *modelSet) readAhead(t *rapid.T, w *modelWatcher) {
+	m.s.RemovedAhead(&w.SetWatch, func(reported Member) {
+		if _, there := m.members[reported.Name]; there || reported.News != Removed {
+			t.Fatalf("%s is reported as removed", reported.Name)
+		}
+		delete(w.have, reported.Name)
+		w.taken[reported.Name] = m.changed[reported.Name]
+	})
+	for name := range w.have {
+		if _, there := m.members[name]; !there {
+			t.Fatalf("the removal of %s is not reported ahead", name)
+		}
+	}
+	w.ahead = m.updates
+}
+
 // After any sequence of changes and reads, in pieces or whole, each watcher has the set's
 // state, or has been notified of the difference.
 func TestWatchersHaveWhatTheSetHas(t *testing.T) {
@@ -158,6 +180,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"delta": func(t *rapid.T) {
+				m.updates++
 				var changes []Change
 				changed := false
 				for range rapid.IntRange(0, 4).Draw(t, "changes") {
@@ -173,6 +196,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				m.notify(t, changed)
 			},
 			"full": func(t *rapid.T) {
+				m.updates++
 				var changes []Change
 				changed := false
 				said := map[string]bool{}
@@ -198,6 +222,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				m.notify(t, changed)
 			},
 			"sweep": func(t *rapid.T) {
+				m.updates++
 				s.sweepAt = 0 // as if many had come and gone
 				delta(c, put("short-lived", "x"))
 				delta(c, gone("short-lived"))
@@ -206,7 +231,7 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 				}
 			},
 			"watch": func(t *rapid.T) {
-				w := &modelWatcher{have: map[string]uint64{}, taken: map[string]int{}}
+				w := &modelWatcher{have: map[string]uint64{}, taken: map[string]int{}, ahead: -1}
 				c.WatchSet(testKey(Wildcard), w)
 				m.watchers = append(m.watchers, w)
 			},
@@ -217,6 +242,9 @@ func TestWatchersHaveWhatTheSetHas(t *testing.T) {
 			},
 			"read": func(t *rapid.T) {
 				m.read(t, watcher(t), rapid.IntRange(-1, 5).Draw(t, "changes"))
+			},
+			"read ahead": func(t *rapid.T) {
+				m.readAhead(t, watcher(t))
 			},
 			"restart": func(t *rapid.T) {
 				w := watcher(t)

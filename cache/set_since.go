@@ -1,6 +1,10 @@
 package cache
 
-import "github.com/xds-relay/xds-relay/cache/internal/members"
+import (
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache/internal/members"
+)
 
 // Reading a set for a delta client: changes in their order, and whole chunks of members for a new
 // subscriber.
@@ -43,7 +47,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 			}
 		case m.Removed:
 			// The watcher never received a member that came and went since its position.
-			if m.Added <= known && m.Seq > known && !yield(s.memberOf(m, Removed)) {
+			if m.Added <= known && m.Seq > max(known, w.removedUpTo) && !yield(s.memberOf(m, Removed)) {
 				return false
 			}
 		case s.withheldAt(w, m, w.batchEnd):
@@ -64,6 +68,23 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 		w.began = 0
 	}
 	return true
+}
+
+// RemovedAhead calls yield for each removed member that Since would pass to w's watcher as removed. Since then passes
+// over these: the watcher has the removals before the other changes, however many calls of Since those take. The rules
+// for yield of Since apply.
+func (s *Set) RemovedAhead(w *SetWatch, yield func(Member)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range slices.Backward(s.removals) {
+		if g.seq <= max(w.seenUpTo, w.removedUpTo) {
+			break
+		}
+		if g.added <= w.seenUpTo && s.valid(g) {
+			yield(s.memberOf(s.members.Get(g.key), Removed))
+		}
+	}
+	w.removedUpTo = s.seq
 }
 
 // DropUnused implements recent.Owner.
@@ -124,7 +145,7 @@ func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
 	defer s.mu.Unlock()
 	for m := range s.members.All() {
 		switch {
-		case m.Added > w.seenUpTo || m.Removed && m.Seq <= w.seenUpTo || !m.Removed && s.withheldAt(w, m, w.noteSeq):
+		case m.Added > w.seenUpTo || m.Removed && m.Seq <= max(w.seenUpTo, w.removedUpTo) || !m.Removed && s.withheldAt(w, m, w.noteSeq):
 			// The watcher never received it, or has received its removal.
 		case m.Seq <= w.seq:
 			yield(m.Resource.Name(), m.Resource.Version())

@@ -15,13 +15,15 @@ type SetWatch struct {
 	// seenUpTo is at least seq. If it is greater, the watcher has received everything up to
 	// seenUpTo except removals (see FullWithRemoved), or is receiving it again (see Rewind).
 	seenUpTo uint64
+	// removedUpTo: the watcher has received the removals up to this change, if that is greater than seq: see
+	// RemovedAhead.
+	removedUpTo uint64
 	// between are further positions at which the watcher has read the set. They are kept while
 	// they alone show that the watcher knows a member that has been removed since.
 	between []uint64
 	// Several calls of Since can return one batch of changes: batchStart is seq before the first
 	// call, batchEnd the newest change at that time. inBatch: the batch is not complete yet.
 	batchStart, batchEnd uint64
-	inBatch              bool
 	// noteSeq is the newest note that the watcher has received.
 	noteSeq uint64
 	// Spell, if not nil, returns the watcher's spelling of a member's name: full states for
@@ -31,6 +33,7 @@ type SetWatch struct {
 	// (Resource.DoNotCache), because the watcher has watchers of its own. It is set before the
 	// watcher reads anything.
 	EachArrival bool
+	inBatch     bool // see batchStart; guarded by topic.mu
 	// began is the newest change when the watch began. Members that are not to be cached are
 	// withheld from the watcher if they came before that. It is 0 once none is withheld.
 	began uint64
