@@ -174,7 +174,7 @@ func (st *stream) again(i int) bool {
 
 // inOrder calls yield with the index of a session and its response, for one after another, until it returns false.
 // xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
-// in reverse.
+// in reverse. A session of a type to which no other refers sends its removals with its additions.
 func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	may := st.mayRemove()
 	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {

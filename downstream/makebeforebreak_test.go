@@ -18,7 +18,7 @@ import (
 
 // xDS: "Eventual consistency considerations": a listener comes before the route configuration that it names, so only
 // route configurations of accepted listeners count. Removals go in reverse order, so the two may be removed together,
-// the route configuration first.
+// the route configuration first. Nothing names a listener: one that is removed goes with the first new ones.
 func TestMakeBeforeBreak(t *testing.T) {
 	for _, asks := range []struct {
 		name string
@@ -85,7 +85,7 @@ type orderlyOrigin struct {
 var orderlyNames = map[string][]string{
 	clusterType:  {"c0", "c1", "c2", "c3"},
 	endpointType: {"c0", "c1", "c2", "c3"},
-	listenerType: {"l0", "l1"},
+	listenerType: {"l0", "l1", "l2"},
 	routeType:    {"r0", "r1", "r2"},
 }
 
@@ -362,6 +362,13 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		}
 	}
 	c.held[r.typeURL] = after
+	if r.typeURL == listenerType && slices.ContainsFunc(r.resources, func(res receivedResource) bool { return before[res.name] != res.content }) {
+		for _, name := range slices.Sorted(maps.Keys(after)) {
+			if _, exists := c.moment[listenerType][name]; !exists {
+				t.Fatalf("%s still holds %s, whose address a new listener may need, after:\n%s", c.id, name, r)
+			}
+		}
+	}
 	if r.typeURL == routeType {
 		// A removed member that is left in a full state is as it was last, which
 		// may be newer than what the client had, and name what is gone already.

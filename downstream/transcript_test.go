@@ -34,10 +34,10 @@ import (
 // rule, which its first lines name. The directives are:
 //
 //	relay [limit=BYTES] [idle=N] [subscriptions=N] [name-bytes=N] [scopes=N]
-//	    [scopes-per-connection=N] [tombstones=N]
+//	    [scopes-per-connection=N] [tombstones=N] [hold=DURATION]
 //	  First, if at all: the size at which responses are cut, how many topics are
 //	  kept when nobody watches them, what clients may cost, and how many removals
-//	  each glob remembers. All clients share one connection.
+//	  each glob remembers, how long removals of names are held. All clients share one connection.
 //
 //	origin [cluster=C] [authority=known] [view=GLOB] [resolved|passed] [params=K=V] [version=V [all]] [stale]
 //	  What the origin says now, to the nodes of a cluster (of old-style names) or
@@ -138,11 +138,12 @@ type transcript struct {
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	if tr.cache == nil {
-		limit, idle, tombstones := DefaultMaxResponseBytes, 1000, 100
+		limit, idle, tombstones, hold := DefaultMaxResponseBytes, 1000, 100, "0s"
 		if d.Cmd == "relay" {
 			d.MaybeScanArgs(t, "limit", &limit)
 			d.MaybeScanArgs(t, "idle", &idle)
 			d.MaybeScanArgs(t, "tombstones", &tombstones)
+			d.MaybeScanArgs(t, "hold", &hold)
 			d.MaybeScanArgs(t, "subscriptions", &tr.limits.Subscriptions)
 			d.MaybeScanArgs(t, "name-bytes", &tr.limits.NameBytes)
 			d.MaybeScanArgs(t, "scopes", &tr.limits.Scopes)
@@ -153,6 +154,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 			Tombstones: cache.Tombstones{TTL: time.Hour, Limit: tombstones},
 		})
 		tr.server, tr.log = newTestServer(tr.cache, limit)
+		tr.server.options.RemovalHold = duration(t, hold)
 	}
 	var out []string
 	switch d.Cmd {
@@ -214,11 +216,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		out = tr.reconfigure(d)
 	case "wait":
 		asleep := tr.asleep()
-		d, err := time.ParseDuration(d.CmdArgs[0].Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(d)
+		time.Sleep(duration(t, d.CmdArgs[0].Key))
 		synctest.Wait()
 		out = tr.woken(asleep)
 	case "source":
@@ -235,6 +233,15 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
 	return strings.Join(out, "\n")
+}
+
+func duration(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // reconfigure gives the relay another configuration, and shows who is woken by it.

@@ -25,6 +25,9 @@ type Type struct {
 	// So a requested name that is missing does not exist. For a wildcard, this holds for
 	// all types. xDS: "Grouping Resources into Responses".
 	FullState bool
+	// Referenced: resources of other types refer to resources of this type. So one that is removed may still be in
+	// use until the changes of the other types have been sent. xDS: "Eventual consistency considerations".
+	Referenced bool
 	// Naming says where a resource of the type has its name.
 	Naming Naming
 	// V3 and V2 are the type's discovery services. V2 is nil if version 2 of the API
@@ -107,15 +110,15 @@ const last = 6
 // table has a line for each type. Words lists them in this order.
 var table = []*Type{
 	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
-	{Word: "route", Abbreviation: "rds", Order: 3, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
+	{Word: "route", Abbreviation: "rds", Order: 3, Referenced: true, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
 	{Word: "scoped-route", Abbreviation: "srds", Order: 4, V3: v3(ScopedRouteV3, "route", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"), V2: v2(ScopedRouteV2, "envoy.api.v2", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes")},
 	{Word: "virtual-host", Abbreviation: "vhds", Order: 5, V3: v3(VirtualHostV3, "route", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly), V2: v2(VirtualHostV2, "envoy.api.v2", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly)},
-	{Word: "cluster", Abbreviation: "cds", Order: 0, FullState: true, V3: v3(ClusterV3, "cluster", "ClusterDiscoveryService", "Clusters", "clusters"), V2: v2(ClusterV2, "envoy.api.v2", "ClusterDiscoveryService", "Clusters", "clusters")},
-	{Word: "endpoint", Abbreviation: "eds", Order: 1, V3: v3(EndpointsV3, "endpoint", "EndpointDiscoveryService", "Endpoints", "endpoints"), V2: v2(EndpointsV2, "envoy.api.v2", "EndpointDiscoveryService", "Endpoints", "endpoints")},
-	{Word: "locality-endpoint", Abbreviation: "leds", Order: last, Naming: NameOutside, V3: v3(LocalityEndpointV3, "endpoint", "LocalityEndpointDiscoveryService", "LocalityEndpoints", deltaOnly)},
-	{Word: "secret", Abbreviation: "sds", Order: last, V3: v3(SecretV3, "secret", "SecretDiscoveryService", "Secrets", "secrets"), V2: v2(SecretV2, "envoy.service.discovery.v2", "SecretDiscoveryService", "Secrets", "secrets")},
+	{Word: "cluster", Abbreviation: "cds", Order: 0, FullState: true, Referenced: true, V3: v3(ClusterV3, "cluster", "ClusterDiscoveryService", "Clusters", "clusters"), V2: v2(ClusterV2, "envoy.api.v2", "ClusterDiscoveryService", "Clusters", "clusters")},
+	{Word: "endpoint", Abbreviation: "eds", Order: 1, Referenced: true, V3: v3(EndpointsV3, "endpoint", "EndpointDiscoveryService", "Endpoints", "endpoints"), V2: v2(EndpointsV2, "envoy.api.v2", "EndpointDiscoveryService", "Endpoints", "endpoints")},
+	{Word: "locality-endpoint", Abbreviation: "leds", Order: last, Referenced: true, Naming: NameOutside, V3: v3(LocalityEndpointV3, "endpoint", "LocalityEndpointDiscoveryService", "LocalityEndpoints", deltaOnly)},
+	{Word: "secret", Abbreviation: "sds", Order: last, Referenced: true, V3: v3(SecretV3, "secret", "SecretDiscoveryService", "Secrets", "secrets"), V2: v2(SecretV2, "envoy.service.discovery.v2", "SecretDiscoveryService", "Secrets", "secrets")},
 	{Word: "runtime", Abbreviation: "rtds", Order: last, V3: v3(RuntimeV3, "runtime", "RuntimeDiscoveryService", "Runtime", "runtime"), V2: v2(RuntimeV2, "envoy.service.discovery.v2", "RuntimeDiscoveryService", "Runtime", "runtime")},
-	{Word: "extension", Abbreviation: "ecds", Order: last, V3: v3(ExtensionConfigV3, "extension", "ExtensionConfigDiscoveryService", "ExtensionConfigs", "extension_configs")},
+	{Word: "extension", Abbreviation: "ecds", Order: last, Referenced: true, V3: v3(ExtensionConfigV3, "extension", "ExtensionConfigDiscoveryService", "ExtensionConfigs", "extension_configs")},
 
 	// Istio's. Address and Workload are of its ambient mesh.
 	{url: Prefix + "istio.networking.nds.v1.NameTable", Order: last, Naming: NoName},

@@ -1,6 +1,7 @@
 package xdstype
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +137,10 @@ func TestRulesOfTypes(t *testing.T) {
 		}
 		if full := typ.Word == "listener" || typ.Word == "cluster"; typ.FullState != full {
 			t.Errorf("%s: full state is %t", typ.Word, typ.FullState)
+		}
+		referenced := slices.Contains([]string{"cluster", "endpoint", "locality-endpoint", "route", "secret", "extension"}, typ.Word)
+		if typ.Referenced != referenced {
+			t.Errorf("%s: referenced is %t", typ.url, typ.Referenced)
 		}
 	}
 }

@@ -224,9 +224,16 @@ func (d *Delta) Unsubscribed() int { return d.unsubscribed }
 func (d *Delta) AwaitsACK() bool { return false }
 
 // Additions returns the next response with what is new or changed, nil if there is none. The last one also has the
-// removals.
+// removals that it may carry. If nothing refers to resources of the type, the first one has all removals: what is new
+// may need what a removed resource occupies, such as a Listener's address, and clients apply removals first.
 func (d *Delta) Additions(may RemovalRule) *Response {
 	r := d.newResponse()
+	room := 0 // for the removals
+	if d.unreferenced {
+		d.findRemovals(r)
+		room = d.roomForRemovals()
+		r.size += room
+	}
 	d.named.shared.sendNews(r)
 	r.expect(len(d.pending))
 	fresh := d.wild != nil && d.wild.fresh
@@ -240,9 +247,14 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 			d.sendReviewed(r)
 			d.sendDeferred(r)
 		}
-		if may != RemoveNone && !d.Adding() {
-			d.sendRemovals(r, may)
-		}
+	}
+	r.size -= room
+	switch {
+	case d.unreferenced && r.Count > 0:
+		// A resource that is larger than the limit goes alone, but not without the removals.
+		d.sendRemovals(r, RemoveAll, max(d.Limit, r.size+room+responseOverhead+len(r.TypeURL)))
+	case may != RemoveNone && !d.Adding():
+		d.sendRemovals(r, may, d.Limit)
 	}
 	// A new wildcard is answered even if it has no members, unless the client has resumed with state from an earlier
 	// stream.
@@ -258,7 +270,7 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 // Removals returns a response with removals only, nil if there are none.
 func (d *Delta) Removals(may RemovalRule) *Response {
 	r := d.newResponse()
-	d.sendRemovals(r, may)
+	d.sendRemovals(r, may, d.Limit)
 	if r.empty() {
 		return nil
 	}

@@ -5,32 +5,70 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
-// sendRemovals adds to r the removals that it may carry.
-func (d *Delta) sendRemovals(r *Response, may RemovalRule) {
+// findRemovals records the removals among what is pending, before any of it is sent.
+func (d *Delta) findRemovals(r *Response) {
+	for _, sub := range d.pending {
+		held := sub.sent() == sentResource || sub.is(mayHold)
+		if held && !sub.is(hasEnded) && d.stateOf(sub).Status == cache.Absent {
+			d.sendName(r, sub)
+		}
+	}
+	for _, set := range d.pendingSets {
+		if set.ended || !present(set) || set.set.Len() == 0 {
+			continue // it adds nothing
+		}
+		set.set.RemovedAhead(&set.SetWatch, func(m cache.Member) { d.sendMember(r, set, m) })
+		d.findVanished(set)
+	}
+}
+
+// roomForRemovals is how many bytes of a response are left for the removals.
+func (d *Delta) roomForRemovals() (size int) {
+	for _, g := range d.removals {
+		size += g.size()
+	}
+	return min(size, d.Limit/2)
+}
+
+// size is an upper bound of what a removal adds to a response, in bytes.
+func (g *removal) size() int {
+	const overhead = 64
+	size := 2*len(g.ref.name) + overhead
+	if g.err != nil {
+		size += sizeError(g.ref.name, g.err)
+	}
+	if g.was != nil {
+		size += len(g.was.Name()) + len(g.was.Constraints())
+	}
+	return size
+}
+
+// sendRemovals adds to r the removals that it may carry, as far as they fit within limit.
+func (d *Delta) sendRemovals(r *Response, may RemovalRule, limit int) {
 	if !d.Removing() {
 		return
 	}
 	if len(d.former) > 0 {
-		defer d.removeFormer(r)
+		defer d.removeFormer(r, limit)
 	}
 	// Removals that have to wait are left out here; otherwise they could fill every part that is selected.
 	stays := func(key string, g removal) bool {
 		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
 	}
-	for more := true; more && d.sendSomeRemovals(r, stays, &more); {
+	for more := true; more && d.sendSomeRemovals(r, limit, stays, &more); {
 	}
 }
 
 // sendSomeRemovals is sendRemovals for a part of many removals, and reports whether it fitted. more reports whether
 // there are further removals.
-func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, more *bool) (fits bool) {
+func (d *Delta) sendSomeRemovals(r *Response, limit int, stays func(string, removal) bool, more *bool) (fits bool) {
 	var keys []string
 	keys, *more = some(d.removals, stays)
 	for _, key := range keys {
-		const overhead = 64
 		sub, g := d.named.get(key), d.removals[key]
 		if glob := d.globs[key]; glob != nil && glob.set.Len() > 0 || !d.wants(key, g) {
 			delete(d.removals, key) // the glob has members by now, or it has ended
@@ -41,14 +79,7 @@ func (d *Delta) sendSomeRemovals(r *Response, stays func(string, removal) bool, 
 			delete(d.removals, key)
 			continue
 		}
-		size := 2*len(name) + overhead
-		if g.err != nil {
-			size += sizeError(name, g.err)
-		}
-		if g.was != nil {
-			size += len(g.was.Name()) + len(g.was.Constraints())
-		}
-		if !r.fits(size, d.Limit) {
+		if !r.fits(g.size(), limit) {
 			return false
 		}
 		d.addRemovalOf(r, sub, &g)
@@ -114,14 +145,14 @@ func (d *Delta) addRemovalOf(r *Response, sub *nameSub, g *removal) {
 }
 
 // removeFormer adds to r the removals of former names under which nothing is given any more.
-func (d *Delta) removeFormer(r *Response) {
+func (d *Delta) removeFormer(r *Response, limit int) {
 	for _, a := range slices.SortedFunc(maps.Keys(d.former), func(a, b resourceRef) int { return strings.Compare(a.key(), b.key()) }) {
 		const overhead = 16
 		switch {
 		case d.sendsItself(a), slices.ContainsFunc(d.aliases[a.key()], func(s *nameSub) bool { return s.hasAs(a.name) }):
 			delete(d.former, a) // that subscription sends it
 		case d.given(a, nil):
-		case r.fits(len(a.name)+overhead, d.Limit):
+		case r.fits(len(a.name)+overhead, limit):
 			d.addRemoved(r, a, d.former[a])
 			delete(d.former, a)
 		}

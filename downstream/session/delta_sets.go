@@ -100,17 +100,28 @@ func (d *Delta) sendSetError(r *Response, set *setSub, err *cache.Error) bool {
 	return true
 }
 
-// removeVanished removes what the client holds of a set and the set does not have. While the set is incomplete, it
-// removes only what the control plane has removed.
+// removeVanished removes what the client holds of a set and the set does not have, once all that the set has was sent.
 func (d *Delta) removeVanished(set *setSub) {
+	d.findVanished(set)
 	incomplete := set.set.Incomplete()
 	if set.set.Partial() && !incomplete {
 		set.lacks = set.lacks || set.fresh
-		return // what is missing may exist
-	}
-	first := set.fresh || set.lacks
-	if set.lacks = incomplete && first; set.set.AwaitsAll() {
 		return
+	}
+	if set.lacks = incomplete && (set.fresh || set.lacks); set.set.AwaitsAll() {
+		return
+	}
+	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !incomplete && !set.set.Failed(memberKey(name)) })
+	if len(set.initial) == 0 {
+		set.initial = nil
+	}
+}
+
+// findVanished records the removal of what the client holds of a set and the set does not have. While the set is
+// incomplete, that is only what the control plane has removed.
+func (d *Delta) findVanished(set *setSub) {
+	if len(set.initial)+len(d.initial) == 0 || set.set.AwaitsAll() || set.set.Partial() && !set.set.Incomplete() {
+		return // what is missing may exist
 	}
 	vanished := func(held map[string]string, but func(resourceRef) bool) {
 		for name := range held {
@@ -122,11 +133,7 @@ func (d *Delta) removeVanished(set *setSub) {
 		}
 	}
 	vanished(set.initial, func(resourceRef) bool { return false })
-	maps.DeleteFunc(set.initial, func(name, _ string) bool { return !incomplete && !set.set.Failed(memberKey(name)) })
-	if len(set.initial) == 0 {
-		set.initial = nil
-	}
-	if first && !set.glob() {
+	if (set.fresh || set.lacks) && !set.glob() {
 		// Those of globs that were subscribed to later.
 		vanished(d.initial, func(a resourceRef) bool {
 			glob := d.globOf(a)

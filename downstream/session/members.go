@@ -59,6 +59,16 @@ func (m *members) SinceInChunks(w *cache.SetWatch, runs *cache.ChunkOptions, yie
 	})
 }
 
+// RemovedAhead is Set.RemovedAhead with the client's names.
+func (m *members) RemovedAhead(w *cache.SetWatch, yield func(cache.Member)) {
+	m.Set.RemovedAhead(w, func(member cache.Member) {
+		if m.as != "" {
+			member.Name = m.spelled(member.Name)
+		}
+		yield(member)
+	})
+}
+
 // SentTo is Set.SentTo with the client's names.
 func (m *members) SentTo(w *cache.SetWatch, yield func(name, version string)) {
 	m.Set.SentTo(w, m.each(yield))

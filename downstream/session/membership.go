@@ -38,7 +38,7 @@ func (m *membership) sendNews(r *Response) {
 		return // it has become individual since TakeOdd, on the new side: the client is woken for it
 	}
 	switch {
-	case n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
+	case r.size+n.Size+responseOverhead+len(r.TypeURL) > s.Limit && len(n.Names) > 1:
 		m.takeAll() // each name is sent individually, and so are the owed changes
 		return
 	case m.nTaken == 0 && m.before == nil:

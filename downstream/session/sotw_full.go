@@ -9,7 +9,8 @@ import (
 
 // fullState returns a response with everything that the client subscribes to. It returns nil if the client was sent
 // that last, or if not all of it is known. Unless all is set, removed resources are still in the response, with their
-// last content, and their removal is withheld.
+// last content, and their removal is withheld. If nothing refers to resources of the type, removals are withheld only
+// as long as nothing else has changed.
 func (s *SotW) fullState(all bool) *Response {
 	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
@@ -19,7 +20,7 @@ func (s *SotW) fullState(all bool) *Response {
 		s.withheld, s.leftIn = false, false
 		return nil // the client wants nothing, and has dropped what it held
 	}
-	s.withheld = removals && !all
+	s.withheld = removals && !all && !(changes && s.unreferenced)
 	onlyBeats := !changes && (!removals || s.withheld)
 	if onlyBeats && !beats {
 		return nil
