@@ -144,6 +144,13 @@ type Server struct {
 	// subscribes to the wildcard of the type and gives each glob the resources of its directory,
 	// as it always does with sotw and rest.
 	Globs bool `yaml:"globs" default:"true" with:"auto,delta"`
+	// Which requests of a stream have the Node. xDS requires it in the first one only, but
+	// java-control-plane reads the Node of each request. Envoy sends it with each request, too, unless
+	// set_node_on_first_message_only is true.
+	//
+	//	every_request   all requests
+	//	first_request   the first one, which saves bytes if Nodes are large
+	Node RequestNode `yaml:"node" default:"every_request" with:"auto,delta,sotw"`
 	// The time from the beginning of one poll to the beginning of the next; the relay shortens it at
 	// random by up to a tenth. At least 100ms. If the server holds a request longer than that, the next
 	// poll follows at once.

@@ -51,6 +51,7 @@ authorities: [{name: cp, servers: [{address: "cp:443"}]}]
 		{"server protocol", s.Protocol, ProtocolAuto},
 		{"server aggregated", s.Aggregated, true},
 		{"server globs", s.Globs, true},
+		{"server node", s.Node, NodeEveryRequest},
 		{"server poll_interval", s.PollInterval, time.Duration(0)},
 		{"server max_response_bytes", s.MaxResponseBytes, Bytes(64 << 20)},
 		{"server max_request_bytes", s.MaxRequestBytes, Bytes(4032 << 10)},
@@ -93,6 +94,7 @@ authorities:
       - address: cp:443
         protocol: sotw
         aggregated: false
+        node: first_request
         max_request_bytes: 1MiB
         max_response_bytes: 1GiB
         keepalive: {time: 10s}
@@ -144,13 +146,13 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 30,
-			Aggregated: false,
-			Keepalive:  Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
+			Aggregated: false, Node: NodeFirstRequest,
+			Keepalive: Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{MinVersion: TLS12},
 		}}, Failover: failover, Guard: guard, Check: CheckWarn, LoadReports: LoadReportsOn},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
-			Aggregated: true, Globs: false,
+			Aggregated: true, Globs: false, Node: NodeEveryRequest,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Windows: Windows{1 << 20, 4 << 20}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d", MinVersion: TLS12},
 		}, {

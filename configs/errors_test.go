@@ -234,6 +234,8 @@ relay.yaml:2:71: authorities[0].servers[0].request_timeout: is for protocol rest
 relay.yaml:2:68: authorities[0].servers[0].aggregated: is for gRPC, and this is rest (want no such key, or protocol: auto)
 relay.yaml:2:86: authorities[0].servers[0].poll_interval: 1ms is too short (want 100ms or more)
 relay.yaml:2:106: authorities[0].servers[0].keepalive: is for gRPC (want no such key: with protocol rest, request_timeout finds a server that went away)`},
+	{"no such requests with the Node", listener + "authorities: [{name: a, servers: [{address: 'a:1', node: always}]}]\n", `relay.yaml:2:58: authorities[0].servers[0].node: "always" does not say which requests have the Node (want every_request or first_request)`},
+	{"the Node in REST", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: rest, node: first_request}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].node: is for gRPC, and this is rest (want no such key, or protocol: auto)`},
 	{"globs in SotW", listener + "authorities: [{name: a, servers: [{address: 'a:1', protocol: sotw, globs: true}]}]\n", `relay.yaml:2:68: authorities[0].servers[0].globs: is for protocols auto and delta, and this is sotw (want no such key, or protocol: auto)`},
 	{"pings to a server too often", listener + "authorities: [{name: a, servers: [{address: 'a:1', keepalive: {time: 5s}}]}]\n", `relay.yaml:2:64: authorities[0].servers[0].keepalive.time: 5s is too short (want 10s or more)`},
 	{"requests without room for names", listener + "authorities: [{name: a, servers: [{address: 'a:1', max_request_bytes: 4095}]}]\n", `relay.yaml:2:52: authorities[0].servers[0].max_request_bytes: 4095 is too small (want 4KiB or more)`},

@@ -229,6 +229,22 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 	return choose(p, text, "is not a protocol")
 }
 
+// RequestNode says which requests to a server have the Node.
+type RequestNode string
+
+// The values of [Server.Node].
+const (
+	NodeEveryRequest RequestNode = "every_request"
+	NodeFirstRequest RequestNode = "first_request" // of a stream
+)
+
+func (RequestNode) choices() []RequestNode { return []RequestNode{NodeEveryRequest, NodeFirstRequest} }
+
+// UnmarshalText sets n from its notation.
+func (n *RequestNode) UnmarshalText(text []byte) error {
+	return choose(n, text, "does not say which requests have the Node")
+}
+
 // FailoverPolicy says when the relay uses the next server, or an alternative.
 type FailoverPolicy string
 

@@ -3,6 +3,7 @@ package relay
 // The control plane of the crossings: it does what the transcript says, and records the requests that it receives.
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -37,6 +39,7 @@ type scriptedPlane struct {
 	wildcards   map[string]bool
 	namesStream map[int]bool
 	params      map[int]string // the dynamic parameters of each stream
+	nodes       map[int]string // the id of the Node of each stream
 	// before is the number of names in the last SotW request that take returned.
 	before map[eventKey]int
 	opened int      // streams
@@ -60,7 +63,7 @@ type planeEvent struct {
 }
 
 func newScriptedPlane(form string) *scriptedPlane {
-	p := &scriptedPlane{memoryServer: &memoryServer{}, form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, namesStream: map[int]bool{}, params: map[int]string{}}
+	p := &scriptedPlane{memoryServer: &memoryServer{}, form: form, before: map[eventKey]int{}, wildcards: map[string]bool{}, namesStream: map[int]bool{}, params: map[int]string{}, nodes: map[int]string{}}
 	p.ads = p
 	p.up()
 	return p
@@ -262,9 +265,9 @@ func (p *scriptedPlane) take() []string {
 		what := e.what
 		switch {
 		case e.delta != nil:
-			what = describeDeltaRequest(e.delta)
+			what = describeDeltaRequest(e.delta, p.nodeOf(e.stream, e.delta.GetNode()))
 		case e.sotw != nil:
-			what = describeSotWRequest(e.sotw)
+			what = describeSotWRequest(e.sotw, p.nodeOf(e.stream, e.sotw.GetNode()))
 		}
 		who := "control plane"
 		if params := p.params[e.stream]; params != "" {
@@ -276,6 +279,20 @@ func (p *scriptedPlane) take() []string {
 		out = append(out, who+" <- "+what)
 	}
 	return out
+}
+
+// nodeOf returns what the line of a request says about the Node: its id in the first request of a stream. Each later
+// request has the same Node, which its line does not repeat. The caller holds mu.
+func (p *scriptedPlane) nodeOf(stream int, node *corev3.Node) string {
+	before, known := p.nodes[stream]
+	p.nodes[stream] = cmp.Or(before, node.GetId())
+	switch {
+	case node == nil:
+		return "none"
+	case known && before == node.GetId():
+		return ""
+	}
+	return node.GetId()
 }
 
 // classify finds out which streams are names streams: a stream that begins with names of a

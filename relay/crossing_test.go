@@ -76,7 +76,8 @@ import (
 // The output shows a resource in the form of its line, name@version=content, in SotW without the version unless it is
 // wrapped; so foo@1,ttl=1m is a heartbeat. Versions that are hashes are shown as # and their first four digits.
 // Successive requests of the relay that add or drop names are shown as one: their number depends on how soon the
-// stream learns of each name.
+// stream learns of each name. Each request of the relay has the Node: the output shows its id in the first request of a
+// stream, and later only if it differs (node=none: there is no Node).
 func TestCrossings(t *testing.T) {
 	// With one processor, the relay finishes its work within one request or response before other goroutines run, so
 	// that what it sends is split in the same manner each time.

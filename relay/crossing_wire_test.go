@@ -190,7 +190,7 @@ var hash = regexp.MustCompile(`^([0-9a-f]{4})[0-9a-f]{8,12}$`)
 // shortHash shortens a version that is a hash.
 func shortHash(version string) string { return hash.ReplaceAllString(version, "#$1") }
 
-func describeDeltaRequest(m *discoveryv3.DeltaDiscoveryRequest) string {
+func describeDeltaRequest(m *discoveryv3.DeltaDiscoveryRequest, node string) string {
 	l := newMessageLine(m.GetTypeUrl())
 	l.list("subscribe", withLocators(m.GetResourceNamesSubscribe(), m.GetResourceLocatorsSubscribe()))
 	l.list("unsubscribe", withLocators(m.GetResourceNamesUnsubscribe(), m.GetResourceLocatorsUnsubscribe()))
@@ -205,15 +205,15 @@ func describeDeltaRequest(m *discoveryv3.DeltaDiscoveryRequest) string {
 	if len(l.words) == 1 {
 		l.add("(no names)")
 	}
-	l.tail(m.GetNode().GetId(), m.GetResponseNonce(), m.GetErrorDetail())
+	l.tail(node, m.GetResponseNonce(), m.GetErrorDetail())
 	return l.String()
 }
 
-func describeSotWRequest(m *discoveryv3.DiscoveryRequest) string {
+func describeSotWRequest(m *discoveryv3.DiscoveryRequest, node string) string {
 	l := newMessageLine(m.GetTypeUrl())
 	names := slices.Sorted(slices.Values(withLocators(m.GetResourceNames(), m.GetResourceLocators())))
 	l.add("names=[" + strings.Join(names, " ") + "] version=" + shortHash(m.GetVersionInfo()) + " nonce=" + m.GetResponseNonce())
-	l.tail(m.GetNode().GetId(), m.GetResponseNonce(), m.GetErrorDetail())
+	l.tail(node, m.GetResponseNonce(), m.GetErrorDetail())
 	return l.String()
 }
 

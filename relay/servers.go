@@ -29,6 +29,7 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
 	o.ClientRequests = s.cache.Requests()
 	o.NoGlobs = !server.Globs
+	o.NodeOnce = server.Node == configs.NodeFirstRequest
 	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally

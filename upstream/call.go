@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -44,6 +43,7 @@ type call struct {
 
 	// Only the sender uses these.
 	announced bool     // the node was sent
+	node      []byte   // encoded, once it was sent and if each request has it
 	relays    []string // that were announced
 }
 
@@ -267,18 +267,13 @@ func (s *Stream) send(c *call, m proto.Message) error {
 		// The names fit: the control plane's own version or nonce is too long.
 		return fmt.Errorf("an answer to the control plane has %d bytes, with its version and nonce, and max_request_bytes allows %d", n, s.limit)
 	}
-	if !c.announced {
-		c.announced = true
-		switch m := m.(type) {
-		case *discoveryv3.DeltaDiscoveryRequest:
-			m.Node = s.node
-		case *discoveryv3.DiscoveryRequest:
-			m.Node = s.node
-		}
+	out, err := s.withNode(c, m)
+	if err != nil {
+		return err
 	}
 	stuck := time.AfterFunc(s.opts.ResponseTimeout, func() { c.cancel(errStuck) })
 	defer stuck.Stop()
-	err := c.stream.SendMsg(m)
+	err = c.stream.SendMsg(out)
 	if errors.Is(err, io.EOF) {
 		return nil // the receiver has ended or will, and has the reason
 	}

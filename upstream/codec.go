@@ -14,6 +14,10 @@ type codec struct{}
 func (codec) Name() string { return "proto" }
 
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	var out mem.BufferSlice
+	if r, ok := v.(*nodedRequest); ok {
+		out, v = mem.BufferSlice{mem.SliceBuffer(r.node)}, r.request
+	}
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("upstream: cannot encode a %T (want a protobuf message)", v)
@@ -22,7 +26,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	return append(out, mem.SliceBuffer(b)), nil
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {

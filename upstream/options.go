@@ -26,6 +26,8 @@ type Options struct {
 	// just below 4 MiB, which gRPC servers accept by default. Names that do not fit are not
 	// requested: see session/budget.go.
 	MaxRequestBytes int
+	// NodeOnce says that only the first request of a gRPC stream has the Node. Otherwise each request has it.
+	NodeOnce bool
 	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
 	// such a client requests have at most `most` bytes together: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool

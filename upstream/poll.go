@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
@@ -61,7 +60,6 @@ type pollStream struct {
 	wake chan struct{}
 
 	mu      sync.Mutex
-	node    *corev3.Node
 	request *discoveryv3.DiscoveryRequest // the last, nil before the first
 	number  int                           // of the question
 	// fresh says that the present question has new names, or must be polled without a version for
@@ -118,9 +116,6 @@ func (p *pollStream) SendMsg(m any) error {
 	defer p.mu.Unlock()
 	if p.ended || p.ctx.Err() != nil {
 		return io.EOF
-	}
-	if req.GetNode() != nil {
-		p.node = req.GetNode()
 	}
 	names := namesOf(req)
 	if first := p.request == nil; first || !slices.Equal(namesOf(p.request), names) {
@@ -313,11 +308,10 @@ func (p *pollStream) due() (wait time.Duration, ok bool) {
 	return time.Until(p.sentAt.Add(p.interval - rand.N(p.interval/10+1))), true
 }
 
-// compose makes the request. Each poll stands for itself, and so has everything, also the Node,
-// which a stream would send only once. The caller holds mu.
+// compose makes the request. Each poll stands for itself, and so has everything. The caller holds mu.
 func (p *pollStream) compose() *discoveryv3.DiscoveryRequest {
 	req := &discoveryv3.DiscoveryRequest{
-		Node:             p.node,
+		Node:             p.request.GetNode(),
 		TypeUrl:          p.request.GetTypeUrl(),
 		ResourceNames:    p.request.GetResourceNames(),
 		ResourceLocators: p.request.GetResourceLocators(),

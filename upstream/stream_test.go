@@ -361,33 +361,74 @@ type described struct {
 	typeURL, nonce string
 	names          []string
 	node           *corev3.Node
+	nack           string
 }
 
 func describe(m proto.Message) described {
 	switch m := m.(type) {
 	case *discoveryv3.DeltaDiscoveryRequest:
-		return described{typeURL: m.GetTypeUrl(), nonce: m.GetResponseNonce(), names: m.GetResourceNamesSubscribe(), node: m.GetNode()}
+		return described{typeURL: m.GetTypeUrl(), nonce: m.GetResponseNonce(), names: m.GetResourceNamesSubscribe(), node: m.GetNode(), nack: m.GetErrorDetail().GetMessage()}
 	case *discoveryv3.DiscoveryRequest:
-		return described{typeURL: m.GetTypeUrl(), nonce: m.GetResponseNonce(), names: m.GetResourceNames(), node: m.GetNode()}
+		return described{typeURL: m.GetTypeUrl(), nonce: m.GetResponseNonce(), names: m.GetResourceNames(), node: m.GetNode(), nack: m.GetErrorDetail().GetMessage()}
 	}
 	panic(m)
 }
 
-func TestNodeGoesWithTheFirstRequestOnly(t *testing.T) {
+// TestNodeGoesWithTheRequests: java-control-plane reads the Node of each request, so each has it, whatever it is for,
+// unless the configuration wants it in the first one of a stream only.
+func TestNodeGoesWithTheRequests(t *testing.T) {
 	for _, form := range []Protocol{Delta, SotW} {
-		run(t, Options{Protocol: form}, func(b *bench) {
-			b.watch("cds", "a")
-			b.watch("eds", "a")
-			st := b.next()
-			if describe(st.request(t)).node.GetId() != "relay" || describe(st.request(t)).node != nil {
-				t.Errorf("%s: the node is not in the first request, or in the second", form)
-			}
-			st.end <- status.Error(codes.Unavailable, "restart")
-			st = b.next()
-			if describe(st.request(t)).node.GetId() != "relay" || describe(st.request(t)).node != nil {
-				t.Errorf("%s: the same on the second stream", form)
-			}
-		})
+		for _, once := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s once=%t", form, once), func(t *testing.T) {
+				run(t, Options{Protocol: form, NodeOnce: once}, func(b *bench) {
+					respond := func(st *scripted, typ, nonce string, names ...string) {
+						if form == SotW {
+							b.respond(st, sotwResponse(t, typ, nonce, names...))
+							return
+						}
+						b.respond(st, deltaResponse(t, typ, nonce, names...))
+					}
+					want := func(st *scripted, what string, first bool) described {
+						t.Helper()
+						got := describe(st.request(t))
+						if id := got.node.GetId(); (id == "relay") != (first || !once) || (got.node == nil) != (id == "") {
+							t.Errorf("the Node of %s is %v", what, got.node)
+						}
+						return got
+					}
+					w := &watcher{}
+					b.cache.Watch(key("cds", "a"), w)
+					b.watch("eds", "a")
+					st := b.next()
+					want(st, "the first request", true)
+					want(st, "another type", false)
+					respond(st, "eds", "1", "a")
+					want(st, "an ACK", false)
+					respond(st, "eds", "2", "")
+					if got := want(st, "a NACK", false); got.nack == "" {
+						t.Errorf("got %v, want a NACK", got)
+					}
+					b.watch("eds", "b")
+					want(st, "another name", false)
+					b.cache.Unwatch(w)
+					pass(time.Minute)
+					want(st, "an unsubscription", false)
+
+					st.end <- status.Error(codes.Unavailable, "restart")
+					st = b.next()
+					want(st, "the next stream", true)
+					respond(st, "eds", "1", "a", "b")
+					want(st, "an ACK there", false)
+
+					// Names of a type with a wildcard have a stream of their own.
+					b.cache.WatchSet(key("eds", cache.Wildcard), &setWatcher{})
+					names := b.next()
+					want(names, "a names stream", true)
+					respond(names, "eds", "1", "a", "b")
+					want(names, "an ACK on the names stream", false)
+				})
+			})
+		}
 	}
 }
 

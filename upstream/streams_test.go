@@ -189,6 +189,9 @@ func TestEachTypeHasAStreamOfItsOwn(t *testing.T) {
 		s.respond(&streams[0].scripted, deltaResponse(s.T, "cds", "1", "a"))
 		s.want(c, "present v1")
 		s.want(e["a"], "requested")
+		if ack := streams[0].delta(s.T); ack.GetResponseNonce() != "1" || ack.GetNode().GetId() != "relay" {
+			s.Errorf("got %v, want an ACK with the Node", ack)
+		}
 
 		// One stream fails, which does not concern the other.
 		s.respond(&streams[1].scripted, deltaResponse(s.T, "eds", "1", "a"))
