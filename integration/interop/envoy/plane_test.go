@@ -1,0 +1,301 @@
+package envoy
+
+// The control planes, and a record of what they hear.
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
+
+	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extensionservice "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
+	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
+	runtimeservice "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+)
+
+// world has all resources of a control plane, by type URL and name.
+type world map[string]map[string]proto.Message
+
+func (w world) set(name string, m proto.Message) {
+	typeURL := resourceType(m)
+	if w[typeURL] == nil {
+		w[typeURL] = map[string]proto.Message{}
+	}
+	w[typeURL][name] = m
+}
+
+func (w world) clone() world {
+	c := world{}
+	for typeURL, named := range w {
+		c[typeURL] = maps.Clone(named)
+	}
+	return c
+}
+
+func resourceType(m proto.Message) string {
+	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+}
+
+// source is what a control plane serves its resources from.
+type source interface {
+	register(*grpc.Server)
+	// publish replaces all resources, as one change.
+	publish(to world)
+}
+
+// kind is a kind of control plane.
+type kind string
+
+const (
+	snapshots kind = "go-control-plane, snapshot cache"
+	linear    kind = "go-control-plane, linear caches"
+	scripted  kind = "scripted"
+)
+
+// plane is a control plane that can be stopped and started again, on the same address.
+type plane struct {
+	t       testing.TB
+	kind    kind
+	address string
+	script  *script // of the kind scripted; it outlives the server
+
+	mu      sync.Mutex
+	now     world
+	source  source // nil while the server is stopped
+	server  *grpc.Server
+	heard   []heard
+	version int
+}
+
+// heard is a request that the control plane has received.
+type heard struct {
+	method  string
+	typeURL string
+	names   []string // requested or subscribed names
+	nack    string   // the client's words
+	node    string
+}
+
+// newPlane returns a control plane that does not serve yet.
+func newPlane(t testing.TB, k kind) *plane {
+	t.Helper()
+	p := &plane{t: t, kind: k, address: peers.Address(t), now: world{}}
+	if k == scripted {
+		p.script = newScript()
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+// start starts the server, which serves what was last published.
+func (p *plane) start() {
+	p.t.Helper()
+	listener, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	options := []grpc.ServerOption{grpc.ChainStreamInterceptor(p.record)}
+	switch p.kind {
+	case snapshots:
+		p.source = newSnapshots(p.t)
+	case linear:
+		p.source = newLinear(p.t)
+	case scripted:
+		p.source = p.script
+		options = append(options, grpc.UnknownServiceHandler(p.script.serve))
+	}
+	p.server = grpc.NewServer(options...)
+	p.source.register(p.server)
+	p.source.publish(p.now)
+	go func(s *grpc.Server) { _ = s.Serve(listener) }(p.server)
+}
+
+// stop ends all streams and closes the listener.
+func (p *plane) stop() {
+	p.mu.Lock()
+	server := p.server
+	p.server, p.source = nil, nil
+	p.mu.Unlock()
+	if server != nil {
+		server.Stop()
+	}
+}
+
+// push changes the resources. A server that runs sends that as one change; otherwise the next one starts with it.
+func (p *plane) push(change func(world)) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to := p.now.clone()
+	change(to)
+	p.now = to
+	if p.source != nil {
+		p.source.publish(to)
+	}
+}
+
+// record records the requests of a stream.
+func (p *plane) record(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, &recorded{ServerStream: stream, plane: p, method: info.FullMethod})
+}
+
+type recorded struct {
+	grpc.ServerStream
+	plane  *plane
+	method string
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (r *recorded) RecvMsg(m any) error {
+	if err := r.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	request, ok := m.(interface {
+		GetNode() *corev3.Node
+		GetTypeUrl() string
+		GetErrorDetail() *statuspb.Status
+	})
+	if !ok {
+		return nil
+	}
+	h := heard{method: r.method, typeURL: request.GetTypeUrl(), node: request.GetNode().GetId(), nack: request.GetErrorDetail().GetMessage()}
+	switch full := m.(type) {
+	case *discoveryv3.DiscoveryRequest:
+		h.names = full.GetResourceNames()
+	case *discoveryv3.DeltaDiscoveryRequest:
+		h.names = full.GetResourceNamesSubscribe()
+	}
+	r.plane.mu.Lock()
+	defer r.plane.mu.Unlock()
+	r.plane.heard = append(r.plane.heard, h)
+	return nil
+}
+
+// nacks returns what clients said of the responses that they rejected.
+func (p *plane) nacks() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.heard {
+		if h.nack != "" {
+			all = append(all, h.typeURL+": "+h.nack)
+		}
+	}
+	return all
+}
+
+// goControlPlane is go-control-plane with one of its caches.
+type goControlPlane struct {
+	server serverv3.Server
+	turn   func(to world)
+}
+
+func newGoControlPlane(t testing.TB, cache cachev3.Cache, turn func(to world)) *goControlPlane {
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return &goControlPlane{server: serverv3.NewServer(ctx, cache, nil), turn: turn}
+}
+
+func (g *goControlPlane) publish(to world) { g.turn(to) }
+
+func (g *goControlPlane) register(s *grpc.Server) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, g.server)
+	clusterservice.RegisterClusterDiscoveryServiceServer(s, g.server)
+	endpointservice.RegisterEndpointDiscoveryServiceServer(s, g.server)
+	listenerservice.RegisterListenerDiscoveryServiceServer(s, g.server)
+	routeservice.RegisterRouteDiscoveryServiceServer(s, g.server)
+	routeservice.RegisterScopedRoutesDiscoveryServiceServer(s, g.server)
+	routeservice.RegisterVirtualHostDiscoveryServiceServer(s, g.server)
+	secretservice.RegisterSecretDiscoveryServiceServer(s, g.server)
+	runtimeservice.RegisterRuntimeDiscoveryServiceServer(s, g.server)
+	extensionservice.RegisterExtensionConfigDiscoveryServiceServer(s, g.server)
+}
+
+// newSnapshots returns go-control-plane with a snapshot cache, in which all resources of a node change at the
+// same time. With ads=false, the cache answers each request on its own, even if it does not have all requested
+// resources.
+func newSnapshots(t testing.TB) *goControlPlane {
+	cache := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
+	version := 0
+	return newGoControlPlane(t, cache, func(to world) {
+		version++
+		resources := map[resource.Type][]types.Resource{}
+		for typeURL, named := range to {
+			for _, m := range named {
+				resources[typeURL] = append(resources[typeURL], m)
+			}
+		}
+		snapshot, err := cachev3.NewSnapshot(fmt.Sprint(version), resources)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := cache.SetSnapshot(context.Background(), nodeID, snapshot); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// wireOrder is the order in which clients can follow changes: a resource comes before those that refer to it.
+var wireOrder = []string{
+	resource.ClusterType, resource.EndpointType, resource.SecretType, resource.ListenerType, resource.ScopedRouteType,
+	resource.RouteType, resource.VirtualHostType, resource.ExtensionConfigType, resource.RuntimeType,
+}
+
+// newLinear returns go-control-plane with linear caches, one for each type. A type's resources change at the
+// same time, and the types one after the other.
+func newLinear(t testing.TB) *goControlPlane {
+	caches := map[string]*cachev3.LinearCache{}
+	mux := &cachev3.MuxCache{
+		Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
+		ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
+		Caches:        map[string]cachev3.Cache{},
+	}
+	for _, typeURL := range wireOrder {
+		caches[typeURL] = cachev3.NewLinearCache(typeURL)
+		mux.Caches[typeURL] = caches[typeURL]
+	}
+	from := world{}
+	return newGoControlPlane(t, mux, func(to world) {
+		for _, typeURL := range wireOrder {
+			set, gone := map[string]types.Resource{}, maps.Clone(from[typeURL])
+			for name, m := range to[typeURL] {
+				if !proto.Equal(from[typeURL][name], m) {
+					set[name] = m
+				}
+				delete(gone, name)
+			}
+			if len(set)+len(gone) == 0 {
+				continue
+			}
+			if err := caches[typeURL].UpdateResources(set, slices.Collect(maps.Keys(gone))); err != nil {
+				t.Error(err)
+			}
+		}
+		from = to.clone()
+	})
+}
+
+// shortType returns the message's name of a type URL.
+func shortType(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }

@@ -1,0 +1,117 @@
+package envoy
+
+// The results of all scenarios, and the differences that are known.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// row is a run of a scenario behind the relay.
+type row struct {
+	scenario string // the test's name
+	plane    kind
+	form     form
+	upstream string
+	result   string
+	// medians of the times from a push to Envoy's last update
+	direct, relay time.Duration
+	// requests that failed, and all that were sent
+	directFailed, relayFailed, directSent, relaySent int
+}
+
+type table struct {
+	mu   sync.Mutex
+	rows []row
+}
+
+var results table
+
+// judge fails the test if the side behind the relay differs from the direct one and the difference is not known,
+// or if a known difference is gone.
+func (t *table) judge(tb *testing.T, r row, alone, behind outcome) {
+	tb.Helper()
+	r.scenario, _, _ = strings.Cut(r.scenario, "/")
+	r.direct, r.relay = median(alone.times), median(behind.times)
+	r.directSent, r.directFailed = alone.sent, total(alone.failed)
+	r.relaySent, r.relayFailed = behind.sent, total(behind.failed)
+	problems := behind.problems
+	if len(behind.steps) < len(alone.steps) && len(problems) == 0 {
+		problems = append(problems, fmt.Sprintf("the run ended after %d of %d steps", len(behind.steps), len(alone.steps)))
+	}
+	if r.relayFailed > r.directFailed+slack {
+		problems = append(problems, fmt.Sprintf("%d of %d requests failed (%v), directly %d of %d (%v)",
+			r.relayFailed, r.relaySent, behind.failed, r.directFailed, r.directSent, alone.failed))
+	}
+	reason := knownDifference(r)
+	switch {
+	case tb.Failed():
+		r.result = "FAILED"
+	case len(problems) == 0 && reason == "":
+		r.result = "equal"
+	case len(problems) == 0:
+		r.result = "FAILED"
+		tb.Errorf("the known difference is gone, take it from the list: %s", reason)
+	case reason != "":
+		r.result = "known: " + reason
+		tb.Logf("known (%s):\n%s", reason, strings.Join(problems, "\n"))
+	default:
+		r.result = "FAILED"
+		tb.Errorf("the Envoy behind the relay differs:\n%s", strings.Join(problems, "\n"))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = append(t.rows, r)
+}
+
+// slack is how many more requests may fail with the relay than without: as few as fail by chance in some runs
+// without it, too.
+const slack = 2
+
+func total(failed map[string]int) (n int) {
+	for _, count := range failed {
+		n += count
+	}
+	return n
+}
+
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(times))[len(times)/2]
+}
+
+// String returns the results as a table.
+func (t *table) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.rows) == 0 {
+		return ""
+	}
+	slices.SortStableFunc(t.rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.scenario, b.scenario), cmp.Compare(a.plane, b.plane), cmp.Compare(a.form.String(), b.form.String()), cmp.Compare(a.upstream, b.upstream))
+	})
+	var text strings.Builder
+	fmt.Fprintln(&text, "\nEnvoy behind the relay, compared with Envoy connected directly (times: from a push to Envoy's last update, median):")
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "scenario\tcontrol plane\tEnvoy\tupstream\tresult\tdirect\trelay\tfailed directly\tfailed with the relay")
+	for _, r := range t.rows {
+		failed := func(failed, sent int) string {
+			if sent == 0 {
+				return ""
+			}
+			return fmt.Sprintf("%d of %d", failed, sent)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%v\t%v\t%s\t%s\n", strings.TrimPrefix(r.scenario, "Test"), r.plane, r.form, r.upstream, r.result,
+			r.direct.Round(time.Millisecond), r.relay.Round(time.Millisecond), failed(r.directFailed, r.directSent), failed(r.relayFailed, r.relaySent))
+	}
+	_ = w.Flush()
+	return text.String()
+}

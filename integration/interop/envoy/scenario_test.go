@@ -1,0 +1,380 @@
+package envoy
+
+// Scenarios, and the comparison of an Envoy behind the relay with one that is connected directly.
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
+)
+
+// form is how Envoy speaks to its control plane.
+type form struct{ delta, aggregated bool }
+
+func (f form) String() string {
+	variant, streams := "SotW", "per type"
+	if f.delta {
+		variant = "delta"
+	}
+	if f.aggregated {
+		streams = "ADS"
+	}
+	return variant + " " + streams
+}
+
+var (
+	forms           = []form{{true, true}, {false, true}, {true, false}, {false, false}}
+	aggregatedForms = []form{{true, true}, {false, true}}
+)
+
+// Upstream forms, between the relay and the control plane.
+const (
+	direct = "direct" // no relay
+	delta  = "delta"
+	sotw   = "sotw"
+)
+
+// scenario is a test that runs with an Envoy behind the relay, and with one that is connected directly.
+type scenario struct {
+	planes []kind // default: the scripted one
+	forms  []form // default: all
+	// upstream has the forms between relay and control plane. Default: both.
+	upstream []string
+	// late says that run starts the control plane and Envoy. By default they are started before.
+	late bool
+	// relay changes the relay's configuration.
+	relay func(s *side, config peers.Config)
+	// bootstrap changes the bootstrap.
+	bootstrap func(s *side, bootstrap object)
+	// differs reports whether some lines of the summaries may differ. Say why.
+	differs func(line string) bool
+	run     func(s *side)
+}
+
+// side is a run of a scenario: a control plane, perhaps a relay, and an Envoy.
+type side struct {
+	*testing.T
+	scenario scenario
+	form     form
+	upstream string
+	plane    *plane
+	relay    *peers.Relay // nil if Envoy is connected directly
+	envoy    *envoy
+	server   string // the address to which Envoy connects
+	address  string // of Envoy's first listener
+	client   *http.Client
+	load     *generator
+
+	shared    *shared
+	addresses int             // of shared.addresses that this side has taken
+	pushed    time.Time       // the last push
+	times     []time.Duration // from a push to Envoy's last update
+	steps     []step          // what was seen
+	expected  []step          // what was seen on the direct side; nil there
+	problems  []string        // differences from the direct side
+}
+
+// shared has what the sides of a scenario have in common, so that their resources have the same contents. The
+// sides run one after the other.
+type shared struct {
+	t         testing.TB
+	addresses []string
+	backends  map[string]*backend
+}
+
+// step is what was seen after a step of a scenario.
+type step struct {
+	name    string
+	summary []string
+}
+
+// outcome is the outcome of a side.
+type outcome struct {
+	steps    []step
+	problems []string
+	times    []time.Duration
+	sent     int
+	failed   map[string]int
+}
+
+// stopped is what a side panics with when it cannot go on.
+type stopped struct{}
+
+// play runs a scenario in all forms, and compares.
+func play(t *testing.T, sc scenario) {
+	requireEnvoy(t)
+	t.Parallel()
+	if sc.planes == nil {
+		sc.planes = []kind{scripted}
+	}
+	if sc.forms == nil {
+		sc.forms = forms
+	}
+	if sc.upstream == nil {
+		sc.upstream = []string{delta, sotw}
+	}
+	for _, k := range sc.planes {
+		for _, f := range sc.forms {
+			name := f.String()
+			if len(sc.planes) > 1 {
+				name = string(k) + ", " + name
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				common := &shared{t: t, backends: map[string]*backend{}}
+				var alone outcome
+				if !t.Run(direct, func(t *testing.T) { alone = sc.play(t, k, f, direct, common, nil) }) {
+					return
+				}
+				for _, upstream := range sc.upstream {
+					t.Run(upstream, func(t *testing.T) {
+						behind := sc.play(t, k, f, upstream, common, alone.steps)
+						results.judge(t, row{scenario: t.Name(), plane: k, form: f, upstream: upstream}, alone, behind)
+					})
+				}
+			})
+		}
+	}
+}
+
+// play runs a scenario on one side.
+func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *shared, expected []step) (o outcome) {
+	s := &side{T: t, scenario: sc, form: f, upstream: upstream, plane: newPlane(t, k), shared: common, expected: expected}
+	s.client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	s.address = s.newAddress()
+	s.server = s.plane.address
+	if !sc.late {
+		s.plane.start()
+	}
+	if upstream != direct {
+		config := s.relayConfig()
+		if sc.relay != nil {
+			sc.relay(s, config)
+		}
+		s.relay = peers.StartRelay(t, binary, config)
+		s.server = s.relay.Address
+	}
+	s.envoy = newEnvoy(t, s.bootstrap())
+	if !sc.late {
+		s.envoy.start()
+	}
+	func() {
+		defer func() {
+			if p := recover(); p != nil && p != (stopped{}) {
+				panic(p)
+			}
+		}()
+		sc.run(s)
+	}()
+	o = outcome{steps: s.steps, problems: s.problems, times: s.times}
+	if s.load != nil {
+		o.sent, o.failed = s.load.end()
+	}
+	return o
+}
+
+// relayConfig returns the configuration of the relay in front of the control plane.
+func (s *side) relayConfig() peers.Config {
+	return peers.Config{
+		"node": peers.Config{"id": "the-relay"},
+		"authorities": []any{peers.Config{
+			"name": "control-plane",
+			"servers": []any{peers.Config{
+				"address": s.plane.address, "protocol": s.upstream,
+				"backoff": peers.Config{"base": "20ms", "max": "200ms"},
+			}},
+		}},
+		"old_style_names": []any{peers.Config{"authority": "control-plane", "partition": "node.id"}},
+	}
+}
+
+// bootstrap returns what `xds-relay bootstrap --for envoy` prints, in the side's form.
+func (s *side) bootstrap() object {
+	s.Helper()
+	file := filepath.Join(s.TempDir(), "relay.yaml")
+	config := s.relayConfig()
+	config["listeners"] = []any{peers.Config{"address": "127.0.0.1:0"}}
+	delete(config["authorities"].([]any)[0].(peers.Config)["servers"].([]any)[0].(peers.Config), "protocol")
+	if s.relay != nil {
+		file = s.relay.File()
+	} else {
+		text, err := yaml.Marshal(config)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			s.Fatal(err)
+		}
+	}
+	printed, err := exec.Command(binary, "bootstrap", "--for", "envoy", "--config", file, "--server", s.server, "--node-id", nodeID).Output()
+	if err != nil {
+		s.Fatalf("xds-relay bootstrap: %v", err)
+	}
+	var all object
+	if err := yaml.Unmarshal(printed, &all); err != nil {
+		s.Fatal(err)
+	}
+	dynamic := all["dynamic_resources"].(object)
+	api := dynamic["ads_config"].(object)
+	if !s.form.delta {
+		api["api_type"] = "GRPC"
+	}
+	if !s.form.aggregated {
+		delete(dynamic, "ads_config")
+		for _, key := range []string{"lds_config", "cds_config"} {
+			dynamic[key] = object{"api_config_source": api, "resource_api_version": "V3"}
+		}
+	}
+	if s.scenario.bootstrap != nil {
+		s.scenario.bootstrap(s, all)
+	}
+	return all
+}
+
+// newAddress returns an address for a listener of Envoy. It is the same on each side.
+func (s *side) newAddress() string {
+	s.Helper()
+	if s.addresses == len(s.shared.addresses) {
+		s.shared.addresses = append(s.shared.addresses, peers.Address(s))
+	}
+	s.addresses++
+	return s.shared.addresses[s.addresses-1]
+}
+
+// backend returns the backend with an id. All sides have the same.
+func (s *side) backend(id string) *backend {
+	s.Helper()
+	if s.shared.backends[id] == nil {
+		s.shared.backends[id] = startBackend(s.shared.t, id)
+	}
+	return s.shared.backends[id]
+}
+
+// push changes the resources of the control plane, as one change.
+func (s *side) push(change func(world)) {
+	s.Helper()
+	s.pushed = time.Now()
+	s.plane.push(change)
+}
+
+// limit is how long a side behind the relay may take for what the direct side has done.
+const limit = 40 * time.Second
+
+// await waits for an event. Behind the relay, an event that does not come is a difference, which ends the run.
+func (s *side) await(what string, try func() error) {
+	s.Helper()
+	if s.expected == nil {
+		peers.Eventually(s, what, try)
+		return
+	}
+	if err := peers.Within(limit, try); err != nil {
+		s.problem("waited in vain until %s: %v", what, err)
+		panic(stopped{})
+	}
+}
+
+func (s *side) problem(format string, args ...any) {
+	s.problems = append(s.problems, fmt.Sprintf(format, args...))
+}
+
+// step waits for an event, and compares the states of the Envoys after it.
+func (s *side) step(name string, try func() error) {
+	s.Helper()
+	s.await(name, try)
+	summary := s.settled()
+	if at, err := s.envoy.updated(); err == nil && at.After(s.pushed) && !s.pushed.IsZero() {
+		s.times = append(s.times, at.Sub(s.pushed))
+	}
+	s.steps = append(s.steps, step{name, summary})
+	if s.expected == nil {
+		return
+	}
+	if len(s.expected) < len(s.steps) {
+		s.problem("%s: the direct side has no such step", name)
+		return
+	}
+	if lines := s.differences(summary); len(lines) > 0 {
+		s.problem("after %q:\n%s", name, strings.Join(lines, "\n"))
+	}
+}
+
+// settled returns the state of Envoy. On the direct side it waits until it does not change any more, and behind
+// the relay until it is the same as there, or for some seconds.
+func (s *side) settled() []string {
+	s.Helper()
+	const (
+		calm  = 200 * time.Millisecond
+		pause = 40 * time.Millisecond
+		grace = 5 * time.Second
+	)
+	var last []string
+	since := time.Now()
+	_ = peers.WithinEvery(pause, grace, func() error {
+		now, err := s.envoy.summary(s.versions())
+		if err != nil {
+			return err
+		}
+		if len(difference(last, now)) > 0 {
+			last, since = now, time.Now()
+		}
+		if s.expected != nil && len(s.expected) > len(s.steps) && len(s.differencesFrom(s.expected[len(s.steps)].summary, now)) == 0 {
+			return nil
+		}
+		if s.expected == nil && time.Since(since) > calm {
+			return nil
+		}
+		return errors.New("not yet")
+	})
+	return last
+}
+
+// versions reports whether the versions of both sides are comparable: with SotW on one side of the relay and
+// delta on the other, a resource's version is another.
+func (s *side) versions() bool {
+	return s.upstream == direct || s.form.delta == (s.upstream == delta)
+}
+
+func (s *side) differences(summary []string) []string {
+	return s.differencesFrom(s.expected[len(s.steps)-1].summary, summary)
+}
+
+func (s *side) differencesFrom(expected, summary []string) []string {
+	var lines []string
+	if !s.versions() {
+		expected = withoutVersions(expected)
+	}
+	for _, line := range difference(expected, summary) {
+		if s.scenario.differs == nil || !s.scenario.differs(line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// reaches returns a condition: requests through Envoy's listener reach a backend.
+func (s *side) reaches(b *backend) func() error { return s.reachesAt(s.address, b) }
+
+func (s *side) reachesAt(address string, b *backend) func() error {
+	return func() error {
+		id, err := visit(s.client, "http://"+address+"/")
+		if err == nil && id != b.id {
+			err = fmt.Errorf("a request reached %q", id)
+		}
+		return err
+	}
+}
+
+// send begins to send requests through Envoy's first listener, until the scenario ends.
+func (s *side) send() {
+	s.load = generate(s, s.client, "http://"+s.address+"/")
+}

@@ -1,0 +1,25 @@
+package peers
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+)
+
+var addresses atomic.Uint32
+
+// Address returns an address of the loopback network that nothing else uses, so that a server can come back
+// on it. Each call returns another IP address; the port is one that was free.
+func Address(t testing.TB) string {
+	t.Helper()
+	n := addresses.Add(1)
+	host := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%250, 1+n/250%250, 1+n%250)
+	l, err := net.Listen("tcp", host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
