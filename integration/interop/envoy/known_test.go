@@ -10,7 +10,9 @@ type known struct {
 }
 
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
-var knownDifferences = []known{}
+var knownDifferences = []known{
+	{"TestARuntimeLayerExpiresInSotW", nil, "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
+}
 
 // knownDifference returns why a row differs, or "" if it must not.
 func knownDifference(r row) string {

@@ -78,6 +78,7 @@ type plane struct {
 	kind    kind
 	address string
 	script  *script // of the kind scripted; it outlives the server
+	options []grpc.ServerOption
 
 	mu      sync.Mutex
 	now     world
@@ -116,7 +117,7 @@ func (p *plane) start() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	options := []grpc.ServerOption{grpc.ChainStreamInterceptor(p.record)}
+	options := append(slices.Clone(p.options), grpc.ChainStreamInterceptor(p.record))
 	switch p.kind {
 	case snapshots:
 		p.source = newSnapshots(p.t)

@@ -148,3 +148,16 @@ func startBackend(t testing.TB, id string) *backend {
 	t.Cleanup(func() { _ = server.Close() })
 	return b
 }
+
+// withTimeout sets the initial_fetch_timeout of a Listener's RouteConfiguration.
+func withTimeout(s *side, l *listenerv3.Listener, timeout *durationpb.Duration) *listenerv3.Listener {
+	s.Helper()
+	filter := l.GetFilterChains()[0].GetFilters()[0]
+	var m hcmv3.HttpConnectionManager
+	if err := filter.GetTypedConfig().UnmarshalTo(&m); err != nil {
+		s.Fatal(err)
+	}
+	m.GetRds().GetConfigSource().InitialFetchTimeout = timeout
+	filter.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: anyOf(&m)}
+	return l
+}

@@ -35,9 +35,9 @@ var results table
 
 // judge fails the test if the side behind the relay differs from the direct one and the difference is not known,
 // or if a known difference is gone.
-func (t *table) judge(tb *testing.T, r row, alone, behind outcome) {
+func (t *table) judge(tb testing.TB, alone, behind outcome) {
 	tb.Helper()
-	r.scenario, _, _ = strings.Cut(r.scenario, "/")
+	r := behind.row
 	r.direct, r.relay = median(alone.times), median(behind.times)
 	r.directSent, r.directFailed = alone.sent, total(alone.failed)
 	r.relaySent, r.relayFailed = behind.sent, total(behind.failed)

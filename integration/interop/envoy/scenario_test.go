@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"sigs.k8s.io/yaml"
 
 	"github.com/xds-relay/xds-relay/integration/interop/peers"
@@ -54,8 +57,12 @@ type scenario struct {
 	late bool
 	// relay changes the relay's configuration.
 	relay func(s *side, config peers.Config)
+	// bootstrapFlags returns further flags of the command that prints the bootstrap. Only behind the relay.
+	bootstrapFlags func(s *side) []string
 	// bootstrap changes the bootstrap.
 	bootstrap func(s *side, bootstrap object)
+	// maxConnectionAge is the age at which the control plane ends a connection of a direct Envoy.
+	maxConnectionAge time.Duration
 	// differs reports whether some lines of the summaries may differ. Say why.
 	differs func(line string) bool
 	run     func(s *side)
@@ -100,6 +107,7 @@ type step struct {
 
 // outcome is the outcome of a side.
 type outcome struct {
+	row      row // without results
 	steps    []step
 	problems []string
 	times    []time.Duration
@@ -139,7 +147,7 @@ func play(t *testing.T, sc scenario) {
 				for _, upstream := range sc.upstream {
 					t.Run(upstream, func(t *testing.T) {
 						behind := sc.play(t, k, f, upstream, common, alone.steps)
-						results.judge(t, row{scenario: t.Name(), plane: k, form: f, upstream: upstream}, alone, behind)
+						results.judge(t, alone, behind)
 					})
 				}
 			})
@@ -153,6 +161,11 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	s.client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	s.address = s.newAddress()
 	s.server = s.plane.address
+	if upstream == direct && sc.maxConnectionAge > 0 {
+		s.plane.options = append(s.plane.options, grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionAge: sc.maxConnectionAge, MaxConnectionAgeGrace: time.Millisecond,
+		}))
+	}
 	if !sc.late {
 		s.plane.start()
 	}
@@ -176,7 +189,7 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 		}()
 		sc.run(s)
 	}()
-	o = outcome{steps: s.steps, problems: s.problems, times: s.times}
+	o = outcome{row: s.row(), steps: s.steps, problems: s.problems, times: s.times}
 	if s.load != nil {
 		o.sent, o.failed = s.load.end()
 	}
@@ -198,6 +211,9 @@ func (s *side) relayConfig() peers.Config {
 	}
 }
 
+// warning is a line that the command prints to its standard error.
+var warning = regexp.MustCompile(`(?m)^warning: .*\n`)
+
 // bootstrap returns what `xds-relay bootstrap --for envoy` prints, in the side's form.
 func (s *side) bootstrap() object {
 	s.Helper()
@@ -216,10 +232,15 @@ func (s *side) bootstrap() object {
 			s.Fatal(err)
 		}
 	}
-	printed, err := exec.Command(binary, "bootstrap", "--for", "envoy", "--config", file, "--server", s.server, "--node-id", nodeID).Output()
-	if err != nil {
-		s.Fatalf("xds-relay bootstrap: %v", err)
+	args := []string{"bootstrap", "--for", "envoy", "--config", file, "--server", s.server, "--node-id", nodeID}
+	if s.relay != nil && s.scenario.bootstrapFlags != nil {
+		args = append(args, s.scenario.bootstrapFlags(s)...)
 	}
+	printed, err := exec.Command(binary, args...).CombinedOutput()
+	if err != nil {
+		s.Fatalf("xds-relay bootstrap: %v: %s", err, printed)
+	}
+	printed = warning.ReplaceAll(printed, nil)
 	var all object
 	if err := yaml.Unmarshal(printed, &all); err != nil {
 		s.Fatal(err)
@@ -267,8 +288,18 @@ func (s *side) push(change func(world)) {
 	s.plane.push(change)
 }
 
-// limit is how long a side behind the relay may take for what the direct side has done.
-const limit = 40 * time.Second
+// limit returns how long a side behind the relay may take for what the direct side has done.
+func (s *side) limit() time.Duration {
+	if knownDifference(s.row()) != "" {
+		return 10 * time.Second
+	}
+	return 40 * time.Second
+}
+
+func (s *side) row() row {
+	test, _, _ := strings.Cut(s.Name(), "/")
+	return row{scenario: test, plane: s.plane.kind, form: s.form, upstream: s.upstream}
+}
 
 // await waits for an event. Behind the relay, an event that does not come is a difference, which ends the run.
 func (s *side) await(what string, try func() error) {
@@ -277,7 +308,7 @@ func (s *side) await(what string, try func() error) {
 		peers.Eventually(s, what, try)
 		return
 	}
-	if err := peers.Within(limit, try); err != nil {
+	if err := peers.Within(s.limit(), try); err != nil {
 		s.problem("waited in vain until %s: %v", what, err)
 		panic(stopped{})
 	}

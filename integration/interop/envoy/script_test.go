@@ -30,6 +30,7 @@ type script struct {
 	// refuse returns an error with which a request ends its stream.
 	refuse func(heard) error
 	ttls   map[string]time.Duration // by resource name
+	beats  int                      // how many heartbeats there were of all resources with a TTL
 	alias  map[[2]string][]string   // of a resource, by type URL and name
 	// version returns the version of a resource. The default is a hash of its content.
 	version func(typeURL, name string, content []byte) string
@@ -82,6 +83,16 @@ func (s *script) view(typeURL string, matches func(name string) bool) ([]version
 		all = append(all, versioned{name, version, body, s.ttls[name], aliases})
 	}
 	return all, s.changed
+}
+
+// beat sends a heartbeat of each resource with a TTL.
+func (s *script) beat() { s.change(func() { s.beats++ }) }
+
+// due returns the number of heartbeats so far.
+func (s *script) due() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.beats
 }
 
 func hash(b []byte) string {
@@ -242,6 +253,7 @@ type deltaSession struct {
 	answered map[string]bool   // names that do not exist, and of which the client knows it
 	sent     map[string]string // versions, by name
 	due      bool              // a request has to be answered, even if nothing is new
+	beats    int               // the heartbeats that were sent, or that the session has missed
 	nonce    int
 }
 
@@ -283,6 +295,7 @@ func (d *deltaSession) receive(r *discoveryv3.DeltaDiscoveryRequest) {
 func (d *deltaSession) respond() (proto.Message, <-chan struct{}) {
 	now, changed := d.script.view(d.typeURL, func(name string) bool { return requested(d.names, d.wildcard, name) })
 	response := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: d.typeURL}
+	beats := d.script.due()
 	exists := map[string]bool{}
 	var system strings.Builder
 	for _, r := range now {
@@ -300,8 +313,11 @@ func (d *deltaSession) respond() (proto.Message, <-chan struct{}) {
 			}
 			response.Resources = append(response.Resources, sent)
 			d.sent[r.name] = r.version
+		} else if r.ttl > 0 && beats > d.beats {
+			response.Resources = append(response.Resources, &discoveryv3.Resource{Name: r.name, Version: r.version, Ttl: durationpb.New(r.ttl)})
 		}
 	}
+	d.beats = beats
 	for _, name := range slices.Sorted(maps.Keys(d.sent)) {
 		if !exists[name] {
 			response.RemovedResources = append(response.RemovedResources, name)
@@ -334,6 +350,7 @@ type sotwSession struct {
 	names    map[string]bool
 	fresh    map[string]bool // newly requested names, which are answered whatever the version
 	version  string          // of the last response
+	beats    int             // the heartbeats that were sent, or that the session has missed
 	nonce    int
 }
 
@@ -372,13 +389,26 @@ func (s *sotwSession) respond() (proto.Message, <-chan struct{}) {
 	for _, r := range now {
 		fmt.Fprint(&versions, r.name, r.version)
 		wanted = wanted || s.fresh[r.name]
+	}
+	version := hash([]byte(versions.String()))
+	for _, r := range now {
 		body := r.body
 		if r.ttl > 0 {
-			body = anyOf(&discoveryv3.Resource{Name: r.name, Version: r.version, Resource: r.body, Ttl: durationpb.New(r.ttl)})
+			body = wrapped(r, version, body)
 		}
 		response.Resources = append(response.Resources, body)
 	}
-	version := hash([]byte(versions.String()))
+	beats := s.script.due()
+	if s.begun && s.version == version && !wanted && beats > s.beats {
+		response.Resources = nil
+		for _, r := range now {
+			if r.ttl > 0 {
+				response.Resources = append(response.Resources, wrapped(r, version, nil))
+			}
+		}
+		wanted = len(response.Resources) > 0
+	}
+	s.beats = beats
 	if !s.begun || version == s.version && !wanted || len(now) == 0 && !isFullState(s.typeURL) {
 		return nil, changed
 	}
@@ -388,4 +418,10 @@ func (s *sotwSession) respond() (proto.Message, <-chan struct{}) {
 	response.VersionInfo = version
 	response.Nonce = fmt.Sprint(s.nonce)
 	return response, changed
+}
+
+// wrapped returns a resource with its TTL; without a body it is a heartbeat. Envoy takes it for one if its version is
+// that of the last response.
+func wrapped(r versioned, version string, body *anypb.Any) *anypb.Any {
+	return anyOf(&discoveryv3.Resource{Name: r.name, Version: version, Resource: body, Ttl: durationpb.New(r.ttl)})
 }

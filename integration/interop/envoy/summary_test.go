@@ -53,6 +53,15 @@ func (e *envoy) summary(versions bool) ([]string, error) {
 		return nil, err
 	}
 	lines = append(lines, certificates...)
+	runtime, err := e.page("/runtime")
+	if err != nil {
+		return nil, err
+	}
+	entries, _ := runtime["entries"].(object)
+	for _, key := range sorted(entries) {
+		entry, _ := entries[key].(object)
+		lines = append(lines, fmt.Sprintf("runtime %s = %v", key, entry["final_value"]))
+	}
 	rejected, err := e.stats(`\.update_rejected$`)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -16,6 +17,9 @@ func Address(t testing.TB) string {
 	t.Helper()
 	n := addresses.Add(1)
 	host := fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%250, 1+n/250%250, 1+n%250)
+	// A child that starts meanwhile would keep the socket open until it has become another program.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", host+":0")
 	if err != nil {
 		t.Fatal(err)
