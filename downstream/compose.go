@@ -249,6 +249,7 @@ func (st *stream) alone(s typeSession) bool {
 
 func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	st.nonces++
+	st.sessionClient.Answered = true
 	r.Nonce, r.At = strconv.FormatUint(st.nonces, 10), uint32(now())
 	r.ShareBatches(&st.server.batches)
 	s.Sent(r)

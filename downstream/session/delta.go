@@ -256,10 +256,9 @@ func (d *Delta) Additions(may RemovalRule) *Response {
 	case may != RemoveNone && !d.Adding():
 		d.sendRemovals(r, may, d.Limit)
 	}
-	// A new wildcard is answered even if it has no members, unless the client has resumed with state from an earlier
-	// stream.
+	// A new wildcard is answered even if it has no members.
 	answered := fresh && !d.wild.fresh && !d.resumed
-	if r.empty() && !answered {
+	if r.empty() && !answered && !d.mustConfirm() {
 		r.brings.Spared()
 		return nil
 	}
@@ -289,6 +288,7 @@ func (d *Delta) InFlight() (n int, first uint32) {
 
 // Sent records that r goes to the client as its newest response.
 func (d *Delta) Sent(r *Response) {
+	d.resumed = false
 	d.bring(r, d.Adding() || d.Removing())
 	if len(d.unanswered) == maxUnanswered {
 		notACKed(d.unanswered[:1])

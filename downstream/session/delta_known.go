@@ -24,7 +24,9 @@ type Delta struct {
 	begun bool // a request has been taken
 	// explicit: there was a subscription, so a request without names does not mean the wildcard.
 	explicit bool
-	resumed  bool // the client holds something from an earlier stream
+	// resumed: the client holds something from an earlier stream, and was sent nothing since it said so. confirmed: some
+	// of that is current.
+	resumed, confirmed bool
 	// defers is set for responses in which errors have to wait: see silence.go.
 	defers bool
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
@@ -63,6 +65,7 @@ func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
 	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
+		d.confirmed = true
 		d.knows(sub, st)
 		return true
 	}
@@ -114,6 +117,23 @@ func (d *Delta) deferLater() *deferredErrors {
 
 // hasOpenSet reports that a wildcard or a glob of the client has no answer yet.
 func (d *Delta) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
+
+// mustConfirm reports that the client is to be sent an empty response, because it has resumed with the current state of
+// all that it holds.
+//
+// A client of a wildcard waits for an answer; other control planes send it, too. Names and globs need none. But Envoy
+// waits longer before each further connection until it has received a response, so no stream stays without one.
+func (d *Delta) mustConfirm() bool {
+	if !d.resumed || !d.confirmed || d.wild == nil && d.Answered || d.hasOpenSet() || d.Removing() {
+		return false
+	}
+	for set := range d.sets() {
+		if set.lacks || set.stale {
+			return false
+		}
+	}
+	return true
+}
 
 // mustDefer reports that the client would take r, with an error in it, for an empty answer to a set.
 func (d *Delta) mustDefer(r *Response) bool {

@@ -43,6 +43,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		d.removeEmpty(set)
 	}
 	if set.fresh {
+		d.confirmed = true
 		set.setFresh(false)
 		set.sentByName = nil
 		if set.glob() {
