@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Responses: a stream holds the cache, lets its sessions process the changes, and asks them for the next response in
@@ -253,18 +252,10 @@ func (st *stream) number(s typeSession, r *session.Response) *session.Response {
 	r.Nonce, r.At = strconv.FormatUint(st.nonces, 10), uint32(now())
 	r.ShareBatches(&st.server.batches)
 	s.Sent(r)
-	if len(r.Changed) == 0 {
-		return r
+	if len(r.Changed) > 0 {
+		st.resendEndpoints(r.Changed)
+		r.Changed = nil
 	}
-	for _, eds := range [...]typeSession{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
-		if eds == nil {
-			continue
-		}
-		for _, cluster := range r.Changed {
-			eds.Resend(session.EndpointsOf(cluster))
-		}
-	}
-	r.Changed = nil
 	return r
 }
 

@@ -303,6 +303,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	rejection := f.take(sess, req)
 	st.topics.Cache().Requests().End(request)
 	sess.Offer(nil)
+	if !ok {
+		st.noteEndpoints(sess, f.resumed(req))
+	}
 	if rejection != nil {
 		rejection.Received(uint32(now()))
 		st.rejected(rejection)

@@ -80,6 +80,7 @@ type stream struct {
 	resumed bool
 	flow    flow
 	types   *severalTypes // nil if the stream has one type
+	early   *earlyClusters
 	scopes  streamScopes
 	counted []countedNames // in ownCounted if there is one
 	// Most streams have one session. The room for it is part of the stream.

@@ -27,6 +27,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -50,7 +51,8 @@ import (
 //	                                  bytes, "-" a version that is not given
 //	                                  and any of: ttl=1m; nocache; match=K=V, a
 //	                                  variant for who asks with that; of=NAME, the
-//	                                  resource of which this is an alias
+//	                                  resource of which this is an alias;
+//	                                  service=NAME, the endpoints of a Cluster
 //	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
@@ -572,7 +574,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 			change.Err = why()
 		}
 	default:
-		version, content := words[1], words[2]
+		version, content, service := words[1], words[2], ""
 		if version == "-" {
 			version = ""
 		}
@@ -600,9 +602,14 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 				spec.Constraints = encodeConstraints(t, value)
 			case "of":
 				spec.Name = value
+			case "service":
+				service = value
 			}
 		}
 		spec.Value = encodeContent(spec.Name, content)
+		if service != "" {
+			spec.Value = wire.AppendBytes(spec.Value, wire.ClusterEDSConfig, wire.AppendString(nil, wire.EDSServiceName, service))
+		}
 		if target, ok := strings.CutPrefix(content, "to="); ok {
 			spec.TypeURL, spec.Redirect, spec.Value = xdstype.Locator, target, encodeLocator(t, target)
 		}

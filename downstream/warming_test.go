@@ -1,6 +1,8 @@
 package downstream
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -102,6 +104,58 @@ func TestChangedClusterIsFollowedByItsEndpoints(t *testing.T) {
 					t.Errorf("the client gets %q, want %q", got, want)
 				}
 			})
+		}
+	}
+}
+
+// The relay remembers few Clusters until the client subscribes to endpoints. If there are more, none of the versions
+// that it states for endpoints count.
+func TestEndpointsOfEarlyClustersAreSentWhateverTheClientHolds(t *testing.T) {
+	for _, clusters := range []int{1, maxEarlyClusters, maxEarlyClusters + 1} {
+		ch := newTestCache(&recordingSource{}, 1000)
+		defer ch.Close()
+		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+		var sent, endpoints []cache.Change
+		held := map[string]string{"other": "v1"}
+		for i := range clusters {
+			name := fmt.Sprintf("c%02d", i)
+			sent = append(sent, cache.Change{Name: name, Resource: newTestResource(clusterType, name, "v2", "cluster")})
+			held[name] = "v1"
+		}
+		for name := range held {
+			endpoints = append(endpoints, cache.Change{Name: name, Resource: newTestResource(endpointType, name, "v1", "endpoints")})
+		}
+		names := slices.Sorted(maps.Keys(held))
+		c := newTestClient(server, deltaForm.name, &corev3.Node{})
+		defer c.close()
+		request := func(typeURL string, names ...string) {
+			t.Helper()
+			if err := c.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, InitialResourceVersions: held}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		request(clusterType, "*")
+		// Two responses: the Clusters of both count.
+		for _, part := range [][]cache.Change{sent[:clusters/2], sent[clusters/2:]} {
+			ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Changes: part}}})
+			c.readAll(t)
+		}
+		request(endpointType, names...)
+		ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: endpointType, Changes: endpoints})
+
+		want := names[:clusters] // without the other
+		if clusters > maxEarlyClusters {
+			want = names
+		}
+		var got []string
+		for _, r := range c.readAll(t) {
+			for _, res := range r.resources {
+				got = append(got, res.name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("of %d clusters the client gets the endpoints %q, want %q", clusters, got, want)
 		}
 	}
 }

@@ -8,14 +8,14 @@ type Client struct {
 	// Settles is set while a subscription of the stream has moved because of a new configuration and has no answer
 	// yet. Until it has one, nothing is removed: what the client has may refer to it.
 	Settles bool
-	// Answered: the client was sent something on its stream.
-	Answered bool
-	Host     Host
-	Topics   *cache.Reader
-	Limit    int    // of a response, bytes
-	Rights   Rights // nil if the client may have everything
+	Host    Host
+	Topics  *cache.Reader
+	Limit   int    // of a response, bytes
+	Rights  Rights // nil if the client may have everything
 	// Generation is the generation of the configuration that gives the names their meaning, and the client its rights.
 	Generation uint32
+	// Answered: the client was sent something on its stream.
+	Answered bool
 }
 
 // Host is a session's stream, as the session sees it.

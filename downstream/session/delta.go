@@ -300,8 +300,11 @@ func (d *Delta) Sent(r *Response) {
 	d.unanswered = append(d.unanswered, d.sent(r))
 }
 
-// Resend has a name's resource sent again, though the client has it.
+// Resend has a name's resource sent again, though the client has it, also from an earlier stream.
 func (d *Delta) Resend(name string) {
+	if _, held := d.initial[name]; held {
+		d.initial[name] = "" // see forgetVersions
+	}
 	if d.named.shared.holdsNothing(name) {
 		return
 	}
