@@ -16,6 +16,8 @@ import (
 // milestones counts what a Tracker measures.
 type milestones struct{ reached, missed atomic.Int64 }
 
+func (*milestones) Measures(propagation.Kind) {}
+
 func (m *milestones) Reached(propagation.Kind, propagation.Stage, propagation.Client, time.Duration) {
 	m.reached.Add(1)
 }

@@ -15,8 +15,15 @@ import (
 
 // measurements implements Observer.
 type measurements struct {
-	mu  sync.Mutex
-	all []string
+	mu    sync.Mutex
+	kinds []Kind
+	all   []string
+}
+
+func (m *measurements) Measures(of Kind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kinds = append(m.kinds, of)
 }
 
 func (m *measurements) Reached(of Kind, at Stage, client Client, after time.Duration) {
@@ -152,6 +159,19 @@ func TestClientsThatAreNotReachedInTimeAreCounted(t *testing.T) {
 		clients[2].Take().Sent()
 		wantMeasured(t, m)
 	})
+}
+
+// An observer can prepare its counters, so that they have a value before the first measurement.
+func TestTheObserverKnowsEachKindBeforeItsFirstMeasurement(t *testing.T) {
+	tracker, m := newTestTracker()
+	clients := newClients(1)
+	begin(tracker, clients)
+	begin(tracker, clients)
+	wantMeasured(t, m)
+	if want := []Kind{{Authority: "a", Type: "type"}}; !slices.Equal(m.kinds, want) {
+		t.Errorf("the observer knows the kinds %v, want %v", m.kinds, want)
+	}
+	tracker.Close()
 }
 
 // A client that lags is sent the newest state only, which counts for all changes before.

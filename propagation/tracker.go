@@ -27,6 +27,8 @@ type Kind struct {
 
 // Observer receives the measurements. Its methods must not block.
 type Observer interface {
+	// Measures is called before anything of a Kind is measured.
+	Measures(Kind)
 	// Reached is called when the first, median or last client of a change has reached a stage. after is
 	// the time since the receipt.
 	Reached(of Kind, at Stage, client Client, after time.Duration)
@@ -77,6 +79,7 @@ func (t *Tracker) line(r *Receipt, authority, typeURL string) *line {
 			l.history = &history{}
 		}
 		t.lines[k] = l
+		t.observer.Measures(k)
 	}
 	return l
 }

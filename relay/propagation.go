@@ -55,6 +55,14 @@ func (of measured) labelsOf() []attribute.KeyValue {
 	}
 }
 
+// Measures implements propagation.Observer. A counter that begins with 0 shows its first increase.
+func (p *propagationMetrics) Measures(of propagation.Kind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.missedOf(of, propagation.Sent)
+	p.missedOf(of, propagation.ACKed)
+}
+
 // Reached implements propagation.Observer.
 func (p *propagationMetrics) Reached(of propagation.Kind, at propagation.Stage, client propagation.Client, after time.Duration) {
 	key := measured{of, at, client}
@@ -63,7 +71,6 @@ func (p *propagationMetrics) Reached(of propagation.Kind, at propagation.Stage, 
 	if labels == nil {
 		labels = otelmetric.WithAttributeSet(attribute.NewSet(append(key.labelsOf(), attribute.String("client", client.String()))...))
 		p.labels[key] = labels
-		p.missedOf(of, at) // if the counter begins with 0, queries see its first increase
 	}
 	p.mu.Unlock()
 	p.durations.Record(context.Background(), after.Seconds(), labels)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -272,6 +273,24 @@ old_style_names: [{authority: plane}]
 					}
 				})
 			})
+		}
+	}
+}
+
+// The first clients that a change does not reach are an increase from 0, and not a counter that begins with their number.
+func TestTheCountersOfClientsThatAreNotReachedBeginWithZero(t *testing.T) {
+	s := startInMemory(t, `
+listeners: [{address: "127.0.0.1:18000"}]
+admin: {address: "127.0.0.1:19000"}
+authorities: [{name: files, directory: `+t.TempDir()+`}]
+`, nil)
+	defer s.close()
+	s.relay.changes.Measure(true)
+	s.relay.changes.Begin(&propagation.Receipt{}, "files", xdstype.ClusterV3)
+	for _, stage := range []string{"sent", "acked"} {
+		want := fmt.Sprintf("xds_relay_propagation_not_reached_total{grpc_xds_authority=\"files\",grpc_xds_resource_type=\"envoy.config.cluster.v3.Cluster\",rollout=\"false\",stage=%q} 0\n", stage)
+		if text := askAdmin(s.relay, "/metrics").Body.String(); !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
 		}
 	}
 }
