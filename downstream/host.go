@@ -76,6 +76,7 @@ func (st *stream) Refused(typeURL, name string, err error) {
 		st.refuseName(as.excess)
 	}
 	st.noteRefused(typeURL, name, as)
+	st.stand(typeURL, typeStanding{st.standing[typeURL].rejects, true, as.Refusal})
 }
 
 // NotRequested implements session.Host. The caller holds mu.

@@ -123,6 +123,7 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 		return false, false
 	}
 	st.server.stats.requests.Add(1)
+	st.stands(sess)
 	if st.trials != nil {
 		st.trialAnswered(sess, had, nil)
 	}
@@ -310,7 +311,9 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		rejection.Received(uint32(now()))
 		st.rejected(rejection)
 		st.passOn(sess, rejection)
+		st.mayStand()
 	}
+	st.stands(sess)
 	if st.trials != nil {
 		st.trialAnswered(sess, had, rejection)
 	}
@@ -454,6 +457,7 @@ func (st *stream) end() {
 		t.Leave(st.brokeOff())
 	}
 	st.trials = nil
+	st.standsNoMore()
 	st.scopes.close()
 	names := st.names
 	st.mu.Unlock()

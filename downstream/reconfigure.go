@@ -136,6 +136,7 @@ func (st *stream) reconfigure() error {
 	st.scopes.excess = nil // the client has not requested more
 	for _, s := range st.sessions {
 		st.recountNames(s)
+		st.stands(s)
 	}
 	st.endIfDenied()
 	if len(st.sessions) > 1 && slices.ContainsFunc(st.sessions, typeSession.Moving) {

@@ -105,6 +105,7 @@ type stats struct {
 	clientsRefused             clientRefusals
 	departures                 departureCounts
 	admission                  admissionStats
+	standing                   standing
 }
 
 // NewServer makes a server that serves the topics of a cache. names is called once for each stream, and again after

@@ -76,7 +76,8 @@ func (s *Server) Stats() Stats {
 	for l := range numLimits {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
-	return Stats{Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read(), Admission: s.stats.admission.read()}
+	rejecting, refused := s.stats.standing.read()
+	return Stats{Rejecting: rejecting, WithRefused: refused, Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read(), Admission: s.stats.admission.read()}
 }
 
 // Stats are totals since the start.
@@ -84,6 +85,9 @@ type Stats struct {
 	Requests  uint64 // from clients
 	Responses uint64 // to clients
 	NACKs     uint64 // from clients
+	// Rejecting is how many streams reject something now, by the label of the type. WithRefused is how many have refused
+	// names now, by the Refusal's name.
+	Rejecting, WithRefused map[string]int
 	// Unreachable is how many streams ended because nothing could be served on them.
 	Unreachable uint64
 	// Denied is how many streams ended because their clients may have nothing of what they

@@ -103,6 +103,8 @@ type stream struct {
 	notRequestedWhy *cache.Error
 	// refusedNames are the names that the client was refused, by type.
 	refusedNames map[string]RefusedNames
+	// standing is what the stream counts for in the server's standing, by type.
+	standing map[string]typeStanding
 	// denies is the timer of endIfDenied, nil if the client may have some of what it requests.
 	denies *time.Timer
 	// ends is the timer of ending, nil if something can be served.

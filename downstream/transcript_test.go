@@ -105,7 +105,7 @@ import (
 //	  What was begun and ended to be fed since the last time.
 //
 //	clients
-//	  The open streams as an operator sees them.
+//	  The open streams as an operator sees them, and how many of them reject something, or have refused names, now.
 //
 //	held CLIENT
 //	  What the client holds as an operator sees it. Under a wildcard or glob are its members.
@@ -723,12 +723,25 @@ func (tr *transcript) describe() []string {
 		line := fmt.Sprintf("%s %s", c.Node.GetId(), c.Form)
 		for _, s := range c.Types {
 			line += fmt.Sprintf(" %s:%d", shortName(s.TypeURL), s.Subscriptions)
-			if s.LastRejection != "" {
+			if s.NACK != nil {
+				line += fmt.Sprintf("(rejects: %s)", s.NACK.Reason)
+			} else if s.LastRejection != "" {
 				line += fmt.Sprintf("(rejected: %s)", s.LastRejection)
 			}
 		}
 		out = append(out, line)
 	}
 	slices.Sort(out)
+	stats := tr.server.Stats()
+	for _, typeURL := range slices.Sorted(maps.Keys(stats.Rejecting)) {
+		if n := stats.Rejecting[typeURL]; n != 0 {
+			out = append(out, fmt.Sprintf("rejecting %s: %d", shortName("type.googleapis.com/"+typeURL), n))
+		}
+	}
+	for _, refusal := range slices.Sorted(maps.Keys(stats.WithRefused)) {
+		if n := stats.WithRefused[refusal]; n != 0 {
+			out = append(out, fmt.Sprintf("with refused names, %s: %d", refusal, n))
+		}
+	}
 	return out
 }

@@ -42,6 +42,8 @@ func (r *Relay) observe() error {
 			one(func() uint64 { return r.server.Stats().Unreachable })},
 		{r.metrics.Counter, "xds_relay.downstream.denied_ends", "Streams that the relay ended because the client is not allowed to have any of the resources that it requests.",
 			one(func() uint64 { return r.server.Stats().Denied })},
+		{r.metrics.Gauge, "xds_relay.downstream.clients_rejecting", "Streams of clients that reject what they were sent of a type, and have not accepted anything since that replaces it.", byLabel("grpc.xds.resource_type", func() map[string]int { return r.server.Stats().Rejecting })},
+		{r.metrics.Gauge, "xds_relay.downstream.clients_with_refused_names", "Streams of clients that subscribe to names or wildcards that the relay refuses.", byLabel("reason", func() map[string]int { return r.server.Stats().WithRefused })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Refusals })},
 		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused or ended because of the client's identity.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "Times that a client exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
@@ -99,7 +101,7 @@ func one[N int | uint64](read func() N) func() []admin.Sample {
 
 // byLabel returns a function that reads an instrument with a single label. read returns the instrument's values by the
 // label's value.
-func byLabel(label string, read func() map[string]uint64) func() []admin.Sample {
+func byLabel[N int | uint64](label string, read func() map[string]N) func() []admin.Sample {
 	return func() []admin.Sample {
 		var samples []admin.Sample
 		for value, n := range read() {

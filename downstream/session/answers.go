@@ -98,7 +98,7 @@ func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection,
 
 // noteRejection records that the client has rejected a response, and which changes it has rejected with it.
 func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection {
-	is := &Rejection{Reason: words, SentAt: r.at, Version: r.version, Names: r.names, response: *r}
+	is := &Rejection{Reason: words, SentAt: r.at, Version: r.version, Names: r.names, response: *r, sentBefore: s.newest}
 	for set := range s.sets() {
 		for _, p := range set.spans {
 			if p.number == r.number {
@@ -113,7 +113,7 @@ func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection 
 	if s.nacks == nil {
 		s.nacks = &nacks{}
 	}
-	if n := len(s.nacks.of); n > 0 {
+	if n := len(s.nacks.of); n > 0 && !s.nacks.of[n-1].over {
 		is.Since = s.nacks.of[n-1].Since
 	}
 	if len(s.nacks.of) == maxRejections {

@@ -79,6 +79,8 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	r := d.unanswered[at]
 	if detail != nil {
 		d.unanswered[at].answered((*propagation.Delivery).NotACKed)
+	} else {
+		d.accepted(d.unanswered[:at+1]...)
 	}
 	d.answered(at)
 	if detail == nil {
@@ -323,6 +325,7 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 		return false
 	}
 	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(nonce) })
+	d.accepted(d.unanswered[:at+1]...)
 	d.answered(at)
 	return true
 }

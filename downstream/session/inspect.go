@@ -11,19 +11,17 @@ type Status struct {
 	TypeURL       string
 	Subscriptions int
 	LastRejection string // the client's words, empty if it has rejected nothing yet
-	// Rejection is the last rejection that still counts, nil if there is none.
+	// Rejection is the last rejection that has not ended, nil if there is none.
 	Rejection *Rejection
+	// Refused is the number of names that are refused now.
+	Refused int
 }
 
 // Describe returns what an operator sees of the client's subscriptions.
 func (s *subscriptions) Describe() Status {
-	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.nacks.words()}
+	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.nacks.words(), Rejection: s.standing(), Refused: s.refused()}
 	if s.wild != nil {
 		t.Subscriptions++
-	}
-	for r := range s.nacks.newestFirst() {
-		t.Rejection = r
-		break
 	}
 	return t
 }

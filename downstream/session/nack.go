@@ -58,6 +58,10 @@ type Rejection struct {
 	Names    NameSample
 	response sentResponse
 	spans    []rejectedSpan
+	// sentBefore is the newest response that was sent before the NACK came. answeredSince: the client has accepted a
+	// later one. over: the NACK has ended.
+	sentBefore          number
+	answeredSince, over bool
 }
 
 // rejectedSpan is a span of a rejected response. set is nil for the group's.

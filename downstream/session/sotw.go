@@ -61,6 +61,7 @@ func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	}
 	if detail == nil {
 		allACKed(s.earlier[:at+1])
+		s.accepted(s.earlier[:at+1]...)
 		return nil
 	}
 	return s.reject(&s.earlier[at], detail)
@@ -291,6 +292,10 @@ func (s *SotW) Sent(r *Response) {
 func (s *SotW) answer(acked bool) {
 	allACKed(s.earlier)
 	s.last.answered((*propagation.Delivery).ACKed) // unless it was rejected
+	if acked {
+		s.accepted(s.earlier...)
+		s.accepted(s.last)
+	}
 	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
 	if acked && s.nacks.any() && s.full() {
 		s.endRejections() // the response had everything in it
