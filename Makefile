@@ -71,8 +71,9 @@ chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='na
 
 # Run in the folder and without a package's name, go test prints the table, and does not use its cache,
 # which does not notice changes of the relay.
-interop: ## run other people's clients and control planes with the relay (integration/interop)
-	cd integration/interop && $(GO) test -timeout 20m
+interop: ## run other people's clients and control planes with the relay (docs/clients.md: ARGS=-update)
+	cd integration/interop && $(GO) test -timeout 20m $(ARGS)
+	cd integration/interop/envoy && $(GO) test -timeout 20m $(ARGS)
 	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 
 differential: ## compare the checks of resources with gRPC's own, over a million resources (SEED=2 for others)

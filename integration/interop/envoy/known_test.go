@@ -1,10 +1,12 @@
 package envoy
 
+import "strings"
+
 // Differences between an Envoy behind the relay and one that is connected directly that are known.
 
-// known is a difference of a scenario that is known, in the forms for which when returns true.
+// known is a difference of a scenario, and of its variants, that is known in the forms for which when returns true.
 type known struct {
-	scenario string
+	scenario string         // the test's name
 	when     func(row) bool // nil: in all forms
 	reason   string
 }
@@ -12,12 +14,16 @@ type known struct {
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
 	{"TestARuntimeLayerExpiresInSotW", nil, "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
+	{
+		"TestEnvoySurvivesAHundredReconnects", func(r row) bool { return !r.form.delta && r.upstream == delta },
+		"a first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
+	},
 }
 
 // knownDifference returns why a row differs, or "" if it must not.
 func knownDifference(r row) string {
 	for _, k := range knownDifferences {
-		if k.scenario == r.scenario && (k.when == nil || k.when(r)) {
+		if (k.scenario == r.scenario || strings.HasPrefix(r.scenario, k.scenario+"/")) && (k.when == nil || k.when(r)) {
 			return k.reason
 		}
 	}

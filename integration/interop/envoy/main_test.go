@@ -10,6 +10,8 @@ import (
 	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
+var update = flag.Bool("update", false, "write the results to docs/clients.md")
+
 // binary is the path of the relay's binary.
 var binary string
 
@@ -35,5 +37,12 @@ func run(m *testing.M) int {
 	}
 	status := m.Run()
 	fmt.Fprint(os.Stdout, &results)
-	return status
+	if partial := flag.Lookup("test.run").Value.String() != ""; status != 0 || partial || len(results.rows) == 0 {
+		return status
+	}
+	if err := results.document(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }

@@ -5,12 +5,16 @@ package envoy
 import (
 	"cmp"
 	"fmt"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // row is a run of a scenario behind the relay.
@@ -86,6 +90,88 @@ func median(times []time.Duration) time.Duration {
 		return 0
 	}
 	return slices.Sorted(slices.Values(times))[len(times)/2]
+}
+
+// page returns the results for docs/clients.md: the version of Envoy, and a line for each scenario.
+func (t *table) page(version string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	results := map[string]map[form]string{}
+	var reasons []string
+	for _, r := range t.rows {
+		if results[r.scenario] == nil {
+			results[r.scenario] = map[form]string{}
+		}
+		cell := "equal"
+		if reason, differs := strings.CutPrefix(r.result, "known: "); differs {
+			if !slices.Contains(reasons, reason) {
+				reasons = append(reasons, reason)
+			}
+			cell = "differs: " + reason
+		} else if r.result != "equal" {
+			cell = r.result
+		}
+		if old := results[r.scenario][r.form]; old == "" || old == "equal" {
+			results[r.scenario][r.form] = cell
+		}
+	}
+	slices.Sort(reasons)
+	var text strings.Builder
+	fmt.Fprintf(&text, "Envoy %s, behind the relay and connected directly:\n\n| scenario |", version)
+	for _, f := range forms {
+		fmt.Fprintf(&text, " %s |", f)
+	}
+	fmt.Fprint(&text, "\n|---|", strings.Repeat("---|", len(forms)), "\n")
+	for _, scenario := range sorted(results) {
+		fmt.Fprintf(&text, "| %s |", inWords(scenario))
+		for _, f := range forms {
+			cell := results[scenario][f]
+			if reason, differs := strings.CutPrefix(cell, "differs: "); differs {
+				cell = fmt.Sprintf("differs (%d)", slices.Index(reasons, reason)+1)
+			}
+			fmt.Fprintf(&text, " %s |", cell)
+		}
+		fmt.Fprintln(&text)
+	}
+	for i, reason := range reasons {
+		fmt.Fprintf(&text, "\n(%d) %s.\n", i+1, strings.ToUpper(reason[:1])+reason[1:])
+	}
+	return text.String()
+}
+
+// document checks that docs/clients.md has the results, or writes them.
+func (t *table) document() error {
+	binary, err := install()
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(binary, "--version").Output()
+	if err != nil {
+		return err
+	}
+	version := regexp.MustCompile(`/(\d+\.\d+\.\d+)/`).FindSubmatch(out)
+	if version == nil {
+		return fmt.Errorf("cannot find the version in %q", out)
+	}
+	section := peers.Section{File: "../../../docs/clients.md", Name: "Envoy"}
+	if text := t.page(string(version[1])); *update {
+		return section.Write(text)
+	} else {
+		return section.Check(text)
+	}
+}
+
+var capital = regexp.MustCompile(`[A-Z][a-z]`)
+
+// inWords returns the name of a test as a sentence.
+func inWords(name string) string {
+	test, variant, _ := strings.Cut(strings.TrimPrefix(name, "Test"), "/")
+	words := strings.TrimSpace(capital.ReplaceAllStringFunc(test, func(s string) string { return " " + strings.ToLower(s) }))
+	words = strings.ReplaceAll(strings.ToUpper(words[:1])+words[1:], "envoy", "Envoy")
+	if variant != "" {
+		words += ": " + strings.ReplaceAll(variant, "_", " ")
+	}
+	return words
 }
 
 // String returns the results as a table.

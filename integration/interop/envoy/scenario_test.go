@@ -49,6 +49,7 @@ const (
 
 // scenario is a test that runs with an Envoy behind the relay, and with one that is connected directly.
 type scenario struct {
+	name   string // the test's
 	planes []kind // default: the scripted one
 	forms  []form // default: all
 	// upstream has the forms between relay and control plane. Default: both.
@@ -122,6 +123,7 @@ type stopped struct{}
 func play(t *testing.T, sc scenario) {
 	requireEnvoy(t)
 	t.Parallel()
+	sc.name = t.Name()
 	if sc.planes == nil {
 		sc.planes = []kind{scripted}
 	}
@@ -297,8 +299,7 @@ func (s *side) limit() time.Duration {
 }
 
 func (s *side) row() row {
-	test, _, _ := strings.Cut(s.Name(), "/")
-	return row{scenario: test, plane: s.plane.kind, form: s.form, upstream: s.upstream}
+	return row{scenario: s.scenario.name, plane: s.plane.kind, form: s.form, upstream: s.upstream}
 }
 
 // await waits for an event. Behind the relay, an event that does not come is a difference, which ends the run.
