@@ -16,12 +16,21 @@ import (
 // List implements session.WatchGroup.
 func (g *watchGroup) List() session.NameList { return g.of }
 
+// First implements session.WatchGroup.
+func (g *watchGroup) First() *cache.Entry { return g.first }
+
 // Enter implements session.WatchGroup.
 func (g *watchGroup) Enter(m *session.Member) (bytes int, individual []uint32) {
 	g.joinPrefetch(m)
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.enter(m, accepted)
+	unwatched := g.unwatched()
+	g.mu.Unlock()
+	for _, i := range unwatched {
+		g.watchAgain(i)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for i := range g.names {
 		if g.names[i].individual {
 			individual = append(individual, uint32(i))
@@ -35,10 +44,18 @@ func (g *watchGroup) Resume(topics *cache.Reader) {
 	if g.resumed.Swap(true) {
 		return
 	}
-	for i := range g.watches {
-		topics.Resume(g.watches[i].Entry())
-		if st := g.watches[i].Entry().State(); st.Stale {
-			g.note(i, &st)
+	for i := range g.names {
+		g.mu.Lock()
+		w := g.watches[i]
+		if w == nil {
+			g.mu.Unlock()
+			continue
+		}
+		e := w.Entry()
+		g.mu.Unlock()
+		topics.Resume(e)
+		if st := e.State(); st.Stale {
+			g.note(w, &st)
 		}
 	}
 }
@@ -52,13 +69,16 @@ func (g *watchGroup) Leave(m *session.Member, after uint64) (owed *propagation.L
 	g.mu.Lock()
 	owed = owed.With(g.sides[accepted].changes.Since(max(after, m.Since)))
 	g.leave(m)
+	ended := g.takeBack(m.GaveUp)
 	g.mu.Unlock()
-	if !g.of.left(g) {
-		return owed
+	if g.of.left(g) {
+		g.of.news.Forget(g)
+		ended = append(ended, g.watches...)
 	}
-	g.of.news.Forget(g)
-	for i := range g.watches {
-		g.topics.Unwatch(&g.watches[i])
+	for _, w := range ended {
+		if w != nil {
+			g.topics.Unwatch(w)
+		}
 	}
 	return owed
 }
@@ -364,15 +384,15 @@ func (g *watchGroup) move(m *session.Member, to side, after uint64) (owed *propa
 	return owed
 }
 
-// watchNew watches a name on the new side, unless it is watched already. The caller holds moving.
+// watchNew watches a name on the new side, unless it is watched there already, or not at all. The caller holds moving.
 func (g *watchGroup) watchNew(i uint32) {
 	g.mu.Lock()
-	n := g.differing[i]
+	needless := g.differing[i] != nil || g.watches[i] == nil
 	g.mu.Unlock()
-	if n != nil {
+	if needless {
 		return
 	}
-	n = &newName{}
+	n := &newName{}
 	n.watch.Group = &g.sides[rolledOut].audience
 	setPlace(&n.watch, int(i))
 	key := g.kind.First

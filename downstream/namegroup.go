@@ -27,7 +27,7 @@ type watchGroup struct {
 	topics  *cache.Cache
 	clients int // guarded by list.mu
 
-	watches []cache.Watch // one for each name, in the order of the list; Own has the place
+	first *cache.Entry // of the first name
 	// resumed: one of the clients has connected with resources from an earlier stream.
 	resumed atomic.Bool
 	sides   [nSides]groupSide
@@ -37,6 +37,11 @@ type watchGroup struct {
 
 	mu    sync.Mutex // guards all below, and what sides say that it does; comes before inbox.mu
 	names []groupName
+	// watches has the watch of each name, nil while all clients have unsubscribed from it (groupunwatch.go). Own has the
+	// place.
+	watches []*cache.Watch
+	// gaveUp is how many clients have unsubscribed from each name. It is nil until one has.
+	gaveUp []int32
 	// differing are the names that are also watched on the new side, by their places.
 	differing map[uint32]*newName
 	// seq numbers the changes. log has the changes from number logged on.
@@ -173,6 +178,12 @@ func (s *groupSide) cachedNews(at session.Position, onNew bool) *recent.Value[se
 	return &s.news
 }
 
+func (s *groupSide) clearNews() {
+	s.fresh.Clear()
+	s.news.Clear()
+	s.moved.Clear()
+}
+
 // newName is a name that is also watched on the new side.
 type newName struct {
 	watch cache.Watch
@@ -237,26 +248,35 @@ func (g *watchGroup) changed(w *cache.Watch) cache.Waker {
 	st := w.Entry().State()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	in := g.noteLocked(placeOf(w), &st)
+	in := g.noteLocked(w, &st)
 	g.measure(w, in)
 	return g.toWake(in)
 }
 
 // note records a change of one name.
-func (g *watchGroup) note(i int, st *cache.State) {
+func (g *watchGroup) note(w *cache.Watch, st *cache.State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.noteLocked(i, st)
+	g.noteLocked(w, st)
 }
 
 // noteLocked is note. It returns the sides on which the state has changed. The caller holds mu.
-func (g *watchGroup) noteLocked(i int, st *cache.State) sides {
-	in := both
-	if g.differs(i) {
-		in = only(accepted)
+func (g *watchGroup) noteLocked(w *cache.Watch, st *cache.State) sides {
+	i := placeOf(w)
+	if g.watches[i] != w {
+		return 0 // it is not watched any more
 	}
+	in := g.sidesOf(i)
 	g.set(i, g.look(i, st), in, g.record(i, in, g.names[i].mark))
 	return in
+}
+
+// sidesOf returns the sides on which a name has its accepted state. The caller holds mu.
+func (g *watchGroup) sidesOf(i int) sides {
+	if g.differs(i) {
+		return only(accepted)
+	}
+	return both
 }
 
 // record adds a change to the log, and returns its number. The caller holds mu.
@@ -270,9 +290,7 @@ func (g *watchGroup) record(i int, in sides, before uint64) (seq uint64) {
 	for s := range in.each() {
 		of := &g.sides[s]
 		of.newest.Store(g.seq)
-		of.fresh.Clear()
-		of.news.Clear()
-		of.moved.Clear()
+		of.clearNews()
 	}
 	return g.seq
 }

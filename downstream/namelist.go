@@ -104,28 +104,18 @@ func (l *nameList) Place(name string) (i uint32, ok bool) {
 }
 
 func newWatchGroup(l *nameList, kind session.GroupKind, client session.Meaning, topics *cache.Cache) *watchGroup {
-	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), seq: firstChange, logged: firstChange + 1}
+	watches := make([]cache.Watch, len(l.names))
+	g := &watchGroup{of: l, kind: kind, topics: topics, watches: make([]*cache.Watch, len(l.names)), names: make([]groupName, len(l.names)), seq: firstChange, logged: firstChange + 1}
 	for s := range g.sides {
 		g.sides[s].newest.Store(firstChange)
 	}
 	g.sides[accepted].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changed}
 	g.sides[rolledOut].audience = cache.WatchGroup{Owner: g, IgnoreHeartbeats: true, Changed: g.changedNew}
-	for i, name := range l.names {
-		w := &g.watches[i]
-		w.Group = &g.sides[accepted].audience
-		setPlace(w, i)
-		key := kind.First
-		key.Name = name
-		// Names that not every client may be given are individual, and each client requests them.
-		entry, _ := topics.WatchInGroup(key, w)
-		st := entry.State()
-		g.mu.Lock()
-		if g.names[i].seqs[accepted] == 0 { // it has not changed since then
-			g.set(i, g.look(i, &st), both, firstChange)
-		}
-		g.mu.Unlock()
+	for i := range l.names {
+		g.watch(i, &watches[i])
 		client.Begun()
 	}
+	g.first = watches[0].Entry()
 	return g
 }
 

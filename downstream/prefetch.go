@@ -263,7 +263,20 @@ func (g *watchGroup) eachPrefetched(do func(cache.Key)) {
 	if !ok {
 		return
 	}
-	for _, k.Name = range g.of.names {
-		do(k)
+	for i, w := range g.watches {
+		if k.Name = g.of.names[i]; w != nil {
+			do(k)
+		}
+	}
+}
+
+// prefetchName reports to the audiences that the group begins to watch a name, or stops watching it. The caller holds mu.
+func (g *watchGroup) prefetchName(i int, do func(PrefetchAudience, cache.Key)) {
+	k, ok := prefetchKey(g.kind.First)
+	k.Name = g.of.names[i]
+	for a := range g.audiences {
+		if ok {
+			do(a, k)
+		}
 	}
 }

@@ -51,10 +51,7 @@ func (m *membership) entry(i uint32) *cache.Entry {
 }
 
 // first returns the first name's entry, on the accepted side.
-func (m *membership) first() *cache.Entry {
-	e, _, _ := m.group.SentAt(0, Position{}, false)
-	return e
-}
+func (m *membership) first() *cache.Entry { return m.group.First() }
 
 // len returns how many names are not taken.
 func (m *membership) len() int {
@@ -118,6 +115,18 @@ func (m *membership) take(i uint32) *nameSub {
 		m.leave()
 	}
 	return sub
+}
+
+// giveUp records that the client has unsubscribed from a name. m may be nil.
+func (m *membership) giveUp(key string) {
+	if m == nil {
+		return
+	}
+	list := m.group.List()
+	if i, ok := list.Place(key); ok && !m.GaveUp.Has(i) {
+		m.GaveUp.set(i, len(list.All()))
+		m.group.GiveUp(i)
+	}
 }
 
 // takeAll takes all names, which ends the membership, and returns the table that has them.

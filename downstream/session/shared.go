@@ -52,8 +52,14 @@ type WatchGroup interface {
 }
 
 type groupMembers interface {
+	// First returns the entry of the first name, on the accepted side. The group may have stopped watching it, but
+	// watches others in its scope.
+	First() *cache.Entry
 	// Enter adds a client. It returns the bytes of all resources, and the names that each client watches individually.
 	Enter(*Member) (bytes int, individual []uint32)
+	// GiveUp records that a client in the group has unsubscribed from a name, which Member.GaveUp has. When all of them
+	// have, the group stops watching the name, until a client comes that has not.
+	GiveUp(i uint32)
 	// Leave removes a client. owed are the changes after the given number that count the client.
 	Leave(m *Member, after uint64) (owed *propagation.List)
 	// ShowNew moves a client to the new side of a rollout, where some names differ, or all. It returns an entry of that
@@ -105,6 +111,8 @@ type Member struct {
 	OnNew bool  // it is on the new side of a rollout; set by the group
 	// Since is the number of the newest change when the client came to the side. The group sets it.
 	Since uint64
+	// GaveUp are the names from which the client has unsubscribed since it came.
+	GaveUp NameBits
 }
 
 // NameBits is a set of names of a list, by their places; nil is the empty set.

@@ -126,6 +126,7 @@ func (s *subscriptions) unsubscribe(key string) bool {
 		return false
 	}
 	s.unsubscribeName(sub)
+	s.named.shared.giveUp(key)
 	return true
 }
 
