@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +41,15 @@ func (w world) set(name string, m proto.Message) {
 		w[typeURL] = map[string]proto.Message{}
 	}
 	w[typeURL][name] = m
+}
+
+// drop removes all resources that have one of these names.
+func (w world) drop(names ...string) {
+	for _, named := range w {
+		for _, name := range names {
+			delete(named, name)
+		}
+	}
 }
 
 func (w world) clone() world {
@@ -111,10 +119,7 @@ func newPlane(t testing.TB, k kind) *plane {
 // start starts the server, which serves what was last published.
 func (p *plane) start() {
 	p.t.Helper()
-	listener, err := net.Listen("tcp", p.address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	listener := peers.Listen(p.t, p.address)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	options := append(slices.Clone(p.options), grpc.ChainStreamInterceptor(p.record))

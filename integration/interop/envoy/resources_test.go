@@ -123,24 +123,32 @@ func endpoints(cluster string, backends ...*backend) *endpointv3.ClusterLoadAssi
 	return &endpointv3.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpointv3.LocalityLbEndpoints{locality}}
 }
 
+// clusterWith puts a cluster and its endpoints in a world.
+func (s *side) clusterWith(w world, name string, backends ...*backend) {
+	w.set(name, s.cluster(name, ""))
+	w.set(name, endpoints(name, backends...))
+}
+
 // shop puts a Listener "shop", its routes, its cluster and endpoints in a world.
 func (s *side) shop(w world, cluster string, b *backend) {
 	w.set("shop", s.listener("shop", s.address, "routes"))
 	w.set("routes", routesTo("routes", cluster))
-	w.set(cluster, s.cluster(cluster, ""))
-	w.set(cluster, endpoints(cluster, b))
+	s.clusterWith(w, cluster, b)
 }
 
 // backend is an HTTP server that answers every request with its id.
 type backend struct{ id, address string }
 
+// host returns the backend's IP address, which no other has.
+func (b *backend) host() string {
+	host, _, _ := net.SplitHostPort(b.address)
+	return host
+}
+
 func startBackend(t testing.TB, id string) *backend {
 	t.Helper()
 	b := &backend{id: id, address: peers.Address(t)}
-	l, err := net.Listen("tcp", b.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := peers.Listen(t, b.address)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, id)
 	})}

@@ -39,7 +39,7 @@ var results table
 
 // judge fails the test if the side behind the relay differs from the direct one and the difference is not known,
 // or if a known difference is gone.
-func (t *table) judge(tb testing.TB, alone, behind outcome) {
+func (t *table) judge(tb testing.TB, sc scenario, alone, behind outcome) {
 	tb.Helper()
 	r := behind.row
 	r.direct, r.relay = median(alone.times), median(behind.times)
@@ -48,6 +48,10 @@ func (t *table) judge(tb testing.TB, alone, behind outcome) {
 	problems := behind.problems
 	if len(behind.steps) < len(alone.steps) && len(problems) == 0 {
 		problems = append(problems, fmt.Sprintf("the run ended after %d of %d steps", len(behind.steps), len(alone.steps)))
+	}
+	slack := slack
+	if sc.slack != nil {
+		slack = sc.slack(r.directFailed)
 	}
 	if r.relayFailed > r.directFailed+slack {
 		problems = append(problems, fmt.Sprintf("%d of %d requests failed (%v), directly %d of %d (%v)",

@@ -52,8 +52,14 @@ type scenario struct {
 	name   string // the test's
 	planes []kind // default: the scripted one
 	forms  []form // default: all
+	// only reports whether a kind of control plane runs with a form. Default: all do with all.
+	only func(kind, form) bool
 	// upstream has the forms between relay and control plane. Default: both.
 	upstream []string
+	// distance delays what the control plane hears and says, each way.
+	distance time.Duration
+	// linked says that Envoy connects through side.link, which the scenario can cut.
+	linked bool
 	// late says that run starts the control plane and Envoy. By default they are started before.
 	late bool
 	// relay changes the relay's configuration.
@@ -64,9 +70,14 @@ type scenario struct {
 	bootstrap func(s *side, bootstrap object)
 	// maxConnectionAge is the age at which the control plane ends a connection of a direct Envoy.
 	maxConnectionAge time.Duration
+	// unversioned reports whether versions may differ with a form. Say why.
+	unversioned func(form) bool
 	// differs reports whether some lines of the summaries may differ. Say why.
 	differs func(line string) bool
-	run     func(s *side)
+	// slack returns how many more requests may fail with the relay, in a scenario in which requests fail without
+	// it, too.
+	slack func(direct int) int
+	run   func(s *side)
 }
 
 // side is a run of a scenario: a control plane, perhaps a relay, and an Envoy.
@@ -76,6 +87,8 @@ type side struct {
 	form     form
 	upstream string
 	plane    *plane
+	reach    string       // the address at which the control plane is reached
+	link     *link        // before the server, in scenarios that are linked
 	relay    *peers.Relay // nil if Envoy is connected directly
 	envoy    *envoy
 	server   string // the address to which Envoy connects
@@ -135,6 +148,9 @@ func play(t *testing.T, sc scenario) {
 	}
 	for _, k := range sc.planes {
 		for _, f := range sc.forms {
+			if sc.only != nil && !sc.only(k, f) {
+				continue
+			}
 			name := f.String()
 			if len(sc.planes) > 1 {
 				name = string(k) + ", " + name
@@ -149,7 +165,7 @@ func play(t *testing.T, sc scenario) {
 				for _, upstream := range sc.upstream {
 					t.Run(upstream, func(t *testing.T) {
 						behind := sc.play(t, k, f, upstream, common, alone.steps)
-						results.judge(t, alone, behind)
+						results.judge(t, sc, alone, behind)
 					})
 				}
 			})
@@ -162,7 +178,11 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	s := &side{T: t, scenario: sc, form: f, upstream: upstream, plane: newPlane(t, k), shared: common, expected: expected}
 	s.client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	s.address = s.newAddress()
-	s.server = s.plane.address
+	s.reach = s.plane.address
+	if sc.distance > 0 {
+		s.reach = newLink(t, s.reach, sc.distance).address
+	}
+	s.server = s.reach
 	if upstream == direct && sc.maxConnectionAge > 0 {
 		s.plane.options = append(s.plane.options, grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: sc.maxConnectionAge, MaxConnectionAgeGrace: time.Millisecond,
@@ -178,6 +198,10 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 		}
 		s.relay = peers.StartRelay(t, binary, config)
 		s.server = s.relay.Address
+	}
+	if sc.linked {
+		s.link = newLink(t, s.server, 0)
+		s.server = s.link.address
 	}
 	s.envoy = newEnvoy(t, s.bootstrap())
 	if !sc.late {
@@ -205,7 +229,7 @@ func (s *side) relayConfig() peers.Config {
 		"authorities": []any{peers.Config{
 			"name": "control-plane",
 			"servers": []any{peers.Config{
-				"address": s.plane.address, "protocol": s.upstream,
+				"address": s.reach, "protocol": s.upstream,
 				"backoff": peers.Config{"base": "20ms", "max": "200ms"},
 			}},
 		}},
@@ -327,6 +351,11 @@ func (s *side) step(name string, try func() error) {
 	if at, err := s.envoy.updated(); err == nil && at.After(s.pushed) && !s.pushed.IsZero() {
 		s.times = append(s.times, at.Sub(s.pushed))
 	}
+	s.compare(name, summary)
+}
+
+// compare compares what is seen, a line for each thing, with what was seen on the direct side.
+func (s *side) compare(name string, summary []string) {
 	s.steps = append(s.steps, step{name, summary})
 	if s.expected == nil {
 		return
@@ -341,7 +370,7 @@ func (s *side) step(name string, try func() error) {
 }
 
 // settled returns the state of Envoy. On the direct side it waits until it does not change any more, and behind
-// the relay until it is the same as there, or for some seconds.
+// the relay until it is the same as there, or for some seconds. A Listener that drains still uses its routes.
 func (s *side) settled() []string {
 	s.Helper()
 	const (
@@ -352,12 +381,19 @@ func (s *side) settled() []string {
 	var last []string
 	since := time.Now()
 	_ = peers.WithinEvery(pause, grace, func() error {
+		draining, err := s.envoy.stat(`^listener_manager\.total_(listeners|filter_chains)_draining$`)
+		if err != nil {
+			return err
+		}
 		now, err := s.envoy.summary(s.versions())
 		if err != nil {
 			return err
 		}
 		if len(difference(last, now)) > 0 {
 			last, since = now, time.Now()
+		}
+		if draining > 0 {
+			return errors.New("a Listener drains")
 		}
 		if s.expected != nil && len(s.expected) > len(s.steps) && len(s.differencesFrom(s.expected[len(s.steps)].summary, now)) == 0 {
 			return nil
@@ -373,6 +409,9 @@ func (s *side) settled() []string {
 // versions reports whether the versions of both sides are comparable: with SotW on one side of the relay and
 // delta on the other, a resource's version is another.
 func (s *side) versions() bool {
+	if s.scenario.unversioned != nil && s.scenario.unversioned(s.form) {
+		return false
+	}
 	return s.upstream == direct || s.form.delta == (s.upstream == delta)
 }
 

@@ -78,23 +78,39 @@ func (e *envoy) summary(versions bool) ([]string, error) {
 // describe describes an entry of the configuration dump. An entry of a Listener has several states.
 func describe(state string, entry any, versions bool) []string {
 	o, _ := entry.(object)
-	name, _ := o["name"].(string)
+	name := nameOf(o)
 	var lines []string
+	draining := false // how long a Listener drains is Envoy's affair
 	for _, key := range sorted(o) {
 		inner, isObject := o[key].(object)
 		switch {
-		case strings.HasSuffix(key, "_state") && isObject: // of a Listener
-			if key != "draining_state" { // how long a Listener drains is Envoy's affair
-				lines = append(lines, line(state+" "+key, name, inner, versions))
-			}
-		case key == "error_state" && isObject:
+		case key == "draining_state" && isObject:
+			draining = true
+		case strings.HasSuffix(key, "_state") && isObject: // of a Listener; or why a resource was refused
 			lines = append(lines, line(state+" "+key, name, inner, versions))
 		}
 	}
-	if len(lines) == 0 {
+	if len(lines) == 0 && !draining {
 		lines = append(lines, line(state, name, o, versions))
 	}
 	return lines
+}
+
+// nameOf returns the name of an entry of the configuration dump, or that of the resource in it.
+func nameOf(entry object) string {
+	for _, key := range []string{"name", "cluster_name"} {
+		if name, ok := entry[key].(string); ok {
+			return name
+		}
+	}
+	for _, key := range sorted(entry) {
+		if inner, ok := entry[key].(object); ok {
+			if name := nameOf(inner); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // line describes a resource in one state.

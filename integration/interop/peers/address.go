@@ -27,3 +27,14 @@ func Address(t testing.TB) string {
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
+
+// Listen listens on an address that a listener of this process may have had before.
+func Listen(t testing.TB, address string) (l net.Listener) {
+	t.Helper()
+	// A process that is being started may still have the descriptor of that listener (see Address).
+	Eventually(t, "an address is free", func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l
+}
