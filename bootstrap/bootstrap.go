@@ -25,6 +25,9 @@ type Client struct {
 	TokenFile string
 	// Authorities are the authorities of xdstp names, without patterns.
 	Authorities []string
+	// SecondStream makes an Envoy request xdstp names of these authorities on a stream of their own. It needs that only
+	// for names in fields next to which there is no config source.
+	SecondStream bool
 	// DefaultAuthority is the authority of gRPC targets that name none, and of an Envoy's listeners and clusters.
 	// Empty: these have old-style names.
 	DefaultAuthority string

@@ -24,6 +24,8 @@ const (
 	// SystemRoots is the path of the system's roots on Debian and in Envoy's own images. Envoy does not find any by
 	// itself.
 	SystemRoots = "/etc/ssl/certs/ca-certificates.crt"
+	// xdstpRuntime is the runtime flag without which Envoy (1.35 to 1.40) does not use config_sources.
+	xdstpRuntime = "envoy.reloadable_features.xdstp_based_config_singleton_subscriptions"
 )
 
 // Envoy returns the bootstrap of c for Envoy, ready to be encoded as YAML or JSON.
@@ -45,7 +47,7 @@ func Envoy(c Client) (map[string]any, error) {
 			return nil, err
 		}
 		clusters = append(clusters, cluster)
-		service = object{"envoy_grpc": object{"cluster_name": relayCluster}}
+		service = object{"envoy_grpc": object{"cluster_name": relayCluster, "retry_policy": retries}}
 		if c.TLS != nil && c.TLS.WorkloadAPI != "" {
 			clusters = append(clusters, agent(c.TLS.WorkloadAPI))
 		}
@@ -75,21 +77,35 @@ func Envoy(c Client) (map[string]any, error) {
 	if len(clusters) > 0 {
 		all["static_resources"] = object{"clusters": clusters}
 	}
+	if !c.SecondStream {
+		return all, nil
+	}
 	authorities := list{}
 	for _, name := range c.Authorities {
 		if name != "" { // Envoy's API has no authority without a name
 			authorities = append(authorities, object{"name": name})
 		}
 	}
-	if len(authorities) > 0 {
-		all["config_sources"] = list{object{
-			"authorities":          authorities,
-			"resource_api_version": "V3",
-			"api_config_source":    source("AGGREGATED_DELTA_GRPC"),
-		}}
+	if len(authorities) == 0 {
+		return nil, errors.New("there is no authority for config_sources (want --authority, for one that a pattern of the configuration covers)")
 	}
+	all["config_sources"] = list{object{
+		"authorities":          authorities,
+		"resource_api_version": "V3",
+		"api_config_source":    source("AGGREGATED_DELTA_GRPC"),
+	}}
+	// Without layers, Envoy has an admin layer, too.
+	all["layered_runtime"] = object{"layers": list{
+		object{"name": "xdstp", "static_layer": object{xdstpRuntime: true}},
+		object{"name": "admin", "admin_layer": object{}},
+	}}
 	return all, nil
 }
+
+// retries are when Envoy opens its stream again. By default it waits up to 30 s, also if a relay is reachable: with
+// several relays, it notices a dead one only by the next stream or health check. Envoy has no such setting for
+// google_grpc.
+var retries = object{"retry_back_off": object{"base_interval": "0.5s", "max_interval": "5s"}}
 
 // directory returns the glob of all resources of a type that are in no further directory.
 func directory(authority, resourceType string) string {

@@ -152,7 +152,7 @@ func TestPrintedBootstrapsLeadClientsToTheRelay(t *testing.T) {
 			visit(t, text, b.id, tt.token)
 
 			flags = append(flags, tt.envoy...)
-			text = printedBootstrap(t, append([]string{"--for", "envoy", "--output", "json"}, flags...)...)
+			text = printedBootstrap(t, append([]string{"--for", "envoy", "--xdstp", "--output", "json"}, flags...)...)
 			connectAsEnvoy(t, text, tt.token)
 		})
 	}

@@ -40,6 +40,7 @@ type bootstrapFlags struct {
 
 	authorities []string
 	noXdstp     bool
+	xdstp       bool
 	grpc        bootstrap.GRPCOptions
 }
 
@@ -92,6 +93,7 @@ func (f *bootstrapFlags) registerAll(flags *pflag.FlagSet) {
 	flags.StringVar(&f.token, "token-file", "", "the client's token, a `FILE` (default "+clientTokenFile+", if the listener requires one)")
 	flags.StringArrayVar(&f.authorities, "authority", nil, "an `AUTHORITY` of xdstp names that a pattern of the configuration covers; can be repeated")
 	flags.BoolVar(&f.noXdstp, "no-xdstp", false, "leave out the authorities: clients request old-style names only")
+	flags.BoolVar(&f.xdstp, "xdstp", false, "a second stream for xdstp names of resources in which no config source is next to them; only for envoy")
 	flags.StringVar(&f.grpc.ServerListener, "server-listener", "", "the `NAME` of the Listener of gRPC servers, with %s for their address; only for grpc (default that of gRFC A36, in the authority of targets without one)")
 	flags.StringVar(&f.grpc.CertificateProvider, "certificate-provider", "default", "the `NAME` by which resources refer to the client's certificate; only for grpc")
 	flags.StringArrayVar(&f.grpc.Features, "server-feature", nil, "a further `FEATURE` of the server, such as ignore_resource_deletion; only for grpc; can be repeated")
@@ -100,7 +102,7 @@ func (f *bootstrapFlags) registerAll(flags *pflag.FlagSet) {
 
 // Flags that only one kind of client has.
 var (
-	envoyFlags = []string{"server-name", "server-id", "workload-api"}
+	envoyFlags = []string{"server-name", "server-id", "workload-api", "xdstp"}
 	grpcFlags  = []string{"spiffe-bundle-map", "server-listener", "certificate-provider", "server-feature"}
 )
 
@@ -170,6 +172,12 @@ func (f *bootstrapFlags) check(flags *pflag.FlagSet) error {
 	}
 	if f.plain && (f.tls != bootstrap.TLS{} || f.token != "") {
 		return errors.New("--plaintext does not go with files, names or tokens of TLS")
+	}
+	if f.xdstp && f.noXdstp {
+		return errors.New("--xdstp and --no-xdstp contradict each other")
+	}
+	if f.kind == "envoy" && len(f.authorities) > 0 && !f.xdstp {
+		return errors.New("--authority has no effect on an Envoy without --xdstp: its stream is for the names of all authorities")
 	}
 	if f.tls.WorkloadAPI != "" {
 		if err := configs.CheckWorkloadAPI(f.tls.WorkloadAPI); err != nil {
@@ -303,6 +311,7 @@ func (f *bootstrapFlags) chooseAuthorities(cfg *configs.Config, c *bootstrap.Cli
 	if f.noXdstp {
 		c.Authorities, c.DefaultAuthority = nil, ""
 	}
+	c.SecondStream = f.xdstp
 	oldStyle := len(cfg.OldStyleNames) > 0
 	switch {
 	case f.kind == "grpc" && f.grpc.ServerListener == "" && (oldStyle || c.DefaultAuthority != ""):

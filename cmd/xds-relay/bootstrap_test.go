@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -64,6 +65,26 @@ func validate(t *testing.T, m proto.Message) {
 	}
 }
 
+// checkRetries checks that an Envoy that has lost its streams does not wait for long. Envoy has no setting for that with
+// google_grpc.
+func checkRetries(t *testing.T, b *bootstrapv3.Bootstrap) {
+	t.Helper()
+	sources := []*corev3.ApiConfigSource{b.GetDynamicResources().GetAdsConfig()}
+	for _, s := range b.GetConfigSources() {
+		sources = append(sources, s.GetApiConfigSource())
+	}
+	for _, source := range sources {
+		envoy := source.GetGrpcServices()[0].GetEnvoyGrpc()
+		if envoy == nil {
+			continue
+		}
+		backOff := envoy.GetRetryPolicy().GetRetryBackOff()
+		if base, longest := backOff.GetBaseInterval().AsDuration(), backOff.GetMaxInterval().AsDuration(); base != 500*time.Millisecond || longest != 5*time.Second {
+			t.Errorf("Envoy waits from %s to %s, want from 0.5s to 5s", base, longest)
+		}
+	}
+}
+
 func TestBootstrapsOfAllExamplesAreValid(t *testing.T) {
 	paths, err := filepath.Glob("../../configs/examples/*.yaml")
 	if err != nil || len(paths) == 0 {
@@ -82,6 +103,10 @@ func TestBootstrapsOfAllExamplesAreValid(t *testing.T) {
 			b := envoyBootstrap(t, stdout)
 			if ads := b.GetDynamicResources().GetAdsConfig(); ads.GetApiType() != corev3.ApiConfigSource_DELTA_GRPC || b.GetNode().GetId() != "n1" {
 				t.Errorf("not by delta ADS, or not as n1:\n%s", stdout)
+			}
+			checkRetries(t, b)
+			if len(b.GetConfigSources()) > 0 || b.GetLayeredRuntime() != nil {
+				t.Errorf("Envoy opens a second stream, which stays empty:\n%s", stdout)
 			}
 			if stdout, stderr, status = runCommand(t, append(args, "--for", "grpc")...); status != 0 {
 				t.Fatalf("status %d: %s", status, stderr)
@@ -173,7 +198,10 @@ func TestBootstrapsWarnOfWhatTheyAssume(t *testing.T) {
 }
 
 func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
-	inFolder(t, map[string]string{"relay.yaml": bootstrapConfig, "old.yaml": oldStyleConfig, "bad.yaml": "listeners: []\n"})
+	inFolder(t, map[string]string{
+		"relay.yaml": bootstrapConfig, "old.yaml": oldStyleConfig, "bad.yaml": "listeners: []\n",
+		"patterns.yaml": "listeners: [{address: ':1'}]\nauthorities: [{name: '*.example.com', servers: [{address: 'cp:1'}]}]\n",
+	})
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +214,8 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 	}{
 		{"the first listener of gRPC", "--for grpc --config relay.yaml", []string{`"server_uri": "127.0.0.1:18000"`, `"type": "insecure"`, `"resource_timer_is_transient_error"`}, 0},
 		{"exact authorities, and no patterns", "--for grpc --config relay.yaml", []string{`"cloud.example.com": {`, `"xdstp://cloud.example.com/envoy.config.listener.v3.Listener/%s"`}, 0},
-		{"an authority that a pattern covers", "--for envoy --config relay.yaml --authority red.tenants.example.com", []string{"- name: cloud.example.com\n  - name: red.tenants.example.com"}, 0},
+		{"an authority that a pattern covers", "--for envoy --config relay.yaml --xdstp --authority red.tenants.example.com", []string{"- name: cloud.example.com\n  - name: red.tenants.example.com"}, 0},
+		{"a second stream for xdstp names, and the flag that it needs", "--for envoy --config relay.yaml --xdstp", []string{"api_type: AGGREGATED_DELTA_GRPC", "envoy.reloadable_features.xdstp_based_config_singleton_subscriptions: true", "admin_layer: {}"}, 0},
 		{"without old-style names, the one authority is the default", "--for grpc --config relay.yaml", []string{`"client_default_listener_resource_name_template": "xdstp://cloud.example.com/`}, 0},
 		{"a unix socket", "--for envoy --config relay.yaml --listener 2", []string{"pipe:\n                path: /run/xds-relay/xds.sock", "type: STATIC"}, 0},
 		{"every interface is the host's name", "--for envoy --config relay.yaml --listener 3", []string{"address: " + host, "port_value: 18002", "filename: /etc/xds/client-key.pem"}, 0},
@@ -206,6 +235,10 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 		{"an IP address is verified", "--for envoy --config relay.yaml -s 10.0.0.1:1 --ca-file ca.pem", []string{"exact: 10.0.0.1", "san_type: IP_ADDRESS"}, 0},
 		{"without authorities", "--for envoy --config relay.yaml --no-xdstp", []string{"dynamic_resources:"}, 0},
 
+		{"an authority without a second stream", "--for envoy --config relay.yaml --authority red.tenants.example.com", []string{"--authority has no effect on an Envoy without --xdstp"}, statusUsage},
+		{"a second stream without authorities", "--for envoy --config patterns.yaml -s relay:1 --xdstp", []string{"there is no authority for config_sources (want --authority"}, statusUsage},
+		{"xdstp and none", "--for envoy --xdstp --no-xdstp", []string{"--xdstp and --no-xdstp contradict each other"}, statusUsage},
+		{"a second stream of gRPC", "--for grpc --xdstp", []string{"--xdstp is not for grpc"}, statusUsage},
 		{"whom for", "", []string{"--for is missing (want envoy or grpc)"}, statusUsage},
 		{"no such client", "--for nginx", []string{"--for nginx: want envoy or grpc"}, statusUsage},
 		{"a configuration with errors", "--for grpc --config bad.yaml", []string{"bad.yaml:1:"}, statusNotAll},
@@ -242,7 +275,8 @@ func TestBootstrapsSayWhatTheListenerWants(t *testing.T) {
 			}
 			if status == 0 && strings.Contains(tt.args, "envoy") {
 				b := envoyBootstrap(t, stdout)
-				if none := strings.Contains(tt.args, "--no-xdstp"); (len(b.GetConfigSources()) == 0) != none {
+				checkRetries(t, b)
+				if second := strings.Contains(tt.args, "--xdstp"); (len(b.GetConfigSources()) > 0) != second {
 					t.Errorf("config_sources: %v", b.GetConfigSources())
 				}
 			}
