@@ -4,8 +4,11 @@ package envoy
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // Envoy is there first, then the relay, then the control plane.
@@ -98,6 +101,33 @@ func TestTheRelayRestarts(t *testing.T) {
 			s.startRelay()
 			s.push(func(w world) { w.set("one", endpoints("one", first)) })
 			s.step("a change after the drain arrives", s.reaches(first))
+		},
+	})
+}
+
+// The relay to which Envoy is connected is killed, and Envoy moves to another one. When that one drains, it returns to
+// the first.
+func TestEnvoyMovesToAnotherRelay(t *testing.T) {
+	play(t, scenario{
+		relay: func(s *side, config peers.Config) { s.another = peers.StartRelay(s, binary, maps.Clone(config)) },
+		bootstrapFlags: func(s *side) []string {
+			return []string{"--server", s.another.Address}
+		},
+		run: func(s *side) {
+			first, second := s.backend("first"), s.backend("second")
+			s.push(func(w world) { s.shop(w, "one", first) })
+			s.step("requests reach the first backend", s.reaches(first))
+			s.send()
+			s.killRelay()
+			s.push(func(w world) { w.set("one", endpoints("one", second)) })
+			s.step("a change arrives by the other relay", s.reaches(second))
+			s.startRelay()
+			if s.relay != nil {
+				s.another.Drain()
+				<-s.another.Process().Ended()
+			}
+			s.push(func(w world) { w.set("one", endpoints("one", first)) })
+			s.step("a change arrives by the first relay", s.reaches(first))
 		},
 	})
 }

@@ -90,6 +90,7 @@ type side struct {
 	reach    string       // the address at which the control plane is reached
 	link     *link        // before the server, in scenarios that are linked
 	relay    *peers.Relay // nil if Envoy is connected directly
+	another  *peers.Relay // in scenarios with two
 	envoy    *envoy
 	server   string // the address to which Envoy connects
 	address  string // of Envoy's first listener
