@@ -446,7 +446,8 @@ func (s *side) reachesAt(address string, b *backend) func() error {
 	}
 }
 
-// send begins to send requests through Envoy's first listener, until the scenario ends.
+// send begins to send requests through Envoy's first listener, until the scenario ends. How long one takes is a matter
+// of the machine.
 func (s *side) send() {
-	s.load = generate(s, s.client, "http://"+s.address+"/")
+	s.load = generate(s, &http.Client{Timeout: peers.Patience, Transport: s.client.Transport}, "http://"+s.address+"/")
 }
