@@ -54,6 +54,7 @@ func (d *Delta) sendAliased(r *Response, sub *nameSub, own string, st *cache.Sta
 		} else {
 			r.noteChanged(res)
 		}
+		r.from(st.Origin)
 		r.addAliased(name, res, form, aliases)
 		r.noteOwn(own, d.mark(res))
 		for _, s := range group {
