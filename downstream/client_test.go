@@ -202,6 +202,7 @@ type received struct {
 	version   string // delta: system_version_info
 	resources []receivedResource
 	removed   []string
+	bodiless  []string // those of removed that a resource without body removes
 	errors    []receivedError
 	size      int
 }
@@ -243,6 +244,15 @@ func decode(t tb, form string, r *session.Response) *received {
 			got.removed = append(got.removed, n.GetName()+showConstraints(n))
 		}
 		for _, res := range m.GetResources() {
+			if res.GetResource() == nil && res.GetTtl() == nil {
+				// Without a body, but no heartbeat: it does not exist.
+				if !slices.Equal(res.GetAliases(), []string{res.GetName()}) {
+					t.Errorf("%q has no body, and the aliases %v", res.GetName(), res.GetAliases())
+				}
+				got.bodiless = append(got.bodiless, res.GetName())
+				got.removed = append(got.removed, res.GetName())
+				continue
+			}
 			got.resources = append(got.resources, openResource(t, m.GetTypeUrl(), res))
 		}
 	} else {
@@ -401,7 +411,11 @@ func (r *received) String() string {
 		}
 	}
 	for _, name := range r.removed {
-		fmt.Fprintf(&b, "\n  removed %s", name)
+		how := ""
+		if slices.Contains(r.bodiless, name) {
+			how = " (a resource without body, which is its own alias)"
+		}
+		fmt.Fprintf(&b, "\n  removed %s%s", name, how)
 	}
 	for _, e := range r.errors {
 		fmt.Fprintf(&b, "\n  error %s: %s", e.name, strings.TrimSuffix(fmt.Sprintf("%s: %s", e.code, e.message), ": "))

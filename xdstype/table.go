@@ -151,9 +151,10 @@ func newService(typeURL, name, plural, root, path string) *Service {
 
 // The types to which other packages apply rules of their own.
 var (
-	Cluster   = withWord("cluster") // after a changed cluster, clients warm its endpoints again
-	Endpoints = withWord("endpoint")
-	Secret    = withWord("secret") // the content is not shown
+	Cluster     = withWord("cluster") // after a changed cluster, clients warm its endpoints again
+	Endpoints   = withWord("endpoint")
+	VirtualHost = withWord("virtual-host") // a request that waits for one goes on only when a response has the resource
+	Secret      = withWord("secret")       // the content is not shown
 )
 
 // Other is every type that the table does not have.

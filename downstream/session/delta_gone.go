@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // findRemovals records the removals among what is pending, before any of it is sent.
@@ -109,6 +110,13 @@ func (d *Delta) sendSomeRemovals(r *Response, limit int, stays func(string, remo
 	return true
 }
 
+// waitsForBody reports whether the client takes the absence of a name only from a resource without body. Envoy lets a
+// request for an unknown domain wait until a response has a resource whose name or alias is what it requested for the
+// domain; a removal ends no wait. Envoy: "Virtual Host Discovery Service (VHDS)", "Subscribing to Resources".
+func (d *Delta) waitsForBody(sub *nameSub) bool {
+	return xdstype.Of(d.typeURL) == xdstype.VirtualHost && sub != nil && sub.sent() == sentNothing && !d.mayHold(sub) && !sub.byLocator()
+}
+
 // some returns keys of a map, sorted, without those that stay: all keys of a small map, and some of a large one. Each
 // response takes a part; sorting all keys for each response would cost too much. more reports whether there are others.
 func some[V any](m map[string]V, stays func(string, V) bool) (keys []string, more bool) {
@@ -137,6 +145,11 @@ func (d *Delta) addRemovalOf(r *Response, sub *nameSub, g *removal) {
 		constraints = g.was.Constraints()
 	}
 	under := g.ref.of(d.removedUnder(r, sub, g))
+	if under.name == g.ref.name && !r.removed[under.key()] && d.waitsForBody(sub) {
+		r.addAbsent(under.name)
+		put(&r.removed, under.key(), true)
+		return
+	}
 	d.addRemoved(r, under, constraints)
 	if under.name != g.ref.name {
 		put(&r.removed, under.key(), true)

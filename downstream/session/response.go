@@ -341,6 +341,15 @@ func (r *Response) addRemoved(name string) {
 	r.Names.Add(name)
 }
 
+// addAbsent adds a resource without body: there is none of that name.
+// xDS: "Knowing When a Requested Resource Does Not Exist".
+func (r *Response) addAbsent(name string) {
+	b := wire.AppendString(nil, wire.ResourceName, name)
+	r.addPrivate(wire.ResponseResources, wire.AppendString(b, wire.ResourceAliases, name))
+	r.substantial = true
+	r.Names.Add(name)
+}
+
 // addRemovedVariant adds to removed_resource_names (TP2).
 func (r *Response) addRemovedVariant(name, constraints string) {
 	before := len(r.private)
