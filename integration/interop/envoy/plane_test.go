@@ -43,6 +43,9 @@ func (w world) set(name string, m proto.Message) {
 	w[typeURL][name] = m
 }
 
+// remove removes the resource of m's type that has a name.
+func (w world) remove(name string, m proto.Message) { delete(w[resourceType(m)], name) }
+
 // drop removes all resources that have one of these names.
 func (w world) drop(names ...string) {
 	for _, named := range w {

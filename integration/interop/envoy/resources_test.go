@@ -49,6 +49,12 @@ func (s *side) source() *corev3.ConfigSource {
 	}
 }
 
+// patient returns a config source for whose first resource Envoy waits that long.
+func patient(source *corev3.ConfigSource, timeout time.Duration) *corev3.ConfigSource {
+	source.InitialFetchTimeout = durationpb.New(timeout)
+	return source
+}
+
 // socket returns an address of a resource.
 func socket(address string) *corev3.Address {
 	host, port, _ := net.SplitHostPort(address)

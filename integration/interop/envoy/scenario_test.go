@@ -97,6 +97,9 @@ type side struct {
 	client   *http.Client
 	load     *generator
 
+	// The listeners of needy.
+	routeless, filterless, keyless call
+
 	shared    *shared
 	addresses int             // of shared.addresses that this side has taken
 	pushed    time.Time       // the last push
@@ -109,9 +112,10 @@ type side struct {
 // shared has what the sides of a scenario have in common, so that their resources have the same contents. The
 // sides run one after the other.
 type shared struct {
-	t         testing.TB
-	addresses []string
-	backends  map[string]*backend
+	t          testing.TB
+	addresses  []string
+	backends   map[string]*backend
+	identities map[string]*identity
 }
 
 // step is what was seen after a step of a scenario.
@@ -415,6 +419,10 @@ func (s *side) versions() bool {
 	}
 	return s.upstream == direct || s.form.delta == (s.upstream == delta)
 }
+
+// sotwStreams reports whether Envoy has a SotW stream for each RouteConfiguration, Secret and so on. Each stream has a
+// version of its own, and the relay's one stream to the control plane has one for all of them.
+func sotwStreams(f form) bool { return !f.delta && !f.aggregated }
 
 func (s *side) differences(summary []string) []string {
 	return s.differencesFrom(s.expected[len(s.steps)-1].summary, summary)

@@ -32,6 +32,13 @@ type script struct {
 	ttls   map[string]time.Duration // by resource name
 	beats  int                      // how many heartbeats there were of all resources with a TTL
 	alias  map[[2]string][]string   // of a resource, by type URL and name
+	// hidden reports whether a resource is no answer to a wildcard, but only to its name.
+	hidden func(typeURL, name string) bool
+	// mute reports whether a request for a name that does not exist gets no answer, in delta, either.
+	mute func(typeURL, name string) bool
+	// bodiless says that a name that does not exist is answered by a resource without body, as Envoy's
+	// documentation of VHDS wants it.
+	bodiless bool
 	// version returns the version of a resource. The default is a hash of its content.
 	version func(typeURL, name string, content []byte) string
 	push    string // a text in every version: a change makes everything new
@@ -231,8 +238,12 @@ func inCollection(glob, name string) bool {
 	return inside && !strings.Contains(rest, "/") && params == nameParams
 }
 
-func requested(names map[string]bool, wildcard bool, name string) bool {
-	if wildcard || names[name] {
+// requested reports whether a client that requests names, and perhaps the wildcard, gets a resource.
+func (s *script) requested(typeURL string, names map[string]bool, wildcard bool, name string) bool {
+	if names[name] {
+		return true
+	}
+	if wildcard && (s.hidden == nil || !s.hidden(typeURL, name)) {
 		return true
 	}
 	for glob := range names {
@@ -242,6 +253,8 @@ func requested(names map[string]bool, wildcard bool, name string) bool {
 	}
 	return false
 }
+
+func (s *script) silent(typeURL, name string) bool { return s.mute != nil && s.mute(typeURL, name) }
 
 // deltaSession is a session of the delta form.
 type deltaSession struct {
@@ -279,7 +292,7 @@ func (d *deltaSession) receive(r *discoveryv3.DeltaDiscoveryRequest) {
 			}
 			delete(d.answered, name)
 		}
-		d.due = true
+		d.due = d.due || !d.script.silent(d.typeURL, name)
 	}
 	for _, name := range r.GetResourceNamesUnsubscribe() {
 		if name == "*" {
@@ -293,7 +306,7 @@ func (d *deltaSession) receive(r *discoveryv3.DeltaDiscoveryRequest) {
 }
 
 func (d *deltaSession) respond() (proto.Message, <-chan struct{}) {
-	now, changed := d.script.view(d.typeURL, func(name string) bool { return requested(d.names, d.wildcard, name) })
+	now, changed := d.script.view(d.typeURL, func(name string) bool { return d.script.requested(d.typeURL, d.names, d.wildcard, name) })
 	response := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: d.typeURL}
 	beats := d.script.due()
 	exists := map[string]bool{}
@@ -326,10 +339,15 @@ func (d *deltaSession) respond() (proto.Message, <-chan struct{}) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.names)) {
-		if !exists[name] && !d.answered[name] && !strings.Contains(name, "*") {
-			response.RemovedResources = append(response.RemovedResources, name)
-			d.answered[name] = true
+		if exists[name] || d.answered[name] || strings.Contains(name, "*") || d.script.silent(d.typeURL, name) {
+			continue
 		}
+		if d.script.bodiless {
+			response.Resources = append(response.Resources, &discoveryv3.Resource{Name: name, Aliases: []string{name}})
+		} else {
+			response.RemovedResources = append(response.RemovedResources, name)
+		}
+		d.answered[name] = true
 	}
 	if len(response.Resources)+len(response.RemovedResources) == 0 && !d.due {
 		return nil, changed
@@ -382,7 +400,7 @@ func (s *sotwSession) receive(r *discoveryv3.DiscoveryRequest) {
 }
 
 func (s *sotwSession) respond() (proto.Message, <-chan struct{}) {
-	now, changed := s.script.view(s.typeURL, func(name string) bool { return requested(s.names, s.wildcard, name) })
+	now, changed := s.script.view(s.typeURL, func(name string) bool { return s.script.requested(s.typeURL, s.names, s.wildcard, name) })
 	response := &discoveryv3.DiscoveryResponse{TypeUrl: s.typeURL}
 	var versions strings.Builder
 	wanted := false

@@ -27,7 +27,7 @@ func (e *envoy) summary(versions bool) ([]string, error) {
 			continue
 		}
 		for _, state := range sorted(section) {
-			if !strings.HasPrefix(state, "dynamic") { // static ones are the bootstrap's
+			if !strings.HasPrefix(state, "dynamic") && state != "ecds_filters" { // static ones are the bootstrap's
 				continue
 			}
 			entries, _ := section[state].([]any)
@@ -211,7 +211,7 @@ func sorted[V any](m map[string]V) []string {
 	return keys
 }
 
-var versionInLine = regexp.MustCompile(`^(dynamic.*?) version [^:]*: `)
+var versionInLine = regexp.MustCompile(`^(dynamic.*?|ecds_filters.*?) version [^:]*: `)
 
 // withoutVersions returns a summary without the versions of resources.
 func withoutVersions(summary []string) []string {
