@@ -203,12 +203,34 @@ func TestAListenerIsReplacedInARollout(t *testing.T) {
 				w.drop("shop")
 				w.set("store", s.listener("store", s.address, "routes"))
 			})
-			s.step("Envoy has taken the new Listener, or refused it", func() error {
-				if s.shows(activeListener, "store")() == nil {
-					return nil
-				}
-				return s.counts(`^listener_manager\.lds\.update_rejected$`, 1)()
-			})
+			s.step("Envoy has taken the new Listener, or refused it", s.tried("store"))
 		},
 	})
+}
+
+// A Listener is replaced by one with the same address while the relay is away.
+func TestAListenerIsReplacedDuringARestart(t *testing.T) {
+	play(t, scenario{run: func(s *side) {
+		first := s.backend("first")
+		s.push(func(w world) { s.shop(w, "one", first) })
+		s.step("requests reach the backend", s.reaches(first))
+		s.send()
+		s.killRelay()
+		s.push(func(w world) {
+			w.drop("shop")
+			w.set("store", s.listener("store", s.address, "routes"))
+		})
+		s.startRelay()
+		s.step("Envoy has taken the new Listener, or refused it", s.tried("store"))
+	}})
+}
+
+// tried returns a condition: Envoy has a Listener, or has refused one.
+func (s *side) tried(listener string) func() error {
+	return func() error {
+		if s.shows(activeListener, listener)() == nil {
+			return nil
+		}
+		return s.counts(`^listener_manager\.lds\.update_rejected$`, 1)()
+	}
 }
