@@ -178,12 +178,18 @@ const requestsPerSecond = 200
 // generate begins to send requests to an address of an Envoy. Each has a connection of its own.
 func generate(t testing.TB, client *http.Client, target string) *generator {
 	t.Helper()
+	return generateSome(t, client, target, requestsPerSecond)
+}
+
+// generateSome is generate with another number of requests a second.
+func generateSome(t testing.TB, client *http.Client, target string, perSecond time.Duration) *generator {
+	t.Helper()
 	g := &generator{done: make(chan struct{}), ended: make(chan struct{}), failed: map[string]int{}}
 	go func() {
 		defer close(g.ended)
 		var open sync.WaitGroup
 		defer open.Wait()
-		ticker := time.NewTicker(time.Second / requestsPerSecond)
+		ticker := time.NewTicker(time.Second / perSecond)
 		defer ticker.Stop()
 		for {
 			select {

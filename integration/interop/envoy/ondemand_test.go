@@ -45,15 +45,11 @@ func byHeader(header string) *routev3.Route {
 // Envoy 1.40 ends with "panic: not supported".
 var onDemandForms = []form{{true, true}, {false, true}, {true, false}}
 
-// sotwOnDemand reports whether Envoy gets a type by a wildcard first and by names later, in SotW: the relay has
-// two streams for them, so that what Envoy has came with two versions.
-func sotwOnDemand(f form) bool { return !f.delta }
-
 // A request for a cluster that no wildcard gives Envoy waits until Envoy has requested it by its name: one that
 // exists, one that does not, one that is created after the first request for it (which the wildcard gives then,
 // too), and the removal of both.
 func TestClustersOnDemandBesideAWildcard(t *testing.T) {
-	play(t, scenario{forms: onDemandForms, unversioned: sotwOnDemand, run: func(s *side) {
+	play(t, scenario{forms: onDemandForms, unversioned: severalNames, run: func(s *side) {
 		first, second, third := s.backend("first"), s.backend("second"), s.backend("third")
 		s.plane.script.change(func() {
 			s.plane.script.hidden = func(typeURL, name string) bool {
@@ -149,7 +145,7 @@ func TestVirtualHostsOnDemand(t *testing.T) {
 // A request in a scope whose routes are on demand waits until Envoy has them: routes that exist, and ones that are
 // created only while the request waits. A scope is added, and one is removed.
 func TestScopedRoutesOnDemand(t *testing.T) {
-	play(t, scenario{unversioned: sotwStreams, run: func(s *side) {
+	play(t, scenario{unversioned: severalNames, run: func(s *side) {
 		first, second, third := s.backend("first"), s.backend("second"), s.backend("third")
 		in := func(scope string) call { return call{header: map[string]string{"x-scope": scope}} }
 		scope := func(w world, name string, onDemand bool) {

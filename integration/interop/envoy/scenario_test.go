@@ -116,6 +116,7 @@ type shared struct {
 	addresses  []string
 	backends   map[string]*backend
 	identities map[string]*identity
+	secure     string // the address of the secure backend
 }
 
 // step is what was seen after a step of a scenario.
@@ -420,9 +421,10 @@ func (s *side) versions() bool {
 	return s.upstream == direct || s.form.delta == (s.upstream == delta)
 }
 
-// sotwStreams reports whether Envoy has a SotW stream for each RouteConfiguration, Secret and so on. Each stream has a
-// version of its own, and the relay's one stream to the control plane has one for all of them.
-func sotwStreams(f form) bool { return !f.delta && !f.aggregated }
+// severalNames is for scenarios with several names of a type, or with names beside a wildcard. In SotW a resource has
+// the version of the response that brought it, and which other names that response has depends on the moment, and on
+// the streams: Envoy may have one for each name, and the relay has one for all names and another for the wildcard.
+func severalNames(f form) bool { return !f.delta }
 
 func (s *side) differences(summary []string) []string {
 	return s.differencesFrom(s.expected[len(s.steps)-1].summary, summary)
