@@ -1,14 +1,13 @@
 package relay
 
-// A client rejects a whole response. Only the words of its NACK may say which resource in it is to blame.
+// What the page says about resources of a rejected response: which of them the client's words name
+// (session.NamesResource).
 
 import (
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
@@ -29,44 +28,6 @@ const (
 	mostBlamed, mostBlameNames = 5, 20_000
 	blameTakes                 = 100 * time.Millisecond
 )
-
-// namesResource reports whether a text contains a name as a separate word.
-func namesResource(text, name string) bool {
-	if name == "" {
-		return false
-	}
-	for from := 0; ; {
-		at := strings.Index(text[from:], name)
-		if at < 0 {
-			return false
-		}
-		at += from
-		if endsName(text[:at]) && beginsNoName(text[at+len(name):]) {
-			return true
-		}
-		from = at + 1
-	}
-}
-
-func inName(r rune) bool {
-	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-|/@#", r)
-}
-
-// endsName reports whether a name can begin after a text.
-func endsName(before string) bool {
-	r, _ := utf8.DecodeLastRuneInString(before)
-	return before == "" || !inName(r) && r != '.'
-}
-
-// beginsNoName reports whether a name can end before a text: a dot or a colon may be the end of a sentence.
-func beginsNoName(after string) bool {
-	r, n := utf8.DecodeRuneInString(after)
-	if r == '.' || r == ':' {
-		r, _ = utf8.DecodeRuneInString(after[n:])
-		return len(after) == n || !inName(r)
-	}
-	return after == "" || !inName(r)
-}
 
 // blamed finds the resources that a client's words name, once for each NACK.
 type blamed struct {
@@ -91,7 +52,7 @@ func (b *blamed) view(h *downstream.Held) HeldResource {
 	switch {
 	case n.Reason == session.WordsWithheld:
 		v.Blame = blameUnclear
-	case namesResource(n.Reason, h.Name):
+	case session.NamesResource(n.Reason, h.Name):
 		v.Blame = blameNamed
 	case n.Names.Total == 1:
 		v.Blame = blameOnly
@@ -113,7 +74,7 @@ func (b *blamed) others(typeURL string, n *downstream.LastNACK) []string {
 	}
 	var found []string
 	note := func(name string) bool {
-		if namesResource(n.Reason, name) {
+		if session.NamesResource(n.Reason, name) {
 			found = append(found, loglines.ClipTo(name, 200))
 		}
 		return len(found) < mostBlamed

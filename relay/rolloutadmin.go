@@ -18,6 +18,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -148,7 +149,7 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 	for _, c := range s.Changes {
 		change := RolloutChange{Type: xdstype.Word(c.TypeURL), Name: loglines.Clip(c.Name), What: c.What, Waits: c.Waits}
 		for _, r := range v.Rejections {
-			if namesResource(r.Words, change.Name) {
+			if session.NamesResource(r.Words, change.Name) {
 				change.NACKedBy = r.Client
 				break
 			}

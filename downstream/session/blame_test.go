@@ -1,4 +1,4 @@
-package relay
+package session
 
 import "testing"
 
@@ -28,7 +28,7 @@ func TestWordsNameAResource(t *testing.T) {
 		{"nothing", "", false},
 		{"", "cart", false},
 	} {
-		if is := namesResource(c.words, c.name); is != c.want {
+		if is := NamesResource(c.words, c.name); is != c.want {
 			t.Errorf("that %q names %q is %v", c.words, c.name, is)
 		}
 	}
