@@ -105,6 +105,26 @@ func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]Se
 	return page, from
 }
 
+// ChangedAt returns the number of a name's last change, 0 if none is remembered, and whether the name is a member now.
+func (s *Set) ChangedAt(key string) (change uint64, present bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members.Get(key)
+	return m.Seq, m.Present()
+}
+
+// ChangedIn calls yield with the name of each member whose last change is after from, up to and including to, until it
+// returns false. The rules for yield of Since apply.
+func (s *Set) ChangedIn(from, to uint64, yield func(name string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for m := range s.members.After(from) {
+		if m.Seq > to || m.Present() && !yield(m.Resource.Name()) {
+			return
+		}
+	}
+}
+
 // Seen returns upTo, the change of the set up to which the watcher has received everything but removals,
 // and the change after which Since continues. After Rewind, the latter is an earlier one. Only the
 // watcher may call it.

@@ -28,10 +28,14 @@ type groupClient struct {
 	has    map[string]string // content by name
 	errors map[string]string
 	again  map[string]bool // requested again, or sent an error of
+	// rejects are the names that it has rejected and not accepted since. rejected: it has rejected a response without a
+	// resource, and accepted none since.
+	rejects  map[string]bool
+	rejected bool
 }
 
 func newGroupClient(s *Server, form string, features ...string) *groupClient {
-	return &groupClient{testClient: newTestClient(s, form, &corev3.Node{Id: "test", ClientFeatures: features}), has: map[string]string{}, errors: map[string]string{}, again: map[string]bool{}}
+	return &groupClient{testClient: newTestClient(s, form, &corev3.Node{Id: "test", ClientFeatures: features}), has: map[string]string{}, errors: map[string]string{}, again: map[string]bool{}, rejects: map[string]bool{}}
 }
 
 // asks sends what the client asks for: in SotW all names, in delta those that are new.
@@ -41,6 +45,7 @@ func (c *groupClient) asks(t tb, add, drop []string) {
 	for _, name := range drop {
 		delete(c.has, name)
 		delete(c.errors, name)
+		delete(c.rejects, name)
 	}
 	for _, name := range add {
 		if !slices.Contains(c.names, name) {
@@ -65,9 +70,13 @@ func (c *groupClient) reads(t tb, reject bool) {
 	t.Helper()
 	defer func() { c.missed = 0 }()
 	for r := c.read(t); r != nil; r = c.read(t) {
+		c.rejected = reject && len(r.resources) == 0
 		for _, res := range r.resources {
 			if res.beat {
 				continue
+			}
+			if c.rejects[res.name] = true; !reject {
+				delete(c.rejects, res.name)
 			}
 			if old, ok := c.has[res.name]; ok && old == res.content+res.ttl.String() && !c.again[res.name] && c.missed < minLog/2 {
 				t.Errorf("%s: %s is sent again though it has not changed", c.st.form, res.name)
@@ -77,10 +86,14 @@ func (c *groupClient) reads(t tb, reject bool) {
 			delete(c.again, res.name)
 		}
 		for _, name := range r.removed {
+			delete(c.rejects, name)
 			delete(c.has, name)
 			delete(c.errors, name)
 		}
 		for _, e := range r.errors {
+			if e.code == codes.NotFound { // SotW
+				delete(c.rejects, e.name)
+			}
 			c.errors[e.name] = e.message
 			c.again[e.name] = true
 		}
@@ -212,6 +225,18 @@ func TestClientsWithTheSameNames(t *testing.T) {
 			one, alone := clients[i], clients[i+1]
 			if !maps.Equal(one.has, alone.has) || !maps.Equal(one.errors, alone.errors) {
 				t.Errorf("%s: one of a group has\n%v %v, and one that is alone\n%v %v", one.st.form, one.has, one.errors, alone.has, alone.errors)
+			}
+			for _, cl := range clients[i : i+2] {
+				for h := range cl.st.server.InspectStream(cl.st.id).Held("") {
+					if h.State == session.Failed || h.State == session.DoesNotExist { // the resource that it has rejected is not known any more
+						delete(cl.rejects, h.Name)
+					}
+				}
+				for _, is := range cl.st.describe().Types {
+					if want := len(cl.rejects) > 0 || cl.rejected; want != (is.NACK != nil) {
+						t.Errorf("%s: a client rejects %v: %t, want %t", cl.st.form, cl.rejects, is.NACK != nil, want)
+					}
+				}
 			}
 			if len(one.names) == 0 {
 				continue

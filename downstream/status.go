@@ -26,7 +26,7 @@ type ClientStatus struct {
 type TypeStatus struct {
 	session.Status
 	Refused RefusedNames
-	// NACK is the last NACK that still counts: the client may have accepted later responses.
+	// NACK is the last NACK that still stands: the client has not accepted all that it has rejected.
 	NACK *LastNACK
 }
 

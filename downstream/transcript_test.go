@@ -730,9 +730,10 @@ func (tr *transcript) describe() []string {
 		line := fmt.Sprintf("%s %s", c.Node.GetId(), c.Form)
 		for _, s := range c.Types {
 			line += fmt.Sprintf(" %s:%d", shortName(s.TypeURL), s.Subscriptions)
-			if s.NACK != nil {
+			switch {
+			case s.NACK != nil:
 				line += fmt.Sprintf("(rejects: %s)", s.NACK.Reason)
-			} else if s.LastRejection != "" {
+			case s.LastRejection != "":
 				line += fmt.Sprintf("(rejected: %s)", s.LastRejection)
 			}
 		}

@@ -51,6 +51,7 @@ func (s *subscriptions) noteSpan(set *setSub, from, to uint64) {
 // noteSending records that the response that is being put together has the news up to a position. For a client that has
 // moved to the other side of a rollout, older changes are new, too.
 func (m *membership) noteSending(to Position) {
+	m.sentIn = m.subs.sending()
 	switch {
 	case m.sentUpTo.Seq > 0 && m.sentUpTo.New != to.New:
 		m.unanswered = math.MaxUint16
@@ -98,7 +99,7 @@ func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection,
 
 // noteRejection records that the client has rejected a response, and which changes it has rejected with it.
 func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection {
-	is := &Rejection{Reason: words, SentAt: r.at, Version: r.version, Names: r.names, response: *r, sentBefore: s.newest}
+	is := &Rejection{Reason: words, SentAt: r.at, Version: r.version, Names: r.names, response: *r}
 	for set := range s.sets() {
 		for _, p := range set.spans {
 			if p.number == r.number {
@@ -106,20 +107,22 @@ func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection 
 			}
 		}
 	}
-	if m := s.named.shared; m != nil && m.unanswered > 0 {
+	if m := s.named.shared; m != nil && m.unanswered > 0 && !r.number.after(m.sentIn) {
 		is.spans = append(is.spans, rejectedSpan{span: m.inFlight()})
 	}
 	s.rejectNames(r)
 	if s.nacks == nil {
 		s.nacks = &nacks{}
 	}
-	if n := len(s.nacks.of); n > 0 && !s.nacks.of[n-1].over {
-		is.Since = s.nacks.of[n-1].Since
+	if before := s.nacks.standing(); before != nil {
+		is.Since = before.Since
 	}
-	if len(s.nacks.of) == maxRejections {
-		s.nacks.of = slices.Delete(s.nacks.of, 0, 1)
+	for o := range s.nacks.newestFirst() { // what was sent again counts only once
+		o.standing.drop(func(name string) bool { return slices.Contains(r.names.First, name) })
 	}
-	s.nacks.last, s.nacks.of = words, append(s.nacks.of, is)
+	is.standing = s.standingOf(is)
+	s.nacks.add(is)
+	s.nacks.last = words
 	return is
 }
 
@@ -151,11 +154,7 @@ func (s *subscriptions) sentWith(sub *nameSub, r *sentResponse) bool {
 	if s.sotw && sub.is(isCovered) {
 		return true
 	}
-	name := sub.name()
-	if rare := sub.rare(); rare != nil && rare.sentAs != "" {
-		name = rare.sentAs
-	}
-	return r.mayHave(name)
+	return r.mayHave(sub.sentAs())
 }
 
 // endRejections records that the client has accepted everything.

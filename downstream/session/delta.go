@@ -63,6 +63,9 @@ func (d *Delta) Request(req *discoveryv3.DeltaDiscoveryRequest) *NACK {
 	if first {
 		return nil
 	}
+	if drop > 0 && d.nacks.any() {
+		d.settleRejections(nil, d.unanswered)
+	}
 	return d.answer(req.GetResponseNonce(), req.GetErrorDetail())
 }
 
@@ -79,10 +82,8 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	r := d.unanswered[at]
 	if detail != nil {
 		d.unanswered[at].answered((*propagation.Delivery).NotACKed)
-	} else {
-		d.accepted(d.unanswered[:at+1]...)
 	}
-	d.answered(at)
+	d.answered(at, detail == nil)
 	if detail == nil {
 		return nil
 	}
@@ -325,15 +326,18 @@ func (d *Delta) FastACK(nonce []byte, _ uint64) bool {
 		return false
 	}
 	at := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == string(nonce) })
-	d.accepted(d.unanswered[:at+1]...)
-	d.answered(at)
+	d.answered(at, true)
 	return true
 }
 
-// answered records that the client has answered one of the responses, and with it the earlier ones.
-func (d *Delta) answered(at int) {
+// answered records that the client has answered one of the responses, and with it the earlier ones. acked: the answer is
+// an ACK.
+func (d *Delta) answered(at int, acked bool) {
 	if at < 0 {
 		return
+	}
+	if acked && d.nacks.any() {
+		d.settleRejections(d.unanswered[:at+1], d.unanswered[at+1:])
 	}
 	allACKed(d.unanswered[:at+1])
 	d.settled = d.unanswered[at].number

@@ -78,6 +78,7 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		d.noteSentByName(sub)
 		d.sentUnder(r, sub, sub.name(), res)
 		d.knows(sub, st)
+		sub.setSentIn(d.sending()) // also if the content is as before
 	}
 	if st.Err == nil || sub.sentErr() == markError(st.Err) {
 		return true

@@ -186,6 +186,13 @@ func (w *Walk) ofSetItself(set *setSub, name string) Held {
 	default:
 		h.State, _ = w.answerTo(&h, set, func(*span) bool { return true }, "")
 	}
+	if h.State == Nacked {
+		if r := w.subs.nacks.standingIn(set); r != nil {
+			h.NACK, h.SentAt = r, r.SentAt
+		} else {
+			h.State, h.NACK, h.SentAt = Acked, nil, 0
+		}
+	}
 	h.Pending = set.queued || from < seen
 	return h
 }

@@ -11,7 +11,7 @@ type Status struct {
 	TypeURL       string
 	Subscriptions int
 	LastRejection string // the client's words, empty if it has rejected nothing yet
-	// Rejection is the last rejection that has not ended, nil if there is none.
+	// Rejection is the last rejection that still stands, nil if there is none.
 	Rejection *Rejection
 	// Refused is the number of names that are refused now.
 	Refused int
@@ -19,7 +19,7 @@ type Status struct {
 
 // Describe returns what an operator sees of the client's subscriptions.
 func (s *subscriptions) Describe() Status {
-	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.nacks.words(), Rejection: s.standing(), Refused: s.refused()}
+	t := Status{TypeURL: s.typeURL, Subscriptions: s.Subscribed(), LastRejection: s.nacks.words(), Rejection: s.nacks.standing(), Refused: s.refused()}
 	if s.wild != nil {
 		t.Subscriptions++
 	}
@@ -125,4 +125,15 @@ func (s *SotW) Inspect() Inspection {
 	is := s.subscriptions.Inspect()
 	is.OldWildcard, is.Full, is.LeftIn = s.legacyWildcard, s.full(), s.leftIn
 	return is
+}
+
+// refused returns how many of the names and wildcards that the client subscribes to the relay refuses.
+func (s *subscriptions) refused() (n int) {
+	if t := s.trouble; t != nil {
+		n = t.refused + t.deniedOwn
+	}
+	if s.wild != nil && s.wild.err != nil {
+		n++
+	}
+	return n
 }

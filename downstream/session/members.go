@@ -92,6 +92,21 @@ func (m *members) each(yield func(name, more string)) func(string, string) {
 	return func(name, more string) { yield(m.spelled(name), more) }
 }
 
+// ChangedAt is Set.ChangedAt by the client's name.
+func (m *members) ChangedAt(name string) (change uint64, present bool) {
+	return m.Set.ChangedAt(m.key(name))
+}
+
+// ChangedIn is Set.ChangedIn with the client's names.
+func (m *members) ChangedIn(from, to uint64, yield func(name string) bool) {
+	m.Set.ChangedIn(from, to, func(name string) bool {
+		if m.as != "" {
+			name = m.spelled(name)
+		}
+		return yield(name)
+	})
+}
+
 // Member is Set.Member by the client's name.
 func (m *members) Member(name string) *cache.Resource { return m.Set.Member(m.key(name)) }
 

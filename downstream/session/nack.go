@@ -58,10 +58,7 @@ type Rejection struct {
 	Names    NameSample
 	response sentResponse
 	spans    []rejectedSpan
-	// sentBefore is the newest response that was sent before the NACK came. answeredSince: the client has accepted a
-	// later one. over: the NACK has ended.
-	sentBefore          number
-	answeredSince, over bool
+	standing standing
 }
 
 // rejectedSpan is a span of a rejected response. set is nil for the group's.
@@ -73,7 +70,8 @@ type rejectedSpan struct {
 // nacks are a client's rejections of a type.
 type nacks struct {
 	last string // the words of the last one
-	// of are the newest rejections of which something may still count.
+	// of are the newest rejections. What a client has instead of a rejected resource follows from them, also from those
+	// that do not stand any more.
 	of []*Rejection
 }
 
@@ -97,6 +95,45 @@ func (n *nacks) newestFirst() iter.Seq[*Rejection] {
 			}
 		}
 	}
+}
+
+// standing returns the newest rejection that stands, nil if there is none.
+func (n *nacks) standing() *Rejection {
+	for r := range n.newestFirst() {
+		if r.standing.stands() {
+			return r
+		}
+	}
+	return nil
+}
+
+// standingIn returns the newest rejection that stands and has changes of a set, nil if there is none.
+func (n *nacks) standingIn(set *setSub) *Rejection {
+	for r := range n.newestFirst() {
+		if r.standing.stands() && slices.ContainsFunc(r.spans, func(p rejectedSpan) bool { return p.set == set }) {
+			return r
+		}
+	}
+	return nil
+}
+
+// standsFor reports that a rejection of a name stands.
+func (n *nacks) standsFor(name string) bool {
+	for r := range n.newestFirst() {
+		if slices.Contains(r.standing.names, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// add adds a rejection. If there are too many, one that does not stand is forgotten, or else the oldest.
+func (n *nacks) add(r *Rejection) {
+	if len(n.of) == maxRejections {
+		at := max(0, slices.IndexFunc(n.of, func(o *Rejection) bool { return !o.standing.stands() }))
+		n.of = slices.Delete(n.of, at, at+1)
+	}
+	n.of = append(n.of, r)
 }
 
 // drop forgets the rejected spans that which selects.

@@ -419,6 +419,14 @@ func (s *nameSub) name() string {
 	return s.entry().Name() // one string for all clients
 }
 
+// sentAs is the name under which the client was sent the resource.
+func (s *nameSub) sentAs() string {
+	if r := s.rare(); r != nil && r.sentAs != "" {
+		return r.sentAs
+	}
+	return s.name()
+}
+
 // state is the state of the name to send to the client.
 func (s *nameSub) state() cache.State {
 	st, r := s.authorityState(), s.rare()

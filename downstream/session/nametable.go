@@ -244,14 +244,15 @@ func (s *subscriptions) newSub() *nameSub {
 
 // noteTaken records how the client has answered the resource of a name that it takes out of the group.
 func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
-	if s.newest == s.settled && !s.nacks.any() {
+	answered := !m.sentIn.after(s.settled) // it may be the response that is being put together
+	if answered && !s.nacks.any() {
 		return
 	}
 	at, flight := m.group.ChangedAt(i, m.OnNew), m.inFlight()
-	if s.newest != s.settled && flight.has(at) {
-		sub.setSentIn(s.newest)
+	if !answered && flight.has(at) {
+		sub.setSentIn(m.sentIn)
 	}
-	if r, _ := s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()); r != nil {
+	if r, _ := s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()); r != nil || s.nacks.standsFor(sub.name()) {
 		sub.Own[ownSent] |= isRejectedBit
 	}
 }

@@ -49,6 +49,9 @@ func (s *SotW) Request(req *discoveryv3.DiscoveryRequest) (rejection *NACK) {
 		s.answer(detail == nil)
 	}
 	s.setNames(req)
+	if rejection == nil && s.nacks.any() {
+		s.settleRejections(nil, s.unanswered())
+	}
 	return rejection
 }
 
@@ -61,7 +64,6 @@ func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	}
 	if detail == nil {
 		allACKed(s.earlier[:at+1])
-		s.accepted(s.earlier[:at+1]...)
 		return nil
 	}
 	return s.reject(&s.earlier[at], detail)
@@ -292,14 +294,15 @@ func (s *SotW) Sent(r *Response) {
 func (s *SotW) answer(acked bool) {
 	allACKed(s.earlier)
 	s.last.answered((*propagation.Delivery).ACKed) // unless it was rejected
-	if acked {
-		s.accepted(s.earlier...)
-		s.accepted(s.last)
+	// A client that has rejected the response and changes its subscriptions then repeats the nonce.
+	switch acked = acked && !s.last.rejected; {
+	case !acked || !s.nacks.any():
+	case s.full():
+		s.endRejections() // the response had everything in it
+	default:
+		s.settleRejections(append(s.earlier, s.last), nil)
 	}
 	s.answered, s.waiting, s.earlier, s.settled = true, false, nil, s.newest
-	if acked && s.nacks.any() && s.full() {
-		s.endRejections() // the response had everything in it
-	}
 }
 
 // Resend has a name's resource sent again, though the client has it. The session treats it as changed, since the client
@@ -331,6 +334,14 @@ func (s *SotW) RecordRequest(nonce []byte, asks uint64) {
 	if stale := len(nonce) > 0 && s.last.nonce != "" && string(nonce) != s.last.nonce; !stale {
 		s.requested = asks
 	}
+}
+
+// unanswered are the responses that the client has not answered, as far as they are remembered.
+func (s *SotW) unanswered() []sentResponse {
+	if s.answered || s.last.nonce == "" {
+		return s.earlier
+	}
+	return append(slices.Clone(s.earlier), s.last)
 }
 
 // inFlight iterates over the responses that the client has not answered, as far as they are remembered.

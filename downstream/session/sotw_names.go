@@ -22,6 +22,7 @@ func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		r.Names.noteEarlier(sub.name(), sub.earlier(st))
 		r.noteChanged(res)
 		s.knowsResource(sub, st)
+		sub.setSentIn(s.sending()) // also if the content is as before
 	}
 	return s.sendError(r, sub, st.Err)
 }

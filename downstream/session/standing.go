@@ -1,77 +1,165 @@
 package session
 
-import "slices"
+import (
+	"iter"
+	"slices"
+	"strings"
+)
 
-// When a NACK ends. A client rejects a whole response, and never says that the rejection is over: it ends when the client
-// accepts a later response that can replace what it has rejected, or has nothing of it any more.
+// Which of the client's rejections still stand. The client rejects a response, and may then accept newer versions of what
+// was in it. A rejection stands until the client has been sent each of its names again and has acknowledged that, has lost
+// them, or has unsubscribed from them. If the client's words name some of the names, only these count: clients such as
+// Envoy take what is good in a response.
 
-// accepted records that the client has accepted responses.
-func (s *subscriptions) accepted(all ...sentResponse) {
-	if !s.nacks.any() {
-		return
+// standing is what of a rejection still counts.
+type standing struct {
+	// names are the names that still count.
+	names []string
+	// some: further names may count, which are not remembered; or there are none, and the client's next ACK counts.
+	some bool
+}
+
+func (t *standing) stands() bool { return len(t.names) > 0 || t.some }
+
+// drop has the names that which selects no longer count.
+func (t *standing) drop(which func(string) bool) { t.names = slices.DeleteFunc(t.names, which) }
+
+// mostBlameNames bounds the names of a rejected response that are searched for in the client's words.
+const mostBlameNames = 1 << 10
+
+// standingOf returns what counts of a new rejection.
+func (s *subscriptions) standingOf(r *Rejection) (t standing) {
+	looked := 0
+	note := func(name string) (more bool) {
+		if NamesResource(r.Reason, name) {
+			t.names = append(t.names, strings.Clone(name))
+		}
+		looked++
+		return looked < mostBlameNames && len(t.names) < maxRememberedNames
 	}
-	for n := range s.nacks.newestFirst() {
-		for i := 0; i < len(all) && !n.over; i++ {
-			n.over = s.ends(n, &all[i])
+	if r.Reason != WordsWithheld {
+		for _, name := range r.Names.First {
+			note(name)
+		}
+		if len(t.names) == 0 && r.response.had(hadMore) {
+			s.rejectedIn(r)(note)
+		}
+	}
+	if len(t.names) == 0 {
+		t.names = slices.Clone(r.Names.First)
+		t.some = r.response.had(hadMore) || len(t.names) == 0
+	}
+	return t
+}
+
+// settleRejections records what the client has accepted. acked are the responses that it has just acknowledged, inFlight
+// those that it has not answered.
+func (s *subscriptions) settleRejections(acked, inFlight []sentResponse) {
+	for r := range s.nacks.newestFirst() {
+		r.standing.drop(func(name string) bool {
+			named := func(o sentResponse) bool { return slices.Contains(o.names.First, name) }
+			unanswered := slices.ContainsFunc(inFlight, named) && !slices.ContainsFunc(acked, named)
+			return !unanswered && !s.hasRejected(r, name, acked)
+		})
+		if r.standing.some && (len(acked) > 0 || r.response.had(hadMore)) {
+			r.standing.some = false
+			for range s.rejectedIn(r) {
+				r.standing.some = true
+				break
+			}
 		}
 	}
 }
 
-// ends reports whether a NACK has ended because the client has accepted a response.
-func (s *subscriptions) ends(n *Rejection, r *sentResponse) bool {
-	if r.rejected {
-		return false
-	}
-	if slices.ContainsFunc(r.names.First, func(name string) bool { return slices.Contains(n.response.names.First, name) }) {
-		return true
-	}
-	// Any other response tells something only if it was sent after the NACK. The numbers of later ones may overflow.
-	n.answeredSince = n.answeredSince || r.number.after(n.sentBefore)
-	if !n.answeredSince {
-		return false
-	}
-	// Not all names of a large response are remembered.
-	return n.response.had(hadMore) || r.had(hadMore) || !slices.ContainsFunc(n.response.names.First, s.holds)
-}
-
-// holds reports whether the client was sent a resource of that name, and still subscribes to it.
-func (s *subscriptions) holds(name string) bool {
-	if m := s.named.shared; m != nil {
-		if _, ok := m.find(name); ok && !m.holdsNothing(name) {
+// hasRejected reports that the client was sent nothing of a name since it has rejected it in a response. acked are the
+// responses that it has just acknowledged.
+func (s *subscriptions) hasRejected(r *Rejection, name string, acked []sentResponse) bool {
+	own := false
+	for sub := range s.ownOf(name) {
+		if sub.isRejected() {
 			return true
 		}
+		own = true
 	}
-	if sub, ok := s.named.table.Get(name, (*nameSub).key); ok && sub.sent() == sentResource {
-		return true
+	if own {
+		return false
 	}
-	for set := range s.sets() {
-		if set.set != nil && set.set.Member(memberKey(name)) != nil {
+	if i, ok := s.named.shared.find(name); ok {
+		m := s.named.shared
+		at := m.group.ChangedAt(i, m.OnNew)
+		// A name whose content has changed, and changed back, is not sent again.
+		sent := slices.ContainsFunc(acked, func(o sentResponse) bool { return o.mayHave(name) })
+		return !sent || at > m.sentUpTo.Seq || r.hasInGroup(at)
+	}
+	for p := range r.ofSets() {
+		change, present := p.set.set.ChangedAt(memberKey(name))
+		if seen, _ := p.set.Seen(); change > seen || present && p.has(change) {
 			return true
 		}
 	}
 	return false
 }
 
-// standing returns the newest NACK that has not ended, nil if there is none.
-func (s *subscriptions) standing() *Rejection {
-	if s.Subscribed() == 0 && s.wild == nil {
-		return nil
-	}
-	for n := range s.nacks.newestFirst() {
-		if !n.over {
-			return n
+// ownOf iterates over the subscriptions that the client does not share with others, and by which it was sent a name.
+func (s *subscriptions) ownOf(name string) iter.Seq[*nameSub] {
+	return func(yield func(*nameSub) bool) {
+		a := refByName(name)
+		if sub, ok := s.named.table.Get(a.key(), (*nameSub).key); ok && !yield(sub) {
+			return
+		}
+		for params := range s.params {
+			if sub, ok := s.named.table.Get(resourceRef{name, true, params}.key(), (*nameSub).key); ok && !yield(sub) {
+				return
+			}
+		}
+		for _, sub := range s.aliases[a.key()] {
+			if !yield(sub) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
-// refused returns how many of the names and wildcards that the client subscribes to the relay refuses.
-func (s *subscriptions) refused() (n int) {
-	if t := s.trouble; t != nil {
-		n = t.refused + t.deniedOwn
+// rejectedIn iterates over the names of which the client was sent nothing since it has rejected them in a response.
+func (s *subscriptions) rejectedIn(r *Rejection) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for sub := range s.named.own() {
+			if sub.isRejected() && r.response.mayHave(sub.sentAs()) && !yield(sub.sentAs()) {
+				return
+			}
+		}
+		if m := s.named.shared; m != nil {
+			for i, name := range m.group.List().All() {
+				if i := uint32(i); m.has(i) && r.response.mayHave(name) && r.hasInGroup(m.group.ChangedAt(i, m.OnNew)) && !yield(name) { //nolint:gosec // a request has fewer
+					return
+				}
+			}
+		}
+		for p := range r.ofSets() {
+			more := true
+			p.set.set.ChangedIn(p.from, p.to, func(name string) bool {
+				more = yield(name)
+				return more
+			})
+			if !more {
+				return
+			}
+		}
 	}
-	if s.wild != nil && s.wild.err != nil {
-		n++
+}
+
+// ofSets iterates over the rejected changes of the client's sets.
+func (r *Rejection) ofSets() iter.Seq[*rejectedSpan] {
+	return func(yield func(*rejectedSpan) bool) {
+		for i := range r.spans {
+			if p := &r.spans[i]; p.set != nil && p.set.set != nil && !p.set.ended && !yield(p) {
+				return
+			}
+		}
 	}
-	return n
+}
+
+// hasInGroup reports that a change of the group was in the rejected response.
+func (r *Rejection) hasInGroup(change uint64) bool {
+	return slices.ContainsFunc(r.spans, func(p rejectedSpan) bool { return p.set == nil && p.has(change) })
 }

@@ -241,6 +241,8 @@ type membership struct {
 	// unanswered is how many of the changes up to sentUpTo went in responses that the client has not answered, or had
 	// not answered when the newest was sent.
 	unanswered uint16
+	// sentIn is the response that brought the client to sentUpTo.
+	sentIn number
 	// before is what the client holds from a group that it has left for this one, as long as some of that counts.
 	before *heldNames
 }
