@@ -104,8 +104,10 @@ func (l *Listener) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 				if len(state.PeerCertificates) == 0 {
 					return nil // optional
 				}
-				_, err := id.verify(state.PeerCertificates)
-				return err
+				if _, err := id.verify(state.PeerCertificates); err != nil {
+					return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+				}
+				return nil
 			}
 		}), nil
 	}

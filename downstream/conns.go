@@ -45,14 +45,13 @@ type limitedListener struct {
 	// maxAge is how old a connection may become, 0 for no limit.
 	maxAge time.Duration
 	// most is how many connections are allowed: Limits.Connections.
-	most       atomic.Int64
-	door       *Door
-	conns      openConns
-	refused    loglines.Shared // log lines about connections that were closed
-	pacing     loglines.Shared // log lines about connections that are read slowly
-	churning   rate.Sometimes  // log lines about connections that come too fast
-	flooded    loglines.Shared // log lines about connections with too many control frames
-	handshakes loglines.Shared // log lines about connections whose handshake failed
+	most     atomic.Int64
+	door     *Door
+	conns    openConns
+	refused  loglines.Shared // log lines about connections that were closed
+	pacing   loglines.Shared // log lines about connections that are read slowly
+	churning rate.Sometimes  // log lines about connections that come too fast
+	flooded  loglines.Shared // log lines about connections with too many control frames
 }
 
 // SetConnections implements Listener.
@@ -244,19 +243,15 @@ type limitedConn struct {
 	// streams is nil before the first stream. Only the goroutine that reads uses it.
 	streams *rate.Limiter
 	paced   bool // the log line about a client that is too fast was written, or left out
+	// heard: the client has sent something. Only the goroutine that does the TLS handshake uses it, and without TLS no
+	// one.
+	heard bool
 
 	ready readyReader
 	calls connCalls
 	aged  *time.Timer // nil without a maximum age
 	// goAway is nil before the handshake; see meteredConn.
 	goAway atomic.Pointer[goAway]
-}
-
-// handshakeFailed logs a failed TLS handshake.
-func (c *limitedConn) handshakeFailed(err error) {
-	if log, ok := c.listener.handshakes.Next(c.listener.log(c)); ok {
-		log.Warn("client's TLS handshake failed", "reason", err)
-	}
 }
 
 // limitedAddr is a connection's remote address. It serves to find the connection of a stream: gRPC offers no other way.
@@ -274,7 +269,9 @@ func (c *limitedConn) RemoteAddr() net.Addr { return &c.addr }
 // Read implements net.Conn.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	c.wait()
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	c.heard = c.heard || n > 0
+	return n, err
 }
 
 // Close implements net.Conn.

@@ -151,6 +151,13 @@ type pipeListener struct {
 
 func (p pipeListener) Accept() (net.Conn, error) { return <-p.next, nil }
 
+func (pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }
+
 // A client that opens streams too fast is read more slowly, on that connection.
 func TestStreamsAreReadNoFasterThanAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ type Door struct {
 	streams    atomic.Int64
 	turnedAway rate.Sometimes // for log lines about streams that were turned away
 	lines      clientLines
+	failures   failures
 }
 
 // gate holds the limits and settings for the clients of one listener. A gate does not change; the door has the newest.

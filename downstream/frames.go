@@ -83,6 +83,9 @@ func (m *frameMeter) walk(b []byte) (cost int) {
 	return cost
 }
 
+// begins reports that the preface is not complete, as far as the connection begins with it.
+func (m *frameMeter) begins() bool { return !m.http1 && m.preface < len(http2.ClientPreface) }
+
 func (m *frameMeter) cost(frame http2.FrameType, length int) int {
 	switch frame {
 	case http2.FrameHeaders: // limits.streams_per_second or requests_per_second counts them
@@ -124,6 +127,8 @@ type meteredConn struct {
 	// paced is set if nothing else reports the streams that the client opens to limited.
 	paced bool
 	sent  atomic.Int64 // bytes that have earned nothing yet
+	// rest: the listener is for REST, and its server also speaks HTTP/1.
+	rest bool
 	// tls is the connection of a REST listener before decryption, nil for plaintext. net/http does not see it.
 	tls *tls.Conn
 	// goAway is nil over REST, where net/http sends GOAWAY itself.
@@ -154,10 +159,15 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// count returns an error, which ends the connection, if the client sends too many frames.
+// count returns an error, which ends the connection, if the client sends too many frames, or does not speak HTTP/2.
 func (c *meteredConn) count(b []byte) error {
-	streams := c.meter.streams
+	streams, preface, begins := c.meter.streams, c.meter.preface, c.meter.begins()
 	cost := c.meter.walk(b)
+	if begins {
+		if err := c.begins(preface, b); err != nil {
+			return err
+		}
+	}
 	if c.paced {
 		for range c.meter.streams - streams {
 			c.limited.opened()

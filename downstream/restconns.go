@@ -47,7 +47,7 @@ func (l *restListener) Accept() (net.Conn, error) {
 	if !ok {
 		return nil, errors.New("downstream: a connection without limits") // Accept makes none
 	}
-	metered := &meteredConn{Conn: accepted, limited: limited, paced: true, meter: newFrameMeter(time.Now())}
+	metered := &meteredConn{Conn: accepted, limited: limited, paced: true, rest: true, meter: newFrameMeter(time.Now())}
 	if l.tls != nil {
 		metered.tls = tls.Server(limited, l.tls)
 		metered.Conn = &decryptedConn{Conn: metered.tls, limited: limited}

@@ -106,6 +106,7 @@ type stats struct {
 	departures                 departureCounts
 	admission                  admissionStats
 	standing                   standing
+	connFailures               connFailureCounts
 }
 
 // NewServer makes a server that serves the topics of a cache. names is called once for each stream, and again after

@@ -25,8 +25,8 @@ type typeStanding struct {
 }
 
 // replace subtracts what a stream counted for because of a type, and adds what it counts for now.
-func (s *standing) replace(typeURL string, was, is typeStanding) {
-	if was == is {
+func (s *standing) replace(typeURL string, before, after typeStanding) {
+	if before == after {
 		return
 	}
 	s.mu.Lock()
@@ -34,18 +34,18 @@ func (s *standing) replace(typeURL string, was, is typeStanding) {
 	if s.rejecting == nil {
 		s.rejecting = map[string]int{}
 	}
-	if was.rejects != is.rejects {
+	if before.rejects != after.rejects {
 		n := 1
-		if was.rejects {
+		if before.rejects {
 			n = -1
 		}
 		s.rejecting[xdstype.Label(typeURL)] += n // a type that is no longer rejected stays, with 0
 	}
-	if was.refused {
-		s.refused[was.refusal]--
+	if before.refused {
+		s.refused[before.refusal]--
 	}
-	if is.refused {
-		s.refused[is.refusal]++
+	if after.refused {
+		s.refused[after.refusal]++
 	}
 }
 
@@ -67,13 +67,13 @@ func (s *standing) read() (rejecting, refused map[string]int) {
 }
 
 // stand counts the stream for what a type is now, and no longer for what it was. The caller holds mu.
-func (st *stream) stand(typeURL string, is typeStanding) {
+func (st *stream) stand(typeURL string, now typeStanding) {
 	if st.closed {
 		return
 	}
-	st.server.stats.standing.replace(typeURL, st.standing[typeURL], is)
+	st.server.stats.standing.replace(typeURL, st.standing[typeURL], now)
 	st.mayStand()
-	st.standing[typeURL] = is
+	st.standing[typeURL] = now
 }
 
 // mayStand notes that the client has rejected something, or was refused a name. Until then, stands does nothing. The
@@ -95,8 +95,8 @@ func (st *stream) stands(s typeSession) {
 
 // standsNoMore ends what the stream counts for. The caller holds mu.
 func (st *stream) standsNoMore() {
-	for typeURL, was := range st.standing {
-		st.server.stats.standing.replace(typeURL, was, typeStanding{})
+	for typeURL, last := range st.standing {
+		st.server.stats.standing.replace(typeURL, last, typeStanding{})
 	}
 	st.standing = nil
 }

@@ -77,7 +77,7 @@ func (s *Server) Stats() Stats {
 		limits[l.String()] = s.stats.limits[l].Load()
 	}
 	rejecting, refused := s.stats.standing.read()
-	return Stats{Rejecting: rejecting, WithRefused: refused, Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read(), Admission: s.stats.admission.read()}
+	return Stats{Rejecting: rejecting, WithRefused: refused, ConnFailures: s.stats.connFailures.read(), Requests: s.stats.requests.Load(), Responses: s.stats.responses.Load(), NACKs: s.stats.nacks.Load(), Unreachable: s.stats.unreachable.Load(), Denied: s.stats.denied.Load(), Refusals: s.stats.refusals.read(), Ended: s.stats.ended.Load(), Limits: limits, ClientsRefused: s.stats.clientsRefused.read(), SentAway: s.stats.departures.read(), Admission: s.stats.admission.read()}
 }
 
 // Stats are totals since the start.
@@ -101,6 +101,8 @@ type Stats struct {
 	Limits map[string]uint64
 	// ClientsRefused is how often calls were refused for the client's identity, by the Reason's name.
 	ClientsRefused map[string]uint64
+	// ConnFailures is how many connections have failed before their first request, by the ConnFailure's name.
+	ConnFailures map[string]uint64
 	// SentAway is how many connections' clients were sent away, by the Departure's name.
 	SentAway  map[string]uint64
 	Admission AdmissionStats

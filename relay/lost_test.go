@@ -49,6 +49,9 @@ func TestAListenerWhoseSocketFails(t *testing.T) {
 		if got := r.relay.lostListeners()[0].Value; got != 1 {
 			t.Errorf("%d listeners are lost, want 1", got)
 		}
+		if want := "listener " + second + " accepts no connections"; !hasProblem(r.relay, SeverityError, want) {
+			t.Errorf("the status lacks %q", want)
+		}
 		ready := httptest.NewRecorder()
 		r.relay.admin.HTTP(r.relay.log, nil).Handler.ServeHTTP(ready, httptest.NewRequest(http.MethodGet, "http://localhost/readyz?verbose", nil))
 		if want := "[-]listener/" + second + " accepts no connections"; ready.Code != http.StatusServiceUnavailable || !strings.Contains(ready.Body.String(), want) {

@@ -46,6 +46,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Gauge, "xds_relay.downstream.clients_with_refused_names", "Streams of clients that subscribe to names or wildcards that the relay refuses.", byLabel("reason", func() map[string]int { return r.server.Stats().WithRefused })},
 		{r.metrics.Counter, "xds_relay.downstream.names_refused", "Requested names and wildcards that the relay refused.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().Refusals })},
 		{r.metrics.Counter, "xds_relay.downstream.clients_refused", "Streams and requests that the relay refused or ended because of the client's identity.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ClientsRefused })},
+		{r.metrics.Counter, "xds_relay.downstream.connections_failed", "Connections to listeners that failed before their first request, because client and listener do not agree on TLS or on the protocol.", byLabel("reason", func() map[string]uint64 { return r.server.Stats().ConnFailures })},
 		{r.metrics.Counter, "xds_relay.downstream.limits_exceeded", "Times that a client exceeded a limit.", byLabel("limit", func() map[string]uint64 { return r.server.Stats().Limits })},
 		{r.metrics.Gauge, "xds_relay.downstream.admission_waiting", "New streams that wait in line for admission.",
 			one(func() int { return r.server.Stats().Admission.Waiting })},

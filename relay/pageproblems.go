@@ -146,6 +146,17 @@ func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
 	if err := r.credentials.CheckListeners(); err != nil {
 		p.add(SeverityError, time.Time{}, "/ui#configuration", "clients cannot connect: %v", err)
 	}
+	r.lost(func(address string, why error) {
+		if why != nil {
+			p.add(SeverityError, time.Time{}, "/ui#configuration", "listener %s accepts no connections: %v", address, why)
+		}
+	})
+	few(p, r.openListeners(), func(l *listener) {
+		for _, f := range l.door.FailedConns() {
+			one := p.add(SeverityWarning, f.Since, "/ui#configuration", "clients could not connect to listener %s, %d times lately, the last from %s: %s", l.address, f.Count, f.Peer, f.Reason)
+			one.last(f.Last)
+		}
+	})
 }
 
 // outage is an authority's outage: how many of its partitions have no reachable server, and since when.

@@ -3,6 +3,7 @@ package checks
 // When each alert fires, and when it ends, by Prometheus' own evaluation of the rules.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -84,16 +85,16 @@ type series struct {
 func parseSeries(t *testing.T, d *datadriven.TestData, relays ...string) (all []series) {
 	t.Helper()
 	for line := range strings.Lines(d.Input) {
-		of, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(strings.TrimSpace(line))
+		id, values, err := parser.NewParser(parser.Options{}).ParseSeriesDesc(strings.TrimSpace(line))
 		if err != nil {
 			t.Fatalf("%s: %s: %v", d.Pos, line, err)
 		}
 		named := relays
-		if relay := of.Get("instance"); relay != "" {
+		if relay := id.Get("instance"); relay != "" {
 			named = []string{relay}
 		}
 		for _, relay := range named {
-			all = append(all, series{labels.NewBuilder(of).Set("job", "relays").Set("instance", relay).Labels(), values})
+			all = append(all, series{labels.NewBuilder(id).Set("job", "relays").Set("instance", relay).Labels(), values})
 		}
 	}
 	return all
@@ -133,7 +134,7 @@ func (p *alertPlay) run(t *testing.T, d *datadriven.TestData) string {
 			}
 		}
 		for _, s := range parseSeries(t, d, "a") {
-			i := slices.IndexFunc(all, func(of series) bool { return labels.Equal(of.labels, s.labels) })
+			i := slices.IndexFunc(all, func(other series) bool { return labels.Equal(other.labels, s.labels) })
 			if i < 0 {
 				all = append(all, s)
 			} else {
@@ -202,10 +203,10 @@ func (p *alertPlay) play(t *testing.T, all []series, last int) string {
 						continue
 					}
 					p.fired[alert.Name()] = true
-					of := labels.NewBuilder(a.Labels).Del(model.AlertNameLabel, "job", "severity").Labels()
-					id := alert.Name() + of.String()
+					shown := labels.NewBuilder(a.Labels).Del(model.AlertNameLabel, "job", "severity").Labels()
+					id := alert.Name() + shown.String()
 					if open[id] == nil || open[id].to < minute-1 {
-						open[id] = &firing{from: minute, text: fmt.Sprintf("%s%s\n  %s", alert.Name(), of, a.Annotations.Get("summary"))}
+						open[id] = &firing{from: minute, text: fmt.Sprintf("%s%s\n  %s", alert.Name(), shown, a.Annotations.Get("summary"))}
 						fired = append(fired, open[id])
 					}
 					open[id].to = minute
@@ -216,6 +217,7 @@ func (p *alertPlay) play(t *testing.T, all []series, last int) string {
 	if len(fired) == 0 {
 		return "none"
 	}
+	slices.SortStableFunc(fired, func(a, b *firing) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.text, b.text)) })
 	var out []string
 	for _, f := range fired {
 		until := strconv.Itoa(f.to)

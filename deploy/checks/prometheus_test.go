@@ -135,8 +135,8 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 			}
 			// What only selects the relays among all processes is left out.
 			expression := r.Expr
-			if of, which, _ := strings.Cut(r.Expr, " and on(job, instance) "); strings.Contains(which, "xds_relay_downstream_streams") {
-				expression = of
+			if condition, relays, _ := strings.Cut(r.Expr, " and on(job, instance) "); strings.Contains(relays, "xds_relay_downstream_streams") {
+				expression = condition
 			}
 			return expression == match[1] && held == wait
 		}
