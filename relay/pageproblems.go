@@ -153,7 +153,7 @@ func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
 	})
 	few(p, r.openListeners(), func(l *listener) {
 		for _, f := range l.door.FailedConns() {
-			one := p.add(SeverityWarning, f.Since, "/ui#configuration", "clients could not connect to listener %s, %d times lately, the last from %s: %s", l.address, f.Count, f.Peer, f.Reason)
+			one := p.add(SeverityWarning, f.Since, "/ui#configuration", "clients could not connect to listener %s (failed connections lately: %d, the last from %s): %s", l.address, f.Count, f.Peer, f.Reason)
 			one.last(f.Last)
 		}
 	})
