@@ -322,7 +322,7 @@ func (s *side) push(change func(world)) {
 
 // limit returns how long a side behind the relay may take for what the direct side has done.
 func (s *side) limit() time.Duration {
-	if knownDifference(s.row()) != "" {
+	if reason, _ := knownDifference(s.row()); reason != "" {
 		return 10 * time.Second
 	}
 	return 40 * time.Second
