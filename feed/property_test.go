@@ -63,7 +63,6 @@ type corridor struct {
 	known [2]bool
 	begun [2]map[string]bool // what the beginning of an answer has not named yet
 	said  map[string]bool    // name and version that open links said
-	types []string           // of the last call of the cache
 	wrong string
 }
 

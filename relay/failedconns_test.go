@@ -56,7 +56,7 @@ authorities: [{name: a, directory: %[3]s}]
 			}
 		}
 	}
-	// sends sends bytes, and reads until the end. goes sends nothing more after them.
+	// It sends bytes, and reads until the end. goes sends nothing more after them.
 	sends := func(first string) func(net.Conn) {
 		return func(conn net.Conn) {
 			_, _ = io.WriteString(conn, first)
