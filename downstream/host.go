@@ -76,7 +76,7 @@ func (st *stream) Refused(typeURL, name string, err error) {
 		st.refuseName(as.excess)
 	}
 	st.noteRefused(typeURL, name, as)
-	st.stand(typeURL, typeStanding{st.standing[typeURL].rejects, true, as.Refusal})
+	st.stand(typeURL, typeStanding{st.troubleOf(typeURL).standing.rejects, true, as.Refusal})
 }
 
 // NotRequested implements session.Host. The caller holds mu.
@@ -87,11 +87,9 @@ func (st *stream) NotRequested(typeURL, name string, err *cache.Error) {
 
 func (st *stream) noteRefused(typeURL, name string, as *RefusedError) {
 	st.server.stats.refusals[as.Refusal].Add(1)
-	if st.refusedNames == nil {
-		st.refusedNames = map[string]RefusedNames{}
-	}
-	st.refusedNames[typeURL] = RefusedNames{
-		Total: st.refusedNames[typeURL].Total + 1,
+	t := st.troubleOf(typeURL)
+	t.refused = RefusedNames{
+		Total: t.refused.Total + 1,
 		Last:  loglines.ClipTo(name, maxRefusedName), Refusal: as.Refusal, Reason: loglines.ClipTo(as.Client.Message, 2*maxRefusedName),
 	}
 }

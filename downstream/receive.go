@@ -311,7 +311,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		rejection.Received(uint32(now()))
 		st.rejected(rejection)
 		st.passOn(sess, rejection)
-		st.mayStand()
+		st.troubleOf(sess.TypeURL())
 	}
 	st.stands(sess)
 	if st.trials != nil {

@@ -71,32 +71,43 @@ func (st *stream) stand(typeURL string, now typeStanding) {
 	if st.closed {
 		return
 	}
-	st.server.stats.standing.replace(typeURL, st.standing[typeURL], now)
-	st.mayStand()
-	st.standing[typeURL] = now
+	t := st.troubleOf(typeURL)
+	st.server.stats.standing.replace(typeURL, t.standing, now)
+	t.standing = now
 }
 
-// mayStand notes that the client has rejected something, or was refused a name. Until then, stands does nothing. The
-// caller holds mu.
-func (st *stream) mayStand() {
-	if st.standing == nil {
-		st.standing = map[string]typeStanding{}
+// typeTrouble is what a client was refused, or has rejected, of a type.
+type typeTrouble struct {
+	refused  RefusedNames
+	standing typeStanding // what the stream counts for in the server's numbers
+}
+
+// troubleOf returns the trouble with a type. Until it was called for any type, stands does nothing. The caller holds mu.
+func (st *stream) troubleOf(typeURL string) *typeTrouble {
+	t := st.trouble[typeURL]
+	if t == nil {
+		t = &typeTrouble{}
+		if st.trouble == nil {
+			st.trouble = map[string]*typeTrouble{}
+		}
+		st.trouble[typeURL] = t
 	}
+	return t
 }
 
 // stands counts the stream anew for a session, after a request or a new configuration. The caller holds mu.
 func (st *stream) stands(s typeSession) {
-	if st.standing == nil {
+	if st.trouble == nil {
 		return
 	}
 	now, typeURL := s.Describe(), s.TypeURL()
-	st.stand(typeURL, typeStanding{now.Rejection != nil, now.Refused > 0, st.refusedNames[typeURL].Refusal})
+	st.stand(typeURL, typeStanding{now.Rejection != nil, now.Refused > 0, st.troubleOf(typeURL).refused.Refusal})
 }
 
 // standsNoMore ends what the stream counts for. The caller holds mu.
 func (st *stream) standsNoMore() {
-	for typeURL, last := range st.standing {
-		st.server.stats.standing.replace(typeURL, last, typeStanding{})
+	for typeURL, t := range st.trouble {
+		st.server.stats.standing.replace(typeURL, t.standing, typeStanding{})
+		t.standing = typeStanding{}
 	}
-	st.standing = nil
 }

@@ -53,7 +53,11 @@ func (st *stream) describe() ClientStatus {
 	c := ClientStatus{Node: st.node, Peer: st.peer(), Form: st.form, Since: time.Unix(0, st.began), Stream: st.id, Identity: st.identity}
 	for _, s := range st.sessions {
 		t := s.Describe()
-		c.Types = append(c.Types, TypeStatus{t, st.refusedNames[s.TypeURL()], nackOf(t.Rejection)})
+		status := TypeStatus{Status: t, NACK: nackOf(t.Rejection)}
+		if trouble := st.trouble[s.TypeURL()]; trouble != nil {
+			status.Refused = trouble.refused
+		}
+		c.Types = append(c.Types, status)
 	}
 	return c
 }

@@ -101,10 +101,8 @@ type stream struct {
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error
-	// refusedNames are the names that the client was refused, by type.
-	refusedNames map[string]RefusedNames
-	// standing is what the stream counts for in the server's standing, by type.
-	standing map[string]typeStanding
+	// trouble is by type. It is nil as long as the client was refused no name and has rejected nothing.
+	trouble map[string]*typeTrouble
 	// denies is the timer of endIfDenied, nil if the client may have some of what it requests.
 	denies *time.Timer
 	// ends is the timer of ending, nil if something can be served.

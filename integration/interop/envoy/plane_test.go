@@ -91,12 +91,11 @@ type plane struct {
 	script  *script // of the kind scripted; it outlives the server
 	options []grpc.ServerOption
 
-	mu      sync.Mutex
-	now     world
-	source  source // nil while the server is stopped
-	server  *grpc.Server
-	heard   []heard
-	version int
+	mu     sync.Mutex
+	now    world
+	source source // nil while the server is stopped
+	server *grpc.Server
+	heard  []heard
 }
 
 // heard is a request that the control plane has received.
