@@ -26,6 +26,7 @@ var clients = []client{
 	{"grpc-go", everywhere, always, visits(dialGo)},
 	{"grpc-js", everywhere, prepareNode, visits(dialNode)},
 	{"C++ core", everywhere, preparePython, visits(dialPython)},
+	{"grpc-java", everywhere, prepareJava, visits(dialJava)},
 	{"ratelimit", withRules, prepareRateLimit, rules},
 }
 
@@ -90,15 +91,19 @@ var node = map[string]any{
 }
 
 // bootstrap returns gRPC's xDS bootstrap (A27) as `xds-relay bootstrap` prints it, with the Node that these
-// control planes require.
-func bootstrap(t testing.TB, relay string) string {
+// control planes require. The second of two servers is the fallback.
+func bootstrap(t testing.TB, servers ...string) string {
 	t.Helper()
 	const config = "listeners: [{address: \"127.0.0.1:0\"}]\nauthorities: [{name: control-plane, servers: [{address: \"127.0.0.1:1\"}]}]\nold_style_names: [{authority: control-plane}]\n"
 	file := filepath.Join(t.TempDir(), "relay.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	printed, err := exec.Command(binary, "bootstrap", "--for", "grpc", "--config", file, "--server", relay, "--node-id", nodeID).Output()
+	args := []string{"bootstrap", "--for", "grpc", "--config", file, "--node-id", nodeID}
+	for _, s := range servers {
+		args = append(args, "--server", s)
+	}
+	printed, err := exec.Command(binary, args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,10 @@
 package interop
 
-// Clients in other languages. Each is a program that reads a method from each line of its input, sends an RPC
-// with that method, and prints the outcome as a line of JSON.
+// Clients that are programs, most of them in other languages. Each reads a method from each line of its input,
+// sends an RPC with that method, and prints the outcome as a line of JSON. The line may have more words:
+// METHOD [TARGET [KEY [MILLISECONDS]]], for another target, the value of the RPC's header "key" and another
+// deadline. "close TARGET" closes the channel to a target. For "csds", the program prints the address of its
+// Client Status Discovery Service.
 
 import (
 	"bufio"
@@ -13,9 +16,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 // foreigner is a client in another language.
@@ -25,14 +31,16 @@ type foreigner struct {
 	answers   chan answer // closed when the program's output ends
 }
 
-// answer is the outcome of an RPC.
+// answer is what a client prints for a line: the outcome of an RPC, or an address.
 type answer struct {
-	Backend string `json:"backend"`
-	Error   string `json:"error"`
+	Backend string     `json:"backend"`
+	Error   string     `json:"error"`
+	Code    codes.Code `json:"code"` // that of the error
+	CSDS    string     `json:"csds"`
 }
 
 // dialForeigner starts a client. The target is the last argument of its command.
-func dialForeigner(t testing.TB, name, bootstrap, target string, command ...string) shopper {
+func dialForeigner(t testing.TB, name, bootstrap, target string, command ...string) *foreigner {
 	t.Helper()
 	cmd := exec.Command(command[0], append(command[1:], target)...)
 	cmd.Env = append(os.Environ(),
@@ -67,22 +75,28 @@ func (f *foreigner) listen(lines io.Reader) {
 }
 
 func (f *foreigner) visit() (string, error) {
-	if _, err := fmt.Fprintln(f.questions, method); err != nil {
-		return "", fmt.Errorf("sending a method to %s: %w", f.name, err)
+	a, err := f.ask(method)
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	return a.Backend, err
+}
+
+// ask sends the client a line, and returns its answer.
+func (f *foreigner) ask(words ...string) (answer, error) {
+	if _, err := fmt.Fprintln(f.questions, strings.Join(words, " ")); err != nil {
+		return answer{}, fmt.Errorf("sending %q to %s: %w", words, f.name, err)
 	}
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	select {
 	case a, ok := <-f.answers:
-		switch {
-		case !ok:
-			return "", fmt.Errorf("the output of %s has ended", f.name)
-		case a.Error != "":
-			return "", errors.New(a.Error)
+		if !ok {
+			return a, fmt.Errorf("the output of %s has ended", f.name)
 		}
-		return a.Backend, nil
+		return a, nil
 	case <-deadline.C:
-		return "", fmt.Errorf("%s did not answer within %v", f.name, patience)
+		return answer{}, fmt.Errorf("%s did not answer within %v", f.name, patience)
 	}
 }
 
@@ -114,12 +128,31 @@ func dialNode(t testing.TB, bootstrap, target string) shopper {
 	return dialForeigner(t, "grpc-js", bootstrap, target, "node", "grpcjs/client.js")
 }
 
-// python is Debian's interpreter: others do not have Debian's package python3-grpcio.
-const python = "/usr/bin/python3"
+// python is the interpreter that has gRPC, which wraps the C++ core.
+const python = "python/.venv/bin/python"
 
-// preparePython checks that gRPC for Python is installed, which wraps the C++ core.
+// preparePython installs gRPC for Python, unless the versions of python/requirements.txt are already
+// installed.
 var preparePython = sync.OnceValue(func() error {
-	return runIn(".", python, "-c", "import grpc")
+	const folder = "python"
+	if _, err := exec.LookPath("python3"); err != nil {
+		return err
+	}
+	requirements, err := os.ReadFile(filepath.Join(folder, "requirements.txt"))
+	if err != nil {
+		return err
+	}
+	stamp := filepath.Join(folder, ".venv", ".installed")
+	if installed, err := os.ReadFile(stamp); err == nil && bytes.Equal(installed, requirements) {
+		return nil
+	}
+	if err := runIn(folder, "python3", "-m", "venv", "--clear", ".venv"); err != nil {
+		return err
+	}
+	if err := runIn(folder, ".venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "-r", "requirements.txt"); err != nil {
+		return err
+	}
+	return os.WriteFile(stamp, requirements, 0o600)
 })
 
 func dialPython(t testing.TB, bootstrap, target string) shopper {

@@ -32,6 +32,7 @@ func run(m *testing.M) int {
 	}
 	status := m.Run()
 	fmt.Fprint(os.Stdout, &results)
+	fmt.Fprint(os.Stdout, &comparisons)
 	return status
 }
 

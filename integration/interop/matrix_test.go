@@ -83,7 +83,7 @@ func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 						switch {
 						case t.Failed():
 							results.set(p.name, c.name, "FAILED", "")
-						case !t.Skipped():
+						case !t.Skipped() && knownFailures[p.name] == "":
 							results.set(p.name, c.name, "ok", p.but)
 						}
 					})
@@ -94,7 +94,9 @@ func TestEveryClientMeetsEveryControlPlane(t *testing.T) {
 						results.set(p.name, c.name, "LEFT OUT", err.Error())
 						t.Skipf("%s is skipped: %v", c.name, err)
 					}
-					c.run(t, startPlane(t, p))
+					if reason := known(t, p.name, func(t testing.TB) { c.run(t, startPlane(t, p)) }); reason != "" && !t.Failed() {
+						results.set(p.name, c.name, "KNOWN FAILURE", reason)
+					}
 				})
 			}
 		})

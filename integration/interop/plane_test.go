@@ -29,18 +29,29 @@ var controlPlanes = []kind{
 	{"go-control-plane, linear cache, delta", delta, true, startLinear, ""},
 	{"go-control-plane, snapshot cache, SotW", sotw, true, startSnapshots, ""},
 	{"go-control-plane, snapshot cache, delta", delta, true, startSnapshots, ""},
+	{"java-control-plane, SotW", sotw, false, startJavaControlPlane("sotw"), ""},
+	{"java-control-plane, delta", delta, false, startJavaControlPlane("delta"), ""},
 	{"Istio, SotW", sotw, false, startIstio, ""},
 	{"Istio, delta", delta, false, startIstio, "`protocol: auto` prefers SotW with Istio: see TestIstioSendsChangesOfAllClustersInSotWAlone"},
 }
 
-// controlPlane is a control plane that has a shop.
+// controlPlane is a control plane that has a shop. It is also a service or a program.
 type controlPlane interface {
-	// register adds its service to a server.
-	register(*grpc.Server)
 	// target is the target of the shop for a gRPC client.
 	target() string
 	// show moves the shop to a cluster, "one" or "two", with one backend.
 	show(cluster string, at *backend)
+}
+
+// service is a control plane that runs in the test's process. register adds its service to a server.
+type service interface {
+	register(*grpc.Server)
+}
+
+// program is a control plane that runs in a process of its own. observe makes it record its requests in a
+// plane, and returns its address.
+type program interface {
+	observe(*plane) (address string)
 }
 
 // ruler is a control plane that also has rules for the rate limit service.
@@ -83,10 +94,37 @@ type plane struct {
 func startPlane(t testing.TB, k kind) *plane {
 	t.Helper()
 	p := &plane{controlPlane: k.start(t), form: k.form}
-	s := grpc.NewServer(grpc.StreamInterceptor(p.intercept))
-	p.register(s)
-	p.address = serve(t, s).String()
+	switch c := p.controlPlane.(type) {
+	case service:
+		s := grpc.NewServer(grpc.StreamInterceptor(p.intercept))
+		c.register(s)
+		p.address = serve(t, s).String()
+	case program:
+		p.address = c.observe(p)
+	default:
+		t.Fatalf("%s is neither a service nor a program", k.name)
+	}
 	return p
+}
+
+// open records a stream, and returns its number.
+func (p *plane) open() (stream int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams = append(p.streams, "")
+	return len(p.streams) - 1
+}
+
+// record records a request.
+func (p *plane) record(stream int, node, typeURL string, nack *statuspb.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if node != "" { // at least the first request has a Node
+		p.streams[stream] = node
+	}
+	if nack != nil {
+		p.nacks = append(p.nacks, fmt.Sprintf("%s: %s", typeURL, nack.GetMessage()))
+	}
 }
 
 // intercept answers UNIMPLEMENTED to the other form, like a server that does not support it, and records
@@ -95,11 +133,7 @@ func (p *plane) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	if formOf(info.FullMethod) != p.form {
 		return status.Errorf(codes.Unimplemented, "this control plane speaks %s", p.form)
 	}
-	p.mu.Lock()
-	p.streams = append(p.streams, "")
-	w := &watched{ServerStream: stream, plane: p, stream: len(p.streams) - 1}
-	p.mu.Unlock()
-	return handler(srv, w)
+	return handler(srv, &watched{ServerStream: stream, plane: p, stream: p.open()})
 }
 
 // watched is a stream whose requests are recorded.
@@ -121,16 +155,8 @@ func (w *watched) RecvMsg(m any) error {
 	if err := w.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	p := w.plane
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if r, ok := m.(request); ok {
-		if r.GetNode() != nil { // at least the first request has a Node
-			p.streams[w.stream] = r.GetNode().GetId()
-		}
-		if e := r.GetErrorDetail(); e != nil {
-			p.nacks = append(p.nacks, fmt.Sprintf("%s: %s", r.GetTypeUrl(), e.GetMessage()))
-		}
+		w.plane.record(w.stream, r.GetNode().GetId(), r.GetTypeUrl(), r.GetErrorDetail())
 	}
 	return nil
 }

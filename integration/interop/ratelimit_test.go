@@ -46,7 +46,7 @@ func withRules(k kind) string {
 	if k.rules {
 		return ""
 	}
-	return "Istio does not have the type of the rate limit service's rules"
+	return "this control plane does not have the type of the rate limit service's rules"
 }
 
 // rules checks that the service loads its rules, and follows changes, additions and removals. The service

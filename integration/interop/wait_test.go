@@ -15,7 +15,7 @@ const patience = time.Minute
 // such as RPCs that reach another backend.
 func eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(patienceIn(t))
 	defer deadline.Stop()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
