@@ -231,11 +231,11 @@ func BenchmarkCorridor(b *testing.B) {
 			_ = w.store.Close()
 		}()
 		w.watch(every("cluster", cache.Wildcard))
-		for w.link("a") == nil {
+		for w.links["a"] == nil {
 			w.Drain()
 		}
-		w.link("a").Deliver(delivery.Event{Kind: delivery.Responded})
-		run(b, w.link("a"))
+		w.links["a"].Deliver(delivery.Event{Kind: delivery.Responded})
+		run(b, w.links["a"])
 	})
 	b.Run("stages=none", func(b *testing.B) {
 		c := cache.New(silentSource{}, cache.Options{IdleEntries: 1})
