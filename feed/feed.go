@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -27,7 +28,7 @@ type Options struct {
 	Rollouts     *gate.Controller
 	Rollout      *gate.Options // nil if nothing is rolled out
 	Cache        Cache
-	Reachability *Reachability
+	Reachability *failover.Reachability
 	Log          *slog.Logger
 }
 
@@ -42,7 +43,7 @@ type Cache interface {
 // The latter two feed several scopes.
 type Feed struct {
 	Options
-	links    Links
+	links    guard.Links
 	only     Source        // of the only server, nil if there are several or none
 	answered chan struct{} // closed once a server has answered, or could not be reached
 	inbox    *inbox.Inbox[note]

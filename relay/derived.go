@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -34,7 +35,7 @@ func (s derivedSource) Stop(k cache.Key) {
 // leafNames implements collections.Names.
 type leafNames struct {
 	newest       func() *generation
-	reachability *feed.Reachability
+	reachability *failover.Reachability
 }
 
 // Key implements collections.Names.

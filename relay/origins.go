@@ -15,6 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -35,7 +36,7 @@ type origins struct {
 	guards  *guards
 	reached reached
 	// reachability has the unreachable scopes.
-	reachability *feed.Reachability
+	reachability *failover.Reachability
 	// cache has the resources from which a stream to another server may resume, and knows which topics small clients
 	// watch.
 	cache    sink
@@ -67,7 +68,7 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 		log: log, credentials: credentials, rollouts: rollouts, cache: sink,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[place]*sharedConn{},
-		reachability: feed.NewReachability(),
+		reachability: failover.NewReachability(),
 		streams:      map[cache.Scope]*serverSource{},
 		patterns:     map[cache.Scope]struct{}{},
 	}
