@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -25,7 +24,7 @@ import (
 type Aggregated struct {
 	*Stream // the shared one
 	open    func(typeURL string) *Stream
-	watch   func(delivery.Event)
+	watch   func(Event)
 	plane   *planeTypes
 	refused *refusal
 	done    chan struct{}
@@ -56,14 +55,14 @@ type unanswered struct {
 }
 
 // NewAggregated is like [NewStream].
-func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Aggregated {
+func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Aggregated {
 	log = withScope(log, scope)
-	o.watch, o.peers = mergeEvents(to), new(peers)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
 	a := &Aggregated{
-		watch: o.watch, plane: &o.Presence.types, refused: newRefusal(to, log),
+		watch: o.Watch, plane: &o.Presence.types, refused: newRefusal(sink, log),
 		done: make(chan struct{}), types: map[string]*unanswered{},
 	}
 	o.typeAnswered, o.typesBlamed = a.answered, a.isolate
@@ -73,13 +72,15 @@ func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev
 		own.peers, own.Presence = new(peers), NewPresence("", slog.New(slog.DiscardHandler))
 		own.Presence.forms.inherit(&o.Presence.forms)
 		own.typesBlamed = a.failed
-		own.watch = func(e delivery.Event) {
-			e.TypeURL = typeURL
-			o.watch(e)
+		if o.Watch != nil {
+			own.Watch = func(e Event) {
+				e.TypeURL = typeURL
+				o.Watch(e)
+			}
 		}
-		return newStream(forms, scope, conn, node, own, to, log)
+		return newStream(forms, scope, conn, node, own, sink, log)
 	}
-	a.Stream = newStream(forms, scope, conn, node, o, to, log)
+	a.Stream = newStream(forms, scope, conn, node, o, sink, log)
 	return a
 }
 
@@ -216,7 +217,9 @@ func (a *Aggregated) end(t *unanswered) {
 		st.Drain()
 		st.Close()
 		<-st.Done()
-		a.watch(delivery.Event{Kind: delivery.Ended, TypeURL: t.typeURL})
+		if a.watch != nil {
+			a.watch(Event{Kind: Ended, TypeURL: t.typeURL})
+		}
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
@@ -45,7 +44,7 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 						half.Hidden = modelOutside
 						half.Update = func(u cache.Update) {
 							if f := client.feed(); f != nil {
-								side.deliver(delivery.Response, f.topics, u)
+								side.apply(f.topics, u)
 							}
 						}
 						if i == 0 {
@@ -65,9 +64,9 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 // modelOutside are the names that exist, but not for the wildcard.
 var modelOutside = map[string]bool{"c": true}
 
-// Deliver implements delivery.Receiver.
-func (m *twoStreamsModel) Deliver(e delivery.Event) {
-	for _, u := range e.Types {
+// Apply implements Sink.
+func (m *twoStreamsModel) Apply(updates ...cache.Update) {
+	for _, u := range updates {
 		m.apply(u)
 	}
 }

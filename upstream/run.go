@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 )
@@ -24,16 +23,16 @@ import (
 
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
 // share it. The stream sends node, which must not be changed any more. Close ends the Stream.
-func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
+func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	log = withScope(log, scope)
-	o.watch, o.peers = mergeEvents(to), new(peers)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
-	return newStream(o.Protocol.forms(), scope, conn, node, o, to, log)
+	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
 }
 
-func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
+func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
 	const header = 64
 	o = o.withDefaults()
 	s := &Stream{
@@ -42,7 +41,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		node:  node,
 		opts:  o,
 		limit: o.MaxRequestBytes - proto.Size(node) - header,
-		to:    to,
+		sink:  sink,
 		log:   log,
 		own:   log,
 		forms: forms,
@@ -152,7 +151,7 @@ func (s *Stream) retryNow(certain bool) {
 // resendAll does the work of Resend. The caller holds mu.
 func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
-		s.deliver(delivery.Restated, f.topics, f.topics.Resend())
+		s.apply(f.topics, f.topics.Resend())
 	}
 	if b := s.namesStream; b != nil {
 		b.Resend()
@@ -162,7 +161,7 @@ func (s *Stream) resendAll() {
 // attendOffline does the work that is due without a gRPC stream. The caller holds mu.
 func (s *Stream) attendOffline(now time.Time) {
 	for _, f := range s.concerned(now) {
-		s.deliver(delivery.Expired, f.topics, f.topics.Expire(now))
+		s.apply(f.topics, f.topics.Expire(now))
 		if f.wanted() == 0 {
 			s.remove(f)
 			continue
@@ -194,7 +193,9 @@ func (s *Stream) ended(c *call) {
 	blamed := s.blame(c)
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
-		s.typeEvent(delivery.TypeLost, f)
+		if l := s.opts.Links; l != nil {
+			l.Lost(f.typeURL())
+		}
 		if f.topics.Lost(); f.wanted() == 0 {
 			s.remove(f)
 		} else {
@@ -207,7 +208,7 @@ func (s *Stream) ended(c *call) {
 	}
 	switch err := c.err; {
 	case err == nil, blamed, errors.Is(err, errRenew), s.ctx.Err() != nil:
-		s.event(delivery.Ended, "")
+		s.event(Ended, "")
 		s.opts.Presence.rests(s)
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
@@ -270,10 +271,10 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, which is no error for clients.
-		s.event(delivery.Lost, reason)
+		s.event(Lost, reason)
 		return
 	}
-	s.event(delivery.Failed, reason)
+	s.event(Failed, reason)
 	if s.outage == nil {
 		s.outage = new(cache.Outage)
 	}
@@ -285,7 +286,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	for _, f := range s.sorted() {
 		u := f.topics.NewUpdate()
 		f.topics.Failed(s.down, &u)
-		s.deliver(delivery.Outage, f.topics, u)
+		s.apply(f.topics, u)
 	}
 }
 

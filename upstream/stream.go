@@ -17,12 +17,16 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
+
+// Sink receives the updates of a stream. It is a [cache.Cache], or something in front of one.
+type Sink interface {
+	Apply(...cache.Update)
+}
 
 // Stream feeds the topics of one scope from a control plane. It has one gRPC stream at a time, which is open while
 // there is something to subscribe to. An aggregated Stream is the [cache.Source] of its scope; a Stream for one type is
@@ -34,7 +38,7 @@ type Stream struct {
 	node   *corev3.Node
 	opts   Options
 	limit  int // of a request without its node, in bytes
-	to     delivery.Receiver
+	sink   Sink
 	log    *slog.Logger
 	own    *slog.Logger // for lines about the stream: with its type, if it is for one type
 	forms  []*form      // to try, in this order
@@ -46,7 +50,7 @@ type Stream struct {
 	// inbox has the notes of Start, Stop and others. It wakes the goroutine for these, and for requests to send.
 	inbox *inbox.Inbox[note]
 
-	// mu is held during a delivery, so that deliveries are in order. The cache's locks come
+	// mu is held while the sink applies an update, so that updates are applied in order. The cache's locks come
 	// after mu, so Start and Stop, which are called with these held, do not take it.
 	mu    sync.Mutex
 	form  *form
@@ -138,12 +142,12 @@ func (s *Stream) Adopt(k cache.Key) { s.inbox.Put(note{key: k, adopt: true}) }
 // Stop stops feeding a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.inbox.Put(note{key: k, stop: true}) }
 
-// Resend delivers all resources that the Stream holds once more, and the errors of the topics that have none. It is
-// for a receiver that has ignored deliveries so far. It neither blocks nor delivers.
+// Resend sends all resources that the Stream holds to the sink again, and the errors of the topics that have none. It is
+// for a sink that has ignored updates so far. It neither blocks nor calls the sink.
 func (s *Stream) Resend() { s.inbox.Put(note{resend: true}) }
 
-// Close ends the stream. It does not wait, so it may be called with the cache's locks held. Once Done is closed, nothing
-// more is delivered.
+// Close ends the stream. It does not wait, so it may be called with the cache's locks held. Once Done is closed, the sink
+// gets no more updates.
 func (s *Stream) Close() { s.cancel() }
 
 // Done is closed when the stream has ended, after Close.
@@ -193,19 +197,18 @@ type withTTLs interface {
 	Ends(u *cache.Update) map[string]time.Time
 }
 
-// deliver delivers an update of some topics. The caller holds mu.
-func (s *Stream) deliver(why delivery.Cause, of withTTLs, u cache.Update) {
+// apply sends an update of some topics to the sink. The caller holds mu.
+func (s *Stream) apply(of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
 	}
 	if s.opts.Presence != nil {
 		u.Server = s.opts.Presence.server
 	}
-	d := delivery.Delivery{Cause: why, Types: []cache.Update{u}}
 	if s.opts.WithExpiresAt {
-		d.ExpiresAt = of.Ends(&u)
+		u.ExpiresAt = of.Ends(&u)
 	}
-	s.to.Deliver(delivery.Event{Delivery: d})
+	s.sink.Apply(u)
 }
 
 // reason returns the text of an error.

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -37,18 +36,18 @@ type Streams struct {
 
 // NewStreams begins to feed a scope. The connection belongs to the caller, who may
 // share it. The streams send node, which must not be changed any more. Close ends them.
-func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Streams {
+func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
 	log = withScope(log, scope)
-	o.watch, o.peers = mergeEvents(to), new(peers)
+	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
 	return &Streams{
 		open: func(forms []*form) *Stream {
-			return newStream(forms, scope, conn, node, o, to, log)
+			return newStream(forms, scope, conn, node, o, sink, log)
 		},
 		opts:    o,
-		refused: newRefusal(to, log),
+		refused: newRefusal(sink, log),
 		done:    make(chan struct{}),
 		streams: map[string]*Stream{},
 	}
@@ -142,7 +141,7 @@ func (s *Streams) Drain() {
 }
 
 // Close ends the streams. It does not wait, and so may be called with the cache
-// locked. Once Done is closed, nothing more is delivered.
+// locked. Once Done is closed, the sink gets no more updates.
 func (s *Streams) Close() {
 	s.mu.Lock()
 	again := s.closed

@@ -129,11 +129,11 @@ func (g *gate) status() Status {
 // each calls do for the selected gates, and returns how many calls returned true.
 func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 	for _, g := range c.selected(w) {
-		unlock := g.lock()
+		g.mu.Lock()
 		if do(g) {
 			n++
 		}
-		unlock()
+		g.mu.Unlock()
 		g.inbox.Wake()
 	}
 	return n

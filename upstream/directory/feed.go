@@ -1,6 +1,6 @@
 package directory
 
-// The deliveries: the state of a topic after its start, and
+// The updates to the sink: the state of a topic after its start, and
 // then its changes.
 
 import (
@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // Start notes the interest in a topic. See [cache.Source].
@@ -38,11 +37,11 @@ func (s *Source) Stop(k cache.Key) {
 	}
 }
 
-// feed delivers the pending updates, those of a scope together: a resource is never visible without
+// feed sends the pending updates to the sink, those of a scope together: a resource is never visible without
 // those that came with it. Only the feeding goroutine calls it, so the last update is the newest.
 func (s *Source) feed() {
 	for scope := range cache.EachScope(s.updates()) {
-		s.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: scope}})
+		s.sink.Apply(scope...)
 	}
 }
 
@@ -97,7 +96,7 @@ func (s *Source) updates() []cache.Update {
 	return updates
 }
 
-// addChanges adds the changes of topics whose state was delivered.
+// addChanges adds the changes of topics whose state the sink has.
 func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
 	sets := map[string][]cache.Change{}
 	for key := range changed {

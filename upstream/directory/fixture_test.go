@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/watch"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -49,10 +48,10 @@ type recorder struct {
 	calls   int
 }
 
-func (r *recorder) Deliver(e delivery.Event) {
+func (r *recorder) Apply(updates ...cache.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.updates = append(r.updates, e.Types...)
+	r.updates = append(r.updates, updates...)
 	r.calls++
 }
 

@@ -1,4 +1,4 @@
-package feed
+package failover
 
 import (
 	"fmt"
@@ -10,15 +10,12 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/failover"
-	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // noisyFeed is a server that answers, fails and comes back at random, as fast as it
 // can, with locks as a stream has them.
 type noisyFeed struct {
-	child  *Link
+	child  *Child
 	name   string
 	stop   chan struct{}
 	done   chan struct{}
@@ -46,15 +43,10 @@ func (f *noisyFeed) Resend() {
 	f.again = true
 }
 
-func (*noisyFeed) Resume(cache.Key)            {}
-func (*noisyFeed) Adopt(cache.Key)             {}
-func (*noisyFeed) Reject(_, _, _ string)       {}
-func (*noisyFeed) PassOn(_, _ string)          {}
-func (*noisyFeed) Statuses() []upstream.Status { return nil }
-func (f *noisyFeed) Refresh(cache.Key)         {}
-func (f *noisyFeed) Drain()                    {}
-func (f *noisyFeed) Close()                    { close(f.stop) }
-func (f *noisyFeed) Done() <-chan struct{}     { return f.done }
+func (f *noisyFeed) Refresh(cache.Key)     {}
+func (f *noisyFeed) Drain()                {}
+func (f *noisyFeed) Close()                { close(f.stop) }
+func (f *noisyFeed) Done() <-chan struct{} { return f.done }
 
 func (f *noisyFeed) run() {
 	defer close(f.done)
@@ -67,12 +59,12 @@ func (f *noisyFeed) run() {
 		f.mu.Lock()
 		switch n := rand.IntN(20); {
 		case n == 0 && up:
-			f.child.Deliver(delivery.Event{Kind: delivery.Lost})
+			f.child.Event(Event{Kind: Lost})
 			up = false
 		case n < 3 && !up:
-			f.child.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "refused"})
+			f.child.Event(Event{Kind: Failed, Reason: "refused"})
 		case n < 6 && !up:
-			f.child.Deliver(delivery.Event{Kind: delivery.Responded})
+			f.child.Event(Event{Kind: Responded})
 			up = true
 		case up:
 			f.say()
@@ -88,7 +80,7 @@ func (f *noisyFeed) say() {
 		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: resourceOf(name, f.name)})
 	}
 	f.inbox.Unlock()
-	f.child.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: []cache.Update{u}}})
+	f.child.Apply(u)
 }
 
 func resourceOf(name, version string) *cache.Resource {
@@ -97,13 +89,13 @@ func resourceOf(name, version string) *cache.Resource {
 
 // onlyActive is a sink that checks which server an update is from.
 type onlyActive struct {
-	*cache.Cache
+	cache *cache.Cache
 	check func(cache.Update)
 }
 
 func (s *onlyActive) Apply(updates ...cache.Update) {
 	s.check(updates[0])
-	s.Cache.Apply(updates...)
+	s.cache.Apply(updates...)
 }
 
 // TestOnlyTheActiveServerIsApplied checks that the sink gets the updates of one server at a
@@ -112,10 +104,10 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	source := &lateSource{}
 	c := cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
 	defer c.Close()
-	var g *Feed
+	var g *Group
 	const enough = 2000
 	var updates atomic.Int64
-	sink := &onlyActive{Cache: c, check: func(u cache.Update) { // with Feed.mu held
+	sink := &onlyActive{cache: c, check: func(u cache.Update) { // with Group.mu held
 		if len(u.Changes) == 0 || u.Changes[0].Resource == nil {
 			return
 		}
@@ -124,24 +116,21 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 			t.Errorf("an update of server %s was applied, and %d is active", said, active)
 		}
 	}}
-	open := func(i int, child *Link) Source {
+	open := func(i int, child *Child) ServerSource {
 		f := &noisyFeed{child: child, name: fmt.Sprint(i), stop: make(chan struct{}), done: make(chan struct{}), wanted: map[string]bool{}}
 		go f.run()
 		return f
 	}
-	o := failover.Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
-	g = New(Options{
-		Cache: sink, Reachability: failover.NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
-		Servers: Servers{Scope: someScope, Names: []string{"0", "1", "2"}, Open: open, Failover: o},
-	})
-	source.Feed = g
+	o := Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
+	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReachability(), slog.New(slog.DiscardHandler))
+	source.Source = g
 	var clients sync.WaitGroup
 	for n := range 4 {
 		clients.Go(func() {
 			for updates.Load() < enough {
 				w := &nameWatch{}
 				c.Watch(cache.Key{Scope: someScope, TypeURL: someType, Name: fmt.Sprint(n, rand.IntN(5))}, w)
-				g.Sources()
+				g.Status()
 				c.Unwatch(w)
 			}
 		})
