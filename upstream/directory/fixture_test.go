@@ -66,7 +66,7 @@ func (r *recorder) take() (sent string, updates int) {
 		line := changes(u.Changes)
 		for _, s := range u.Sets {
 			full := ""
-			if s.Extent.Full() {
+			if s.Full {
 				full = "="
 			}
 			if s.Err != nil {

@@ -277,10 +277,10 @@ func (s *Transcript) Print(u cache.Update) {
 			continue
 		}
 		fmt.Fprintf(&s.Out, "update set %s:", set.Name)
-		if set.Extent.Full() {
+		if set.Full {
 			fmt.Fprintf(&s.Out, " full, version=%s", set.Origin.Latest())
 		}
-		if set.Extent == cache.Ends {
+		if set.Complete {
 			fmt.Fprint(&s.Out, " complete")
 		}
 		if set.Partial {
