@@ -34,12 +34,12 @@ type valve struct {
 	closed bool
 }
 
-// Apply passes updates on.
-func (v *valve) Apply(updates ...cache.Update) {
+// Apply passes an update on.
+func (v *valve) Apply(u cache.Update) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if !v.closed {
-		v.to.Apply(updates...)
+		v.to.Apply(u)
 	}
 }
 

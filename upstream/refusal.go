@@ -123,20 +123,17 @@ func (r *refusal) send() {
 			r.mu.Unlock()
 			return
 		}
-		byType := map[string]int{} // indices in updates
-		var updates []cache.Update
+		updates := map[string]*cache.Update{} // by type URL
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // stopped since
 			}
-			at, there := byType[k.TypeURL]
-			if !there {
-				at = len(updates)
-				byType[k.TypeURL] = at
-				updates = append(updates, cache.Update{Scope: k.Scope, TypeURL: k.TypeURL})
+			u := updates[k.TypeURL]
+			if u == nil {
+				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+				updates[k.TypeURL] = u
 			}
-			u := &updates[at]
 			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
 			} else {
@@ -144,8 +141,8 @@ func (r *refusal) send() {
 			}
 		}
 		r.mu.Unlock()
-		if len(updates) > 0 {
-			r.sink.Apply(updates...)
+		for _, u := range updates {
+			r.sink.Apply(*u)
 		}
 	}
 }

@@ -197,15 +197,15 @@ type gated struct {
 }
 
 // Apply implements Sink.
-func (s gated) Apply(updates ...cache.Update) {
+func (s gated) Apply(u cache.Update) {
 	s.mu.Lock()
-	g := s.gates[updates[0].Scope]
+	g := s.gates[u.Scope]
 	s.mu.Unlock()
 	if g == nil {
-		s.below.Apply(updates...)
+		s.below.Apply(u)
 		return
 	}
-	g.apply(s.below, s.of, updates)
+	g.apply(s.below, s.of, u)
 }
 
 // Start reports that a topic of the new side has gained a watcher. It does not block.

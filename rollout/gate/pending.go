@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"cmp"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -265,26 +264,36 @@ func (p *pending) content() (content string, hidden bool) {
 	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
 }
 
-// take removes the changes that satisfy which, for acceptance, and returns them by type in the order in which clients
-// need the types.
+// take removes the changes that satisfy which, for acceptance. It returns additions and changes by type in the order
+// in which clients need them, and then removals in reverse order.
 func (p *pending) take(which func(item, *change) bool) (updates []update) {
-	byType := map[string]*update{}
+	byType := map[string]*[2]update{}
 	for i, c := range p.changes {
 		if !which(i, c) {
 			continue
 		}
 		of := byType[i.typeURL]
 		if of == nil {
-			of = &update{typeURL: i.typeURL}
+			of = &[2]update{{typeURL: i.typeURL}, {typeURL: i.typeURL, removals: true}}
 			byType[i.typeURL] = of
 		}
-		of.items = append(of.items, taken{i, c})
+		which := 0
+		if c.removal() {
+			which = 1
+		}
+		of[which].items = append(of[which].items, taken{i, c})
 	}
 	types := slices.SortedFunc(maps.Keys(byType), func(a, b string) int {
-		return cmp.Or(cmp.Compare(xdstype.Of(a).Order, xdstype.Of(b).Order), strings.Compare(a, b))
+		if x, y := xdstype.Of(a).Order, xdstype.Of(b).Order; x != y {
+			return int(x) - int(y)
+		}
+		return strings.Compare(a, b)
 	})
 	for _, t := range types {
-		updates = append(updates, *byType[t])
+		updates = append(updates, byType[t][0])
+	}
+	for _, t := range slices.Backward(types) {
+		updates = append(updates, byType[t][1])
 	}
 	for _, u := range updates {
 		for _, t := range u.items {
@@ -296,8 +305,9 @@ func (p *pending) take(which func(item, *change) bool) (updates []update) {
 
 // update has changes of one type that are accepted together.
 type update struct {
-	typeURL string
-	items   []taken
+	typeURL  string
+	removals bool
+	items    []taken
 }
 
 type taken struct {
