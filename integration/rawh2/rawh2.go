@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Settings are the settings in the client's first frame.
 	Settings []http2.Setting
-	// Silent makes the client send nothing at all, not even the preface.
+	// Silent makes the client send nothing by itself, neither the preface nor acknowledgements.
 	Silent bool
 	// Deaf makes the client read nothing, so that the server's frames fill the network's buffers.
 	Deaf bool
@@ -32,6 +32,7 @@ type Options struct {
 // Conn is a connection. Only one goroutine at a time may call its methods that send.
 type Conn struct {
 	conn   net.Conn
+	silent bool // Options.Silent
 	framer *http2.Framer
 	fields bytes.Buffer
 	hpack  *hpack.Encoder
@@ -62,7 +63,7 @@ func Dial(address string, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{conn: conn, framer: http2.NewFramer(conn, conn), next: 1, done: make(chan struct{})}
+	c := &Conn{conn: conn, silent: o.Silent, framer: http2.NewFramer(conn, conn), next: 1, done: make(chan struct{})}
 	c.framer.AllowIllegalWrites = true
 	c.hpack = hpack.NewEncoder(&c.fields)
 	if !o.Silent {
@@ -127,7 +128,7 @@ func (c *Conn) read() {
 			c.seen.Pings++
 		case *http2.SettingsFrame:
 			c.seen.Settings++
-			acknowledge = !f.IsAck()
+			acknowledge = !f.IsAck() && !c.silent
 		case *http2.GoAwayFrame:
 			code := f.ErrCode
 			c.seen.GoAway = &code
