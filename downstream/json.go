@@ -23,7 +23,8 @@ import (
 // Responses as JSON. Only for them does the relay unmarshal resources in order to serve them.
 
 // toJSON returns a response in protobuf's canonical JSON, as a message of the service's version of the API. The caller
-// must not change it. Resources that have no JSON form are left out and reported as errors.
+// must not change it. Resources that have no JSON form are left out and reported as errors; if that would remove them
+// from the client, because the response is its full state, the error is an *incompleteError.
 func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, error) {
 	// Only what many clients may get is worth caching: shared bytes.
 	shared, private := r.Parts()
@@ -66,6 +67,9 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		if xdstype.Of(msg.GetTypeUrl()) != xdstype.Secret {
 			why += ": " + loglines.Clip(protoText(err))
 		}
+		if xdstype.Of(msg.GetTypeUrl()).FullState {
+			return nil, &incompleteError{name: name, why: why}
+		}
 		s.options.Log.Warn("resource left out of a REST response", "type_url", msg.GetTypeUrl(), "name", name, "reason", why)
 		if !service.V2 {
 			msg.ResourceErrors = append(msg.ResourceErrors, &discoveryv3.ResourceError{
@@ -76,6 +80,14 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 	}
 	msg.Resources = good
 	return protojson.Marshal(&msg)
+}
+
+// incompleteError says that a response cannot be sent, because it would lack a resource. The client keeps what it has.
+type incompleteError struct{ name, why string }
+
+// Error implements error.
+func (e *incompleteError) Error() string {
+	return fmt.Sprintf("the response would lack %q, and so remove it from the client: %s", loglines.Clip(e.name), e.why)
 }
 
 // clusterCollection is the list collection for which the API declares only a single entry.

@@ -12,6 +12,7 @@ const (
 	eventNameRefused
 	eventPaced
 	eventInvalid
+	eventIncomplete
 	eventRejected
 	eventConnection
 	eventUnreachable

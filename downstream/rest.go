@@ -146,6 +146,13 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotModified)
 	default:
 		body, err := h.server.toJSON(answer, service)
+		if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
+			if log, ok := h.gate.line(eventIncomplete, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+				log.Warn("a client over REST gets no update, because a resource has no JSON form", "path", r.URL.Path, "name", loglines.Clip(incomplete.name), "reason", incomplete.why)
+			}
+			fail(w, http.StatusServiceUnavailable, codes.Unavailable, err.Error())
+			return
+		}
 		if err != nil {
 			fail(w, http.StatusInternalServerError, codes.Internal, err.Error())
 			return

@@ -23,6 +23,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -246,20 +247,18 @@ func TestANodeIsBoundedOverREST(t *testing.T) {
 	}
 }
 
+var unheard = &anypb.Any{TypeUrl: "type.googleapis.com/example.Unheard", Value: []byte{8, 1}}
+
 // A resource without a JSON form is reported, and the others are sent.
 func TestRESTReportsWhatItCannotRender(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{V2: true}, (*httptest.Server).Start)
-	unknown := &anypb.Any{TypeUrl: "type.googleapis.com/example.Unheard", Value: []byte{8, 1}}
-	bad := &listenerv3.Listener{Name: "bad", ListenerFilters: []*listenerv3.ListenerFilter{
-		{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: unknown}},
-	}}
-	r.keep(t, xdstype.ListenerV3, cache.Wildcard)
-	r.put(t, "bad", bad)
-	r.put(t, "good", &listenerv3.Listener{Name: "good"})
-	for _, path := range []string{"/v3/discovery:listeners", "/v2/discovery:listeners"} {
+	r.keep(t, xdstype.RouteV3, "bad", "good")
+	r.put(t, "bad", &routev3.RouteConfiguration{Name: "bad", TypedPerFilterConfig: map[string]*anypb.Any{"f": unheard}})
+	r.put(t, "good", &routev3.RouteConfiguration{Name: "good"})
+	for _, path := range []string{"/v3/discovery:routes", "/v2/discovery:routes"} {
 		t.Run(path, func(t *testing.T) {
 			r.log.Reset()
-			resp, body := post(t, r.Client(), r.URL+path, `{"type_url": "type.googleapis.com/envoy.config.listener.v3.Listener"}`)
+			resp, body := post(t, r.Client(), r.URL+path, fmt.Sprintf(`{"type_url": %q, "resource_names": ["bad", "good"]}`, xdstype.RouteV3))
 			var msg discoveryv3.DiscoveryResponse
 			if err := protojson.Unmarshal(body, &msg); err != nil || resp.StatusCode != http.StatusOK {
 				t.Fatalf("got %s: %s (%v)", resp.Status, body, err)
@@ -280,12 +279,33 @@ func TestRESTReportsWhatItCannotRender(t *testing.T) {
 			if log := r.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "name=bad") {
 				t.Errorf("the log lacks it:\n%s", log)
 			}
-			// Also that is a state that the client has.
-			resp, _ = post(t, r.Client(), r.URL+path+"?", fmt.Sprintf(`{"type_url": %q, "version_info": "other"}`, xdstype.ListenerV3))
-			if resp.StatusCode != http.StatusOK {
-				t.Errorf("got %s", resp.Status)
-			}
 		})
+	}
+}
+
+// A full state from which a resource is missing would remove it from the client. So the client keeps the last one.
+func TestRESTSendsNoFullStateThatIsNotWhole(t *testing.T) {
+	r := newRESTServer(t, ListenerOptions{V2: true}, (*httptest.Server).Start)
+	r.keep(t, xdstype.ListenerV3, cache.Wildcard)
+	r.put(t, "bad", &listenerv3.Listener{Name: "bad", ListenerFilters: []*listenerv3.ListenerFilter{
+		{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: unheard}},
+	}})
+	r.put(t, "good", &listenerv3.Listener{Name: "good"})
+	for _, path := range []string{"/v3/discovery:listeners", "/v2/discovery:listeners"} {
+		for _, version := range []string{"", "other"} {
+			r.log.Reset()
+			resp, body := post(t, r.Client(), r.URL+path, fmt.Sprintf(`{"type_url": %q, "version_info": %q}`, xdstype.ListenerV3, version))
+			if text := string(body); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(text, `lack \"bad\"`) || !strings.Contains(text, "example.Unheard") {
+				t.Errorf("%s, version %q: got %s: %s", path, version, resp.Status, body)
+			}
+			if log := r.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "name=bad") {
+				t.Errorf("the log lacks it:\n%s", log)
+			}
+		}
+	}
+	r.put(t, "bad", &listenerv3.Listener{Name: "bad"})
+	if resp, body := post(t, r.Client(), r.URL+"/v3/discovery:listeners", `{}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("once it has a JSON form: got %s: %s", resp.Status, body)
 	}
 }
 

@@ -66,6 +66,7 @@ type Rule struct {
 // The rules of this package.
 const (
 	readable         = "readable-file"
+	known            = "known-fields"
 	dangling         = "dangling-reference"
 	aggregateCycle   = "aggregate-cycle"
 	aggregateDepth   = "aggregate-depth"
@@ -79,6 +80,7 @@ const (
 // own are the rules of this package.
 var own = []Rule{
 	{readable, Error, "", "docs/configure.md", "a file has a supported format, and no resource is defined twice", "files"},
+	{known, Warning, "", "Envoy, \"Filesystem subscriptions\"", "the messages have all fields of a file, and the enums all values: Envoy and the relay ignore others", "files"},
 	{dangling, Error, "", "xDS protocol, \"Eventual consistency considerations\"", "every resource that another one references exists", "any resource"},
 	{otherName, Error, "", "xDS protocol, \"Resource names\"", "the name inside a resource is the one by which clients discover it", "any resource"},
 	{aggregateCycle, Warning, "", "gRFC A37", "no aggregate cluster contains itself, directly or through other clusters", "Cluster"},
@@ -112,6 +114,9 @@ var rules, inOrder = func() (map[string]*Rule, []*Rule) {
 
 // ReadableFile is the rule that unreadable files break. The reader of the files adds its findings.
 var ReadableFile = rules[readable]
+
+// KnownFields is the rule that fields break that a file's messages do not have. The reader of the files adds its findings.
+var KnownFields = rules[known]
 
 // Rules returns all rules: first those about several resources, then those about one.
 func Rules() []*Rule { return inOrder }

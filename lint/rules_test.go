@@ -20,7 +20,7 @@ const examples = "testdata/rules"
 // read returns the resources of a file.
 func read(t *testing.T, file string) []Resource {
 	t.Helper()
-	written, err := directory.Read(file)
+	written, _, err := directory.Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +45,18 @@ func TestEachRuleHasAnExampleThatBreaksItAndOneThatKeepsIt(t *testing.T) {
 	for _, rule := range Rules() {
 		t.Run(rule.ID, func(t *testing.T) {
 			if rule == ReadableFile {
-				if _, err := directory.Read(example(t, readable, "broken")); err == nil {
+				if _, _, err := directory.Read(example(t, readable, "broken")); err == nil {
 					t.Error("what breaks it can be read")
 				}
 				read(t, example(t, readable, "kept"))
+				return
+			}
+			if rule == KnownFields {
+				for which, want := range map[string]int{"broken": 2, "kept": 0} {
+					if _, ignored, err := directory.Read(example(t, known, which)); len(ignored) != want || err != nil {
+						t.Errorf("%s: %v are ignored, and the error is %v", which, ignored, err)
+					}
+				}
 				return
 			}
 			of := func(found []Finding) []Finding {

@@ -456,6 +456,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		s.opts.typeAnswered(f.typeURL())
 	}
 	s.logVariants(f)
+	s.logIgnored(f, r)
 	if nack != "" {
 		s.board.post(func(st *Status) { st.Nacks++ })
 		s.logNack(f, r, nack)

@@ -727,17 +727,19 @@ func TestDecodeJSON(t *testing.T) {
 		{"unknown outside", `{"version_info": "1", "new_field": {"@type": "made.up/x"}, "canary": true}`, "1"},
 		{"wrapped", `{"resources": [{` + wrapper + `, "name": "w", "version": "7", "aliases": ["x"], "resource": {` + cds + `, "name": "a"}}]}`, " w/7"},
 		{"heartbeat", `{"resources": [{` + wrapper + `, "name": "w", "version": "7", "ttl": "5s"}]}`, " w/7 without"},
-		{"bad inside a good name", `{"resources": [{` + cds + `, "name": "a", "nope": 1}, {` + cds + `, "name": "b"}]}`, ` a!unknown field "nope" b`},
+		{"bad inside a good name", `{"resources": [{` + cds + `, "name": "a", "altStatName": 1}, {` + cds + `, "name": "b"}]}`, ` a!invalid value for string field altStatName b`},
+		{"unknown inside", `{"resources": [{` + cds + `, "name": "a", "nope": 1}, {` + cds + `, "name": "b"}]}`, ` a b, without nope of "a": Cluster has no such field`},
+		{"an enum in lower case, and one element in place of a list", `{"resources": [{` + cds + `, "name": "a", "type": "strict_dns", "health_checks": {"alt_port": 1}}]}`, " a"},
 		{"bad inside a wrapper", `{"resources": [{` + wrapper + `, "name": "w", "resource": {"@type": "made.up/x"}}]}`, ` w!unable to resolve "made.up/x"`},
-		{"bad inside a nameless wrapper", `{"resources": [{` + wrapper + `, "resource": {` + cds + `, "name": "a", "nope": 1}}]}`, ` a!unknown field "nope"`},
-		{"EDS has another name", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "clusterName": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
-		{"EDS in the proto file's", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "cluster_name": "e", "nope": 1}]}`, ` e!unknown field "nope"`},
+		{"bad inside a nameless wrapper", `{"resources": [{` + wrapper + `, "resource": {` + cds + `, "name": "a", "altStatName": 1}}]}`, ` a!invalid value for string field altStatName`},
+		{"EDS has another name", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "clusterName": "e", "endpoints": "nope"}]}`, ` e!not the JSON form of its type`},
+		{"EDS in the proto file's", `{"resources": [{"@type": "` + typeURLs["eds"] + `", "cluster_name": "e", "endpoints": "nope"}]}`, ` e!not the JSON form of its type`},
 		{"a redirect", `{"resources": [{` + wrapper + `, "name": "w", "resource": {"@type": "` + xdstype.Locator + `", "authority": "b", "resource_type": "t", "id": "x"}}]}`, " w"},
-		{"a redirect without a name", `{"resources": [{"@type": "` + xdstype.Locator + `", "scheme": "HTTP", "nope": 1}]}`, ` !unknown field "nope"`},
+		{"a redirect without a name", `{"resources": [{"@type": "` + xdstype.Locator + `", "scheme": "HTTP", "id": 1}]}`, ` !invalid value for string field id`},
 		{"its name is bad", `{"resources": [{` + cds + `, "name": 5}]}`, ` !invalid value for string field name`},
 		{"not an object", `{"resources": [5, null, {}, []]}`, " !not the JSON form of its type !not the JSON form of its type  !not the JSON form of its type"},
 		{"a secret is not quoted", `{"resources": [{` + cds + `, "name": "a", "connectTimeout": "hush hush"}]}`, " a!not the JSON form of its type"},
-		{"another secret", `{"resources": [{` + cds + `, "name": "a", "lb_policy": "hush hush"}]}`, " a!invalid value for enum field lbPolicy"},
+		{"another secret", `{"resources": [{` + cds + `, "name": "a", "lb_policy": "hush hush"}]}`, ` a, without lb_policy of "a": LbPolicy has no value of that name`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, err := parseJSON([]byte(tt.text))
@@ -761,7 +763,11 @@ func TestDecodeJSON(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			if text := strings.Join(got, " "); text != tt.want {
+			text := strings.Join(got, " ")
+			if r.Ignored != "" {
+				text += ", without " + r.Ignored
+			}
+			if text != tt.want {
 				t.Errorf("got %q, want %q", text, tt.want)
 			}
 		})
@@ -890,7 +896,7 @@ func TestWrapperInJSONIsThatOfTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := session.ParseAny(b, "")
-	got := decodeResource([]byte(toJSON(t, outer)))
+	got, _ := decodeResource([]byte(toJSON(t, outer)))
 	want.Raw, got.Raw = nil, nil
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)

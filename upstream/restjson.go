@@ -10,12 +10,12 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/upstream/session"
@@ -80,7 +80,11 @@ func (a *answerJSON) decode(typeURL string) (*session.Response, error) {
 	}
 	r := &session.Response{Version: a.version, TypeURL: typeURL}
 	for _, text := range a.resources {
-		r.Resources = append(r.Resources, decodeResource(text))
+		resource, ignored := decodeResource(text)
+		r.Resources = append(r.Resources, resource)
+		if len(ignored) > 0 && r.Ignored == "" {
+			r.Ignored = fmt.Sprintf("%s of %q: %s", ignored[0].Path, resource.Name, ignored[0].Text)
+		}
 	}
 	for i, text := range a.errors {
 		b, err := decodeError(text)
@@ -95,17 +99,17 @@ func (a *answerJSON) decode(typeURL string) (*session.Response, error) {
 }
 
 // decodeResource decodes one element of resources.
-func decodeResource(text json.RawMessage) session.Resource {
+func decodeResource(text json.RawMessage) (_ session.Resource, ignored []envoyjson.Ignored) {
 	var a anypb.Any
-	err := unmarshal(text, &a)
+	ignored, err := unmarshal(text, &a)
 	if err != nil {
-		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}
+		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}, nil
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(&a)
 	if err != nil {
-		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}
+		return session.Resource{Raw: text, Name: nameJSON(text), Err: err}, nil
 	}
-	return session.ParseAny(b, "")
+	return session.ParseAny(b, ""), ignored
 }
 
 // decodeError returns an element of resource_errors encoded as protobuf. It drops the
@@ -122,7 +126,7 @@ func decodeError(text json.RawMessage) ([]byte, error) {
 	e := &discoveryv3.ResourceError{}
 	if name != nil {
 		e.ResourceName = &discoveryv3.ResourceName{}
-		if err := unmarshal(name, e.ResourceName); err != nil {
+		if _, err := unmarshal(name, e.ResourceName); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +140,7 @@ func decodeError(text json.RawMessage) ([]byte, error) {
 			return nil, err
 		}
 		e.ErrorDetail = &statuspb.Status{}
-		if err := unmarshal(detail, e.ErrorDetail); err != nil {
+		if _, err := unmarshal(detail, e.ErrorDetail); err != nil {
 			return nil, err
 		}
 	}
@@ -228,15 +232,15 @@ func camelCase(name string) string {
 	return b.String()
 }
 
-// unmarshal is protojson.Unmarshal with errors that do not quote values, because values may
+// unmarshal is envoyjson.Unmarshal with errors that do not quote values, because values may
 // be secrets.
-func unmarshal(text []byte, m proto.Message) error {
-	err := protojson.Unmarshal(text, m)
+func unmarshal(text []byte, m proto.Message) ([]envoyjson.Ignored, error) {
+	ignored, err := envoyjson.Unmarshal(text, m)
 	if err == nil {
-		return nil
+		return ignored, nil
 	}
 	if what := secrets.Fault(err); what != "" {
-		return errors.New(what)
+		return nil, errors.New(what)
 	}
-	return errors.New("not the JSON form of its type")
+	return nil, errors.New("not the JSON form of its type")
 }

@@ -114,7 +114,7 @@ func (s *Stream) noteFailure(reason string) {
 // time. They last as long as the Stream, so that a control plane does not get around the bound by
 // ending the gRPC stream. Stream.mu guards them.
 type lines struct {
-	nacks, unrequested, variants, unfit loglines.Lines
+	nacks, unrequested, variants, unfit, ignored loglines.Lines
 }
 
 // shown bounds the length of a name, a version or a nonce in a line of log.
@@ -148,6 +148,16 @@ func (s *Stream) logVariants(f *feed) {
 		log.Log(s.ctx, level, "several variants of a resource match the same dynamic parameters",
 			"type_url", shown(f.typeURL()), "name", shown(name))
 	}
+}
+
+// logIgnored logs what was ignored in a response. The caller holds mu.
+func (s *Stream) logIgnored(f *feed, r *session.Response) {
+	if r.Ignored == "" {
+		return
+	}
+	log, level := bounded(&s.lines.ignored, s.log)
+	log.Log(s.ctx, level, "a part of the control plane's answer is ignored, because it is not known",
+		"type_url", shown(f.typeURL()), "version", shown(r.Version), "field", shown(r.Ignored))
 }
 
 // logUnfit logs what did not fit into a request. The caller holds mu.

@@ -29,12 +29,6 @@ var others = []string{
 // may still send. Of the services only runtime has a resource type of its own.
 var wanted = regexp.MustCompile(`^((config|data|extensions|type)/.*v(3(alpha)?|2(alpha1?)?)|api/v2(/.*)?|service/(runtime/v3|discovery/v2))$`)
 
-// unwanted packages, each of which would require one more module.
-var unwanted = map[string]bool{
-	"extensions/access_loggers/open_telemetry/v3": true, // go.opentelemetry.io/proto/otlp
-	"extensions/stat_sinks/open_telemetry/v3":     true, // the same
-}
-
 func main() {
 	if err := run(); err != nil {
 		slog.Error("envoytypes.go is not written", "error", err)
@@ -62,7 +56,7 @@ func run() error {
 	file.WriteString("\n")
 	for path := range strings.Lines(string(packages)) {
 		path = strings.TrimSpace(path)
-		if rest := strings.TrimPrefix(path, module); wanted.MatchString(rest) && !unwanted[rest] {
+		if rest := strings.TrimPrefix(path, module); wanted.MatchString(rest) {
 			fmt.Fprintf(&file, "\t_ %q\n", path)
 		}
 	}

@@ -122,7 +122,10 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 			continue
 		}
 		tally := taster.NewTally(relay.CheckMode(a.Check), slog.New(slog.DiscardHandler))
-		resources, err := directory.Load(a.Directory, a.Name, tally)
+		resources, ignored, err := directory.Load(a.Directory, a.Name, tally)
+		for _, part := range ignored {
+			fmt.Fprintf(stderr, "warning: authorities[%d].directory: ignored: %v\n", i, part)
+		}
 		if err != nil {
 			fine = false
 			fmt.Fprintf(stderr, "authorities[%d].directory:\n%v\n", i, err)

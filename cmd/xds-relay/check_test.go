@@ -108,7 +108,7 @@ authorities:
   - name: b
     directory: nowhere
 `
-	inFolder(t, map[string]string{"relay.yaml": config, "resources/bad.yaml": cartYAML + "conect_timeout: 1s\n"})
+	inFolder(t, map[string]string{"relay.yaml": config, "resources/bad.yaml": cartYAML + "connect_timeout: soon\n"})
 	stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
 	if stdout != "" || status != statusNotAll {
 		t.Errorf("status %d, stdout %q", status, stdout)
@@ -116,7 +116,7 @@ authorities:
 	for _, want := range []string{
 		"relay.yaml:3:11: listeners[0].tls.cert_file: open none.pem: no such file or directory\n",
 		"authorities[0].directory:\nresources/bad.yaml:3:",
-		"conect_timeout",
+		"Duration",
 		"authorities[1].directory:\nnowhere: no such directory\n",
 	} {
 		if !strings.Contains(stderr, want) {

@@ -157,16 +157,13 @@ func (f *lintFlags) files(paths []string, report *lintReport) error {
 			return err
 		}
 	}
-	written, err := directory.Read(paths...)
+	written, ignored, err := directory.Read(paths...)
 	var unreadable fileerrors.List
 	if err != nil && !errors.As(err, &unreadable) {
 		return err
 	}
-	if !slices.Contains(f.skip, lint.ReadableFile.ID) {
-		for _, e := range unreadable {
-			report.add(lintFinding{File: e.File, Line: e.Line, Severity: lint.Error, Rule: lint.ReadableFile.ID, Text: e.Err.Error(), Source: lint.ReadableFile.Source})
-		}
-	}
+	f.inFiles(lint.ReadableFile, unreadable, report)
+	f.inFiles(lint.KnownFields, ignored, report)
 	resources := make([]lint.Resource, len(written))
 	for i, w := range written {
 		resources[i] = lint.Resource{TypeURL: w.TypeURL, Name: w.Name, Value: w.Value}
@@ -180,6 +177,16 @@ func (f *lintFlags) files(paths []string, report *lintReport) error {
 		line.File, line.Line = written[found.Resource].File, written[found.Resource].Line(found.Path)
 	})
 	return nil
+}
+
+// inFiles adds what the reader of files has found to a report.
+func (f *lintFlags) inFiles(rule *lint.Rule, found fileerrors.List, report *lintReport) {
+	if slices.Contains(f.skip, rule.ID) {
+		return
+	}
+	for _, e := range found {
+		report.add(lintFinding{File: e.File, Line: e.Line, Severity: rule.Severity, Rule: rule.ID, Path: e.Path, Text: e.Err.Error(), Source: rule.Source})
+	}
 }
 
 // look adds the findings of resources to a report. place says where a finding is.

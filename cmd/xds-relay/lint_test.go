@@ -35,6 +35,7 @@ type: LOGICAL_DNS
 lb_policy: RANDOM
 load_assignment: {cluster_name: cart, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: cart, port_value: 80}}}}]}]}
 `,
+	"bad.yaml":  "\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: [cart]\n",
 	"typo.yaml": "\"@type\": type.googleapis.com/envoy.config.cluster.v3.Cluster\nname: cart\nlb_polcy: RANDOM\n",
 }
 
@@ -74,7 +75,8 @@ good/cart.textpb:2: hint: unused-resource: cluster "cart": no listener leads to 
 			`random.yaml:1: error: grpc-lb-policy: cluster "cart": gRPC requires that lb_policy is ROUND_ROBIN, RING_HASH or LEAST_REQUEST (gRFC A27, A42, A48)
 `, nil},
 		{"what no client rejects is none", "random.yaml --skip unused-resource --for envoy --strict", 0, "", nil},
-		{"a file that cannot be read", "typo.yaml", 1, "typo.yaml:3: error: readable-file: unknown field \"lb_polcy\" (docs/configure.md)\n", nil},
+		{"a file that cannot be read", "bad.yaml", 1, "bad.yaml:2: error: readable-file: invalid value for string field name (want a string, in quotes) (docs/configure.md)\n", nil},
+		{"a field that is ignored", "typo.yaml --skip unused-resource --for envoy", 0, "typo.yaml:3: warning: known-fields: Cluster has no such field, at lb_polcy (Envoy, \"Filesystem subscriptions\")\n", nil},
 		{"no file", "nothing.yaml", 2, "", []string{"nothing.yaml", "no such file"}},
 		{"nothing to look at", "", 2, "", []string{"want files, directories, or --server"}},
 		{"files and a server", "good --server 127.0.0.1:1", 2, "", []string{"do not go together"}},

@@ -11,10 +11,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/encoding/protojson"
-	"sigs.k8s.io/yaml"
 
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -128,11 +127,15 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--node: %w", err)
 		}
-		if text, err = yaml.YAMLToJSON(text); err != nil {
-			return nil, fmt.Errorf("--node %s: %w", f.file, err)
+		documents, wrong := envoyjson.YAML(text) // of which JSON is a part
+		if wrong != nil {
+			return nil, fmt.Errorf("--node %s:%d: %w", f.file, wrong.Line, wrong)
+		}
+		if len(documents) != 1 {
+			return nil, fmt.Errorf("--node %s: %d documents (want one)", f.file, len(documents))
 		}
 		node = new(corev3.Node)
-		if err := protojson.Unmarshal(text, node); err != nil {
+		if _, _, err := documents[0].Unmarshal(node); err != nil {
 			return nil, fmt.Errorf("--node %s: not an envoy.config.core.v3.Node: %w", f.file, err)
 		}
 	}

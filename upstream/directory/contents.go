@@ -44,20 +44,22 @@ type file struct {
 	items []item // of the newest good content
 	good  bool   // there was good content
 	errs  Errors // of the newest content
+	// ignored are the parts of the newest content that are ignored, because they are not known.
+	ignored Errors
 }
 
 // Load reads a directory once, as a [Source] does. The resources are in the
 // order of the files' names and of the files themselves. The error is an
-// [Errors] with all errors; the resources of good files are returned with it. tally is as in
-// New.
-func Load(dir, authority string, tally *taster.Tally) ([]*cache.Resource, error) {
+// [Errors] with all errors; the resources of good files are returned with it. ignored has the parts of
+// the files that are not known. tally is as in New.
+func Load(dir, authority string, tally *taster.Tally) (_ []*cache.Resource, ignored Errors, _ error) {
 	c := folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}.read(&contents{})
 	items, errs := c.merge()
 	resources := make([]*cache.Resource, len(items))
 	for i, it := range items {
 		resources[i] = it.resource
 	}
-	return resources, errs.OrNil()
+	return resources, c.ignored(), errs.OrNil()
 }
 
 // read reads all files. It does not parse unchanged files again.
@@ -142,12 +144,13 @@ func (f folder) readFile(l listing, old *file) *file {
 	if old.hash == now.hash {
 		return old
 	}
-	items, errs := parse(f.authority, now.path, data, f.tally)
-	if len(errs) > 0 {
-		now.errs = errs
+	r := parse(f.authority, now.path, data, f.tally)
+	now.ignored = r.ignored
+	if len(r.errs) > 0 {
+		now.errs = r.errs
 		return now
 	}
-	now.items, now.good = items, true
+	now.items, now.good = r.items, true
 	return now
 }
 
@@ -163,6 +166,14 @@ func (f folder) bytes(l listing) ([]byte, error) {
 		return nil, plainError(err)
 	}
 	return data, nil
+}
+
+// ignored returns the parts of all files that are ignored.
+func (c *contents) ignored() (all Errors) {
+	for _, f := range c.files {
+		all = append(all, f.ignored...)
+	}
+	return all
 }
 
 // merge merges the files' resources. If a resource is in two files, merge takes the first, and adds

@@ -15,7 +15,7 @@
 // resource a version, or a name) or a bare resource. The format determines how they are
 // distinguished:
 //
-//   - YAML and JSON, which are proto3 JSON: a bare resource has "@type". Without
+//   - YAML and JSON, which are read as Envoy reads them (package envoyjson): a bare resource has "@type". Without
 //     it, a message with "resources" or "version_info" is a DiscoveryResponse, and one
 //     with "resource" is a Resource.
 //   - Text: a comment `# proto-message: envoy.config.cluster.v3.Cluster` before

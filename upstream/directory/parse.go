@@ -5,6 +5,7 @@ package directory
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -12,13 +13,13 @@ import (
 	"unicode/utf8"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -53,7 +54,7 @@ type item struct {
 	id
 	line     int
 	resource *cache.Resource
-	content  *value // the resource as written, if the reader keeps it and the format has it
+	content  *envoyjson.Value // the resource as written, if the reader keeps it and the format has it
 }
 
 // reader reads one file.
@@ -67,15 +68,17 @@ type reader struct {
 	items []item
 	lines map[id]int // of the items
 	errs  Errors
-	count int    // of resources, good or bad
-	want  string // type URL of the DiscoveryResponse being read, or ""
+	// ignored are the parts of the file that are ignored, because they are not known.
+	ignored Errors
+	count   int    // of resources, good or bad
+	want    string // type URL of the DiscoveryResponse being read, or ""
 }
 
-// parse reads a file, and returns its resources and all its errors.
-func parse(authority, name string, data []byte, tally *taster.Tally) ([]item, Errors) {
+// parse reads a file.
+func parse(authority, name string, data []byte, tally *taster.Tally) *reader {
 	r := &reader{authority: authority, name: name, data: data, tally: tally}
 	r.read()
-	return r.items, r.errs
+	return r
 }
 
 // read reads the file.
@@ -94,7 +97,7 @@ func (r *reader) fail(line int, err error) {
 }
 
 func (r *reader) json(data []byte) {
-	document, err := jsonTree(data)
+	document, err := envoyjson.JSON(data)
 	if err != nil {
 		r.fail(err.Line, err.Err)
 		return
@@ -103,7 +106,7 @@ func (r *reader) json(data []byte) {
 }
 
 func (r *reader) yaml(data []byte) {
-	documents, err := yamlTrees(data)
+	documents, err := envoyjson.YAML(data)
 	for _, d := range documents {
 		r.document(d)
 	}
@@ -113,31 +116,31 @@ func (r *reader) yaml(data []byte) {
 }
 
 // document reads a document: one message or a list of messages.
-func (r *reader) document(v *value) {
-	if v.kind != isList {
+func (r *reader) document(v *envoyjson.Value) {
+	if v.Kind != envoyjson.List {
 		r.element(v)
 		return
 	}
-	for _, item := range v.items {
+	for _, item := range v.Items {
 		r.element(item)
 	}
 }
 
 // element reads one message of a document.
-func (r *reader) element(v *value) {
-	t := v.typeURL()
-	if t == responseType || t == "" && v.field("resources", "version_info", "versionInfo") != nil {
-		r.response(v.without("@type"))
+func (r *reader) element(v *envoyjson.Value) {
+	t := v.TypeURL()
+	if t == responseType || t == "" && v.Field("resources", "version_info", "versionInfo") != nil {
+		r.response(v.Without("@type"))
 		return
 	}
 	r.resource(v)
 }
 
 // response reads a DiscoveryResponse.
-func (r *reader) response(v *value) {
-	resources, rest := v.field("resources"), v.without("resources")
-	if again := rest.field("resources"); again != nil {
-		r.fail(again.line, errors.New(`"resources" twice in one DiscoveryResponse`))
+func (r *reader) response(v *envoyjson.Value) {
+	resources, rest := v.Field("resources"), v.Without("resources")
+	if again := rest.Field("resources"); again != nil {
+		r.fail(again.Line, errors.New(`"resources" twice in one DiscoveryResponse`))
 		return
 	}
 	var m discoveryv3.DiscoveryResponse
@@ -145,25 +148,25 @@ func (r *reader) response(v *value) {
 	if resources == nil {
 		return
 	}
-	if resources.kind != isList {
-		r.fail(resources.line, errors.New(`"resources" is not a list`))
+	if resources.Kind != envoyjson.List {
+		r.fail(resources.Line, errors.New(`"resources" is not a list`))
 		return
 	}
 	r.want = m.TypeUrl
-	for _, item := range resources.items {
+	for _, item := range resources.Items {
 		r.resource(item)
 	}
 	r.want = ""
 }
 
 // resource reads a Resource or a bare resource.
-func (r *reader) resource(v *value) {
-	t, inner := v.typeURL(), v.field("resource")
+func (r *reader) resource(v *envoyjson.Value) {
+	t, inner := v.TypeURL(), v.Field("resource")
 	switch {
 	case t == xdstype.Wrapper || t == "" && inner != nil:
-		rest := v.without("@type").without("resource")
-		if again := rest.field("resource"); again != nil {
-			r.fail(again.line, errors.New(`"resource" twice in one Resource`))
+		rest := v.Without("@type").Without("resource")
+		if again := rest.Field("resource"); again != nil {
+			r.fail(again.Line, errors.New(`"resource" twice in one Resource`))
 			return
 		}
 		var m discoveryv3.Resource
@@ -176,37 +179,33 @@ func (r *reader) resource(v *value) {
 				return
 			}
 		}
-		r.add(v.line, &m, inner)
-	case v.field("@type") != nil:
+		r.add(v.Line, &m, inner)
+	case v.Field("@type") != nil:
 		var bare anypb.Any
 		if r.decode(v, &bare) {
-			r.add(v.line, &discoveryv3.Resource{Resource: &bare}, v)
+			r.add(v.Line, &discoveryv3.Resource{Resource: &bare}, v)
 		}
 	default:
-		r.fail(v.line, errors.New(`neither a resource (with "@type") nor a Resource (with "resource") nor a DiscoveryResponse (with "resources")`))
+		r.fail(v.Line, errors.New(`neither a resource (with "@type") nor a Resource (with "resource") nor a DiscoveryResponse (with "resources")`))
 	}
 }
 
 // decode decodes a part of a document into m. It returns false, and records the error, if it cannot.
-func (r *reader) decode(v *value, m proto.Message) bool {
-	var p printer
-	p.value(v)
-	err := protojson.Unmarshal(p.json, m)
+func (r *reader) decode(v *envoyjson.Value, m proto.Message) bool {
+	ignored, line, err := v.Unmarshal(m)
+	for _, i := range ignored {
+		r.ignored = append(r.ignored, Error{File: r.name, Line: i.Line, Path: i.Path, Err: errors.New(i.Text)})
+	}
 	if err == nil {
 		return true
 	}
-	line, _, message := explain(err)
-	if line > 0 && line <= len(p.lines) {
-		line = p.lines[line-1]
-	} else {
-		line = v.line
-	}
-	r.fail(line, errors.New(message))
+	_, _, message := explain(err)
+	r.fail(cmp.Or(line, v.Line), errors.New(message))
 	return false
 }
 
 // add adds a resource, or its error. The line is 0 and the content nil if they are not known.
-func (r *reader) add(line int, m *discoveryv3.Resource, content *value) {
+func (r *reader) add(line int, m *discoveryv3.Resource, content *envoyjson.Value) {
 	r.count++
 	// In a DiscoveryResponse, the Resource itself may be in an Any.
 	for m.GetResource().GetTypeUrl() == xdstype.Wrapper {

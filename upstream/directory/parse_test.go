@@ -38,8 +38,11 @@ func TestFilesGiveResourcesOrErrors(t *testing.T) {
 			if d.Cmd == "wire" {
 				data = wireOf(t, d.CmdArgs[1].Key, d.Input)
 			}
-			items, errs := parse(authority, d.CmdArgs[0].Key, data, nil)
-			return printItems(items) + printErrors(errs)
+			r := parse(authority, d.CmdArgs[0].Key, data, nil)
+			for i := range r.ignored {
+				r.ignored[i].Err = fmt.Errorf("ignored: %w", r.ignored[i].Err)
+			}
+			return printItems(r.items) + printErrors(r.ignored) + printErrors(r.errs)
 		})
 	})
 }
@@ -138,7 +141,8 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 		{"DiscoveryResponse", "a.pb", wire(response)},
 		{"DiscoveryResponse in an Any", "a.pb", wire(responseAny)},
 	} {
-		items, errs := parse("onprem", c.file, []byte(c.data), nil)
+		r := parse("onprem", c.file, []byte(c.data), nil)
+		items, errs := r.items, r.errs
 		if len(errs) > 0 || len(items) != 1 {
 			t.Errorf("%s as %s: %d resources, %v", c.what, c.file, len(items), errs)
 			continue
@@ -152,12 +156,12 @@ func TestAllFormatsGiveTheSameResource(t *testing.T) {
 
 // What a Resource says itself is not said again by what is passed on of it.
 func TestResourceIsEncodedOnce(t *testing.T) {
-	items, errs := parse("onprem", "a.yaml", []byte("{name: foo, version: '7', resource: {'@type': "+clusterType+"}}"), nil)
-	if len(errs) > 0 {
-		t.Fatal(errs)
+	r := parse("onprem", "a.yaml", []byte("{name: foo, version: '7', resource: {'@type': "+clusterType+"}}"), nil)
+	if len(r.errs) > 0 {
+		t.Fatal(r.errs)
 	}
 	want := cache.NewResource(cache.Spec{Name: "foo", Version: "7", TypeURL: clusterType})
-	if got := items[0].resource; got.Size("foo", 0) != want.Size("foo", 0) {
+	if got := r.items[0].resource; got.Size("foo", 0) != want.Size("foo", 0) {
 		t.Errorf("%d bytes, want %d", got.Size("foo", 0), want.Size("foo", 0))
 	}
 }
@@ -183,7 +187,7 @@ func TestErrorsDoNotQuoteStrings(t *testing.T) {
 		{"a.textpb", header + `generic_secret { secret { inline_string: "x" "hunter2\z" } }`},
 		{"a.textpb", `"hunter2"`},
 	} {
-		_, errs := parse("onprem", c.file, []byte(c.data), nil)
+		errs := parse("onprem", c.file, []byte(c.data), nil).errs
 		if len(errs) == 0 {
 			t.Errorf("no error for %s:\n%s", c.file, c.data)
 		} else if strings.Contains(errs.Error(), secret) {
@@ -199,7 +203,8 @@ func TestYAMLAliasesAreBounded(t *testing.T) {
 		"a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n" +
 			"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n",
 	} {
-		items, errs := parse("onprem", "a.yaml", []byte(data), nil)
+		r := parse("onprem", "a.yaml", []byte(data), nil)
+		items, errs := r.items, r.errs
 		if len(items) > 0 || len(errs) != 1 || !strings.Contains(errs.Error(), "aliases") && !strings.Contains(errs.Error(), "deep") {
 			t.Errorf("%q: %d resources, errors %v", data, len(items), errs)
 		}
@@ -209,7 +214,7 @@ func TestYAMLAliasesAreBounded(t *testing.T) {
 func TestDeepDocumentsAreErrors(t *testing.T) {
 	deep := strings.Repeat(`[`, 5000) + strings.Repeat(`]`, 5000)
 	for _, name := range []string{"a.json", "a.yaml"} {
-		if _, errs := parse("onprem", name, []byte(deep), nil); len(errs) != 1 || !strings.Contains(errs.Error(), "deep") {
+		if errs := parse("onprem", name, []byte(deep), nil).errs; len(errs) != 1 || !strings.Contains(errs.Error(), "deep") {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}
@@ -245,7 +250,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, format uint8, data []byte) {
 		name := names[int(format)%len(names)]
-		items, errs := parse("onprem", name, data, nil)
+		r := parse("onprem", name, data, nil)
+		items, errs := r.items, r.errs
 		lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r"))
 		for _, e := range errs {
 			if e.File != name || e.Line < 0 || path.Ext(name) != ".pb" && e.Line > lines+1 {

@@ -63,6 +63,8 @@ type Status struct {
 	Files, Resources int
 	// Errors are all errors of the directory now.
 	Errors Errors
+	// Ignored are the parts of its files that are ignored, because they are not known.
+	Ignored Errors
 }
 
 // New makes a Source of the files in dir, and begins to read and watch them. The
@@ -145,7 +147,7 @@ func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Errors = slices.Clone(status.Errors)
+	status.Errors, status.Ignored = slices.Clone(status.Errors), slices.Clone(status.Ignored)
 	return status
 }
 
@@ -177,12 +179,13 @@ func (s *Source) take(c *contents, at time.Time) {
 	next := newState(c, items)
 
 	s.mu.Lock()
-	before, errsBefore := s.state, s.status.Errors
+	before, statusBefore := s.state, s.status
 	if before == nil {
 		before = &state{}
 	}
 	s.state, s.unread = next, len(c.errs) > 0
-	s.status = Status{Checked: time.Now(), Files: len(c.files), Resources: len(items), Errors: errs}
+	s.status = Status{Checked: time.Now(), Files: len(c.files), Resources: len(items), Errors: errs, Ignored: c.ignored()}
+	ignored := s.status.Ignored
 	changes := 0
 	for typeURL, keys := range next.difference(before) {
 		changes += len(keys)
@@ -202,18 +205,29 @@ func (s *Source) take(c *contents, at time.Time) {
 	s.mu.Unlock()
 	s.wake()
 
-	known := map[string]struct{}{}
-	for _, old := range errsBefore {
-		known[old.Error()] = struct{}{}
+	for _, e := range added(statusBefore.Errors, errs) {
+		s.log.Error("bad resource file", "file", e.File, "line", e.Line, "error", e.Err)
 	}
-	for _, e := range errs {
-		if _, there := known[e.Error()]; !there {
-			s.log.Error("bad resource file", "file", e.File, "line", e.Line, "error", e.Err)
-		}
+	for _, e := range added(statusBefore.Ignored, ignored) {
+		s.log.Warn("a part of a resource file is ignored", "file", e.File, "line", e.Line, "field", e.Path, "reason", e.Err)
 	}
-	if changes > 0 || len(errs) == 0 && len(errsBefore) > 0 {
+	if changes > 0 || len(errs) == 0 && len(statusBefore.Errors) > 0 {
 		s.log.Info("read resource files", "files", len(c.files), "resources", len(items), "changed", changes, "errors", len(errs))
 	}
+}
+
+// added returns the elements of now that are not in before.
+func added(before, now Errors) (more Errors) {
+	known := map[string]struct{}{}
+	for _, old := range before {
+		known[old.Error()] = struct{}{}
+	}
+	for _, e := range now {
+		if _, there := known[e.Error()]; !there {
+			more = append(more, e)
+		}
+	}
+	return more
 }
 
 func (s *Source) wake() {

@@ -219,15 +219,33 @@ func TestNothingIsSentAfterStop(t *testing.T) {
 	})
 }
 
+// Envoy reads such a file, too.
+func TestWhatIsNotKnownIsIgnoredAndLogged(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.start(scopes[1], clusterType, "foo")
+		f.write(map[string]string{"a.yaml": cluster("foo", "1") + "lb_polcy: MAGLEV\n"})
+		f.expect(t, "with an unknown field", "onprem/a Cluster: foo=1")
+		const want = "dir/a.yaml:5: lb_polcy: Cluster has no such field"
+		if s := f.Status(); s.Ignored.Error() != want || len(s.Errors) != 0 {
+			t.Errorf("status %+v, want %s ignored", s, want)
+		}
+		f.write(map[string]string{"a.yaml": cluster("foo", "2") + "lb_polcy: MAGLEV\n"})
+		const line = `level=WARN msg="a part of a resource file is ignored" authority=onprem directory=dir file=dir/a.yaml line=5 field=lb_polcy reason="Cluster has no such field"`
+		if got := strings.Count(f.log.String(), line); got != 1 {
+			t.Errorf("%d such lines in the log, want one:\n%s", got, f.log)
+		}
+	})
+}
+
 func TestBadFileKeepsItsLastGoodState(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fixture) {
 		f.write(map[string]string{"a.yaml": cluster("foo", "1") + cluster("bar", "1"), "b.yaml": cluster("baz", "1")})
 		f.start(scopes[1], clusterType, cache.Wildcard, "foo")
 		f.sink.take()
-		bad := cluster("foo", "2") + "type: EDDS\n"
+		bad := cluster("foo", "2") + "dns_refresh_rate: soon\n"
 		f.write(map[string]string{"a.yaml": bad, "b.yaml": cluster("baz", "2")})
 		f.expect(t, "with a bad file", "onprem/a Cluster: *[baz=2]")
-		want := `dir/a.yaml:5: invalid value for enum field type: "EDDS"`
+		want := `dir/a.yaml:5: invalid google.protobuf.Duration value "soon"`
 		if s := f.Status(); s.Errors.Error() != want || s.Files != 2 || s.Resources != 3 {
 			t.Errorf("status %+v, want the error %s", s, want)
 		}

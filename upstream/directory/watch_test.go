@@ -198,12 +198,12 @@ func TestRelativeDirectory(t *testing.T) {
 func TestLoadSaysAllThatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.yaml"), cluster("foo", "1")+cluster("bar", "1"))
-	write(t, filepath.Join(dir, "b.yaml"), cluster("baz", "1")+"connectTimout: 1s\n")
+	write(t, filepath.Join(dir, "b.yaml"), cluster("baz", "1")+"connectTimout: 1s\nname: [b]\n")
 	write(t, filepath.Join(dir, "c.json"), `{"@type": "`+clusterType+`", "name": "foo"}`)
 	write(t, filepath.Join(dir, "d.pb"), "garbage")
 	write(t, filepath.Join(dir, "e.textpb"), "")
 	check(t, os.Symlink("nowhere", filepath.Join(dir, "f.yaml")))
-	resources, err := Load(dir, "onprem", nil)
+	resources, ignored, err := Load(dir, "onprem", nil)
 	var names []string
 	for _, r := range resources {
 		names = append(names, r.Name())
@@ -211,7 +211,10 @@ func TestLoadSaysAllThatIsWrong(t *testing.T) {
 	if !slices.Equal(names, []string{"foo", "bar"}) {
 		t.Errorf("resources %v", names)
 	}
-	want := strings.ReplaceAll(`DIR/b.yaml:5: unknown field "connectTimout"
+	if got, want := strings.ReplaceAll(ignored.Error(), dir, "DIR"), "DIR/b.yaml:5: connectTimout: Cluster has no such field\nDIR/b.yaml:3: name: the field is there again, and the last one counts"; got != want {
+		t.Errorf("ignored:\n%s\nwant:\n%s", got, want)
+	}
+	want := strings.ReplaceAll(`DIR/b.yaml:6: invalid value for string field name (want a string, in quotes)
 DIR/c.json:1: Cluster "foo" is in DIR/a.yaml:2 already, which is the one that is served
 DIR/d.pb: neither a DiscoveryResponse, a Resource nor an Any: proto: cannot parse reserved wire type
 DIR/e.textpb: empty (to remove its resources, remove the file)
@@ -219,17 +222,17 @@ DIR/f.yaml: no such file or directory`, "DIR", dir)
 	if got := strings.ReplaceAll(err.Error(), "\u00a0", " "); got != want {
 		t.Errorf("errors:\n%s\nwant:\n%s", got, want)
 	}
-	if e, ok := errors.AsType[Error](err); !ok || e.Line != 5 {
+	if e, ok := errors.AsType[Error](err); !ok || e.Line != 6 {
 		t.Errorf("the first error is %#v", e)
 	}
-	if _, err := Load(filepath.Join(dir, "none"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "none")+": no such directory" {
+	if _, _, err := Load(filepath.Join(dir, "none"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "none")+": no such directory" {
 		t.Errorf("of no directory: %v", err)
 	}
-	if _, err := Load(filepath.Join(dir, "a.yaml"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "a.yaml")+": not a directory" {
+	if _, _, err := Load(filepath.Join(dir, "a.yaml"), "onprem", nil); err == nil || err.Error() != filepath.Join(dir, "a.yaml")+": not a directory" {
 		t.Errorf("of a file: %v", err)
 	}
 	good := t.TempDir()
-	if resources, err := Load(good, "onprem", nil); err != nil || len(resources) != 0 {
+	if resources, _, err := Load(good, "onprem", nil); err != nil || len(resources) != 0 {
 		t.Errorf("of nothing: %v, %v", resources, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -21,13 +22,14 @@ type Written struct {
 	Value         []byte
 	File          string
 	line          int
-	content       *value // nil if the format has no lines
+	content       *envoyjson.Value // nil if the format has no lines
 }
 
 // Read reads files, and all files of directories, as a [Source] does. Their names may be of
 // any authority, and resources that clients would reject are not refused. The error is an
-// [Errors] with all errors; the resources that could be read are returned with it.
-func Read(paths ...string) ([]Written, error) {
+// [Errors] with all errors; the resources that could be read are returned with it. ignored has the parts of the files
+// that are not known, which Envoy and the relay ignore.
+func Read(paths ...string) (all []Written, ignored Errors, err error) {
 	c := &contents{}
 	for _, p := range paths {
 		files, errs := filesOf(p)
@@ -37,7 +39,6 @@ func Read(paths ...string) ([]Written, error) {
 		}
 	}
 	items, errs := c.merge()
-	all := make([]Written, 0, len(items))
 	for _, it := range items {
 		if it.resource.TypeURL() == xdstype.Locator {
 			continue
@@ -47,7 +48,7 @@ func Read(paths ...string) ([]Written, error) {
 			File: it.file, line: it.line, content: it.content,
 		})
 	}
-	return all, errs.OrNil()
+	return all, c.ignored(), errs.OrNil()
 }
 
 // filesOf returns the file of a path, or all resource files if the path is a directory.
@@ -82,7 +83,7 @@ func readWritten(name string) *file {
 	}
 	r := &reader{authority: anyAuthority, name: name, data: data, tally: taster.NewTally(taster.Off, nil), keeps: true}
 	r.read()
-	f.items, f.errs = r.items, r.errs
+	f.items, f.errs, f.ignored = r.items, r.errs, r.ignored
 	return f
 }
 
@@ -93,9 +94,9 @@ func (w Written) Line(field string) int {
 		return w.line
 	}
 	at := w.content
-	line := max(w.line, at.line)
+	line := max(w.line, at.Line)
 	for step := range steps(field) {
-		next, on := at.step(step)
+		next, on := follow(at, step)
 		if next == nil {
 			break
 		}
@@ -128,32 +129,32 @@ func steps(field string) func(func(string) bool) {
 	}
 }
 
-// step returns the value to which one step of a path leads, and its line; nil if the file does not have
+// follow returns the value to which one step of a path leads, and its line; nil if the file does not have
 // it.
-func (v *value) step(step string) (next *value, line int) {
+func follow(v *envoyjson.Value, step string) (next *envoyjson.Value, line int) {
 	if inner, ok := strings.CutPrefix(step, "["); ok {
 		inner = strings.TrimSuffix(inner, "]")
-		if v.kind == isList {
-			if i, err := strconv.Atoi(inner); err == nil && i >= 0 && i < len(v.items) {
-				return v.items[i], v.items[i].line
+		if v.Kind == envoyjson.List {
+			if i, err := strconv.Atoi(inner); err == nil && i >= 0 && i < len(v.Items) {
+				return v.Items[i], v.Items[i].Line
 			}
 			return nil, 0
 		}
 		if key, err := strconv.Unquote(inner); err == nil {
 			inner = key
 		}
-		return v.named(func(name string) bool { return name == inner })
+		return named(v, func(name string) bool { return name == inner })
 	}
 	same := func(name string) bool {
 		return strings.EqualFold(strings.ReplaceAll(name, "_", ""), strings.ReplaceAll(step, "_", ""))
 	}
-	if next, line = v.named(same); next != nil {
+	if next, line = named(v, same); next != nil {
 		return next, line
 	}
 	// The path may leave out the field around an extension's configuration.
 	for _, around := range []string{"typed_config", "typedConfig", "api_listener", "apiListener"} {
-		if config := v.field(around); config != nil {
-			if next, line = config.named(same); next != nil {
+		if config := v.Field(around); config != nil {
+			if next, line = named(config, same); next != nil {
 				return next, line
 			}
 		}
@@ -162,10 +163,10 @@ func (v *value) step(step string) (next *value, line int) {
 }
 
 // named returns the first field with such a name, and its line.
-func (v *value) named(is func(string) bool) (*value, int) {
-	i := slices.IndexFunc(v.fields, func(f field) bool { return is(f.name) })
+func named(v *envoyjson.Value, is func(string) bool) (*envoyjson.Value, int) {
+	i := slices.IndexFunc(v.Fields, func(f envoyjson.Field) bool { return is(f.Name) })
 	if i < 0 {
 		return nil, 0
 	}
-	return v.fields[i].value, v.fields[i].line
+	return v.Fields[i].Value, v.Fields[i].Line
 }

@@ -30,6 +30,9 @@ type Response struct {
 	Removed   []Name          // delta: removed_resources and removed_resource_names
 	Errors    []ResourceError // resource_errors
 	Size      int             // of the message, in bytes
+	// Ignored says what was ignored first of an answer in JSON, because the relay does not know it. The sessions do not
+	// use it.
+	Ignored string
 	// Receipt records when the response came. The sessions do not use it.
 	Receipt *propagation.Receipt
 	// updates is what accept makes of the resources. It is kept for its memory.

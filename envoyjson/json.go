@@ -1,4 +1,4 @@
-package directory
+package envoyjson
 
 import (
 	"bytes"
@@ -7,8 +7,17 @@ import (
 	"fmt"
 )
 
-// jsonTree parses the document in data.
-func jsonTree(data []byte) (*value, *Error) {
+// Error says why a text is not JSON or YAML.
+type Error struct {
+	Line int // from 1
+	Err  error
+}
+
+// Error returns the reason without the line.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// JSON parses a document in JSON.
+func JSON(data []byte) (*Value, *Error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	var whole json.RawMessage
 	if err := json.Unmarshal(data, &whole); err != nil {
@@ -42,41 +51,41 @@ func (t *jsonReader) next() json.Token {
 	return token
 }
 
-func (t *jsonReader) value(token json.Token, depth int) (*value, *Error) {
-	v := &value{line: t.line}
+func (t *jsonReader) value(token json.Token, depth int) (*Value, *Error) {
+	v := &Value{Line: t.line}
 	if depth > maxDepth {
 		return nil, &Error{Line: t.line, Err: errTooDeep}
 	}
 	switch token := token.(type) {
 	case json.Delim:
 		if token == '[' {
-			v.kind = isList
+			v.Kind = List
 			for next := t.next(); next != json.Delim(']'); next = t.next() {
 				item, err := t.value(next, depth+1)
 				if err != nil {
 					return nil, err
 				}
-				v.items = append(v.items, item)
+				v.Items = append(v.Items, item)
 			}
 			return v, nil
 		}
-		v.kind = isObject
+		v.Kind = Object
 		for next := t.next(); next != json.Delim('}'); next = t.next() {
-			f := field{line: t.line, name: next.(string)}
+			f := Field{Line: t.line, Name: next.(string)}
 			var err *Error
-			if f.value, err = t.value(t.next(), depth+1); err != nil {
+			if f.Value, err = t.value(t.next(), depth+1); err != nil {
 				return nil, err
 			}
-			v.fields = append(v.fields, f)
+			v.Fields = append(v.Fields, f)
 		}
 	case string:
-		v.scalar = quote(token)
+		v.Scalar = quote(token)
 	case json.Number:
-		v.scalar = token.String()
+		v.Scalar = token.String()
 	case bool:
-		v.scalar = fmt.Sprint(token)
+		v.Scalar = fmt.Sprint(token)
 	case nil:
-		v.scalar = "null"
+		v.Scalar = "null"
 	}
 	return v, nil
 }
