@@ -74,9 +74,11 @@ chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='na
 # Run in the folder and without a package's name, go test prints the table, and does not use its cache,
 # which does not notice changes of the relay.
 interop: ## run other people's clients and control planes with the relay (docs/clients.md: ARGS=-update)
-	cd integration/interop && $(GO) test -timeout 20m -skip '$(SKIP)' $(filter-out -update,$(ARGS))
-	cd integration/interop/envoy && $(GO) test -timeout 20m $(ARGS)
 	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+	cd integration/interop && $(GO) test ./peers
+	table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
+	(cd integration/interop && $(GO) test -timeout 20m -skip '$(SKIP)' -comparisons="$$table" $(ARGS)) && \
+	(cd integration/interop/envoy && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS))
 
 differential: ## compare the checks of resources with gRPC's own, over a million resources (SEED=2 for others)
 	$(GO) test ./taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)

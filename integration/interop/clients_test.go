@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // client is a kind of client.
@@ -59,7 +61,7 @@ func visits(dial func(t testing.TB, bootstrap, target string) shopper) func(test
 		awaitReaches(t, s, second)
 
 		p.check(t)
-		r.checkRejections(t)
+		r.CheckRejections()
 	}
 }
 
@@ -103,7 +105,7 @@ func bootstrap(t testing.TB, servers ...string) string {
 	for _, s := range servers {
 		args = append(args, "--server", s)
 	}
-	printed, err := exec.Command(binary, args...).Output()
+	printed, err := exec.Command(peers.Binary(), args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@
 // the example in docs/istio.md.
 //
 // The package is a separate module, because Istio's discovery server needs more modules than the whole relay.
-// `make interop` runs it. It imports no other package of the project. Some clients need programs that are not
+// `make interop` runs it. Of the project, it imports the package peers alone. Some clients need programs that are not
 // Go modules: node and npm, python3 with venv, a JDK and Maven, and redis-server. Without them, the package skips
 // these clients, or fails if CI=true is in the environment.
 package interop

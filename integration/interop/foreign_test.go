@@ -7,9 +7,6 @@ package interop
 // Client Status Discovery Service.
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,14 +16,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // foreigner is a client in another language.
 type foreigner struct {
-	*process
+	*peers.Process
 	questions io.Writer
 	answers   chan answer // closed when the program's output ends
 }
@@ -56,22 +54,17 @@ func dialForeigner(t testing.TB, name, bootstrap, target string, command ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &foreigner{process: start(t, name, cmd, os.Kill), questions: questions, answers: make(chan answer, 1)}
-	go f.listen(lines)
+	f := &foreigner{Process: start(t, name, cmd), questions: questions, answers: make(chan answer, 1)}
+	go func() {
+		defer close(f.answers)
+		peers.EachLine(lines, func(a answer, err error) {
+			if err != nil {
+				a.Error = err.Error()
+			}
+			f.answers <- a
+		})
+	}()
 	return f
-}
-
-// listen reads the client's answers.
-func (f *foreigner) listen(lines io.Reader) {
-	defer close(f.answers)
-	scanner := bufio.NewScanner(lines)
-	for scanner.Scan() {
-		var a answer
-		if err := json.Unmarshal(scanner.Bytes(), &a); err != nil {
-			a.Error = fmt.Sprintf("%q is no answer: %v", scanner.Text(), err)
-		}
-		f.answers <- a
-	}
 }
 
 func (f *foreigner) visit() (string, error) {
@@ -85,23 +78,16 @@ func (f *foreigner) visit() (string, error) {
 // ask sends the client a line, and returns its answer.
 func (f *foreigner) ask(words ...string) (answer, error) {
 	if _, err := fmt.Fprintln(f.questions, strings.Join(words, " ")); err != nil {
-		return answer{}, fmt.Errorf("sending %q to %s: %w", words, f.name, err)
+		return answer{}, fmt.Errorf("sending %q to %s: %w", words, f.Name, err)
 	}
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	select {
-	case a, ok := <-f.answers:
-		if !ok {
-			return a, fmt.Errorf("the output of %s has ended", f.name)
-		}
-		return a, nil
-	case <-deadline.C:
-		return answer{}, fmt.Errorf("%s did not answer within %v", f.name, patience)
+	a, err := peers.Receive(f.answers)
+	if err != nil {
+		err = fmt.Errorf("waiting for an answer of %s: %w", f.Name, err)
 	}
+	return a, err
 }
 
-// prepareNode installs gRPC for Node.js, unless the versions of grpcjs/package-lock.json are already
-// installed.
+// prepareNode installs gRPC for Node.js.
 var prepareNode = sync.OnceValue(func() error {
 	const folder = "grpcjs"
 	for _, program := range []string{"node", "npm"} {
@@ -113,14 +99,9 @@ var prepareNode = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	stamp := filepath.Join(folder, "node_modules", ".installed")
-	if installed, err := os.ReadFile(stamp); err == nil && bytes.Equal(installed, lock) {
-		return nil
-	}
-	if err := runIn(folder, "npm", "ci", "--no-audit", "--no-fund"); err != nil {
-		return err
-	}
-	return os.WriteFile(stamp, lock, 0o600)
+	return peers.Once(filepath.Join(folder, "node_modules", ".installed"), lock, func() error {
+		return peers.RunIn(folder, "npm", "ci", "--no-audit", "--no-fund")
+	})
 })
 
 func dialNode(t testing.TB, bootstrap, target string) shopper {
@@ -131,8 +112,7 @@ func dialNode(t testing.TB, bootstrap, target string) shopper {
 // python is the interpreter that has gRPC, which wraps the C++ core.
 const python = "python/.venv/bin/python"
 
-// preparePython installs gRPC for Python, unless the versions of python/requirements.txt are already
-// installed.
+// preparePython installs gRPC for Python.
 var preparePython = sync.OnceValue(func() error {
 	const folder = "python"
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -142,17 +122,12 @@ var preparePython = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	stamp := filepath.Join(folder, ".venv", ".installed")
-	if installed, err := os.ReadFile(stamp); err == nil && bytes.Equal(installed, requirements) {
-		return nil
-	}
-	if err := runIn(folder, "python3", "-m", "venv", "--clear", ".venv"); err != nil {
-		return err
-	}
-	if err := runIn(folder, ".venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "-r", "requirements.txt"); err != nil {
-		return err
-	}
-	return os.WriteFile(stamp, requirements, 0o600)
+	return peers.Once(filepath.Join(folder, ".venv", ".installed"), requirements, func() error {
+		if err := peers.RunIn(folder, "python3", "-m", "venv", "--clear", ".venv"); err != nil {
+			return err
+		}
+		return peers.RunIn(folder, ".venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "--only-binary=:all:", "-r", "requirements.txt")
+	})
 })
 
 func dialPython(t testing.TB, bootstrap, target string) shopper {

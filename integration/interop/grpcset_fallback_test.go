@@ -4,109 +4,39 @@ package interop
 
 import (
 	"fmt"
-	"io"
-	"net"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
-// gate is an address that accepts connections, and forwards them to another address while it is open. While it
-// is closed, connections end at once.
+// gate is an address that forwards connections to another address while it is open. While it is closed, connections
+// end at once.
 type gate struct {
+	link    *peers.Link
 	address string
-
-	mu    sync.Mutex
-	to    string
-	open  bool
-	conns map[net.Conn]bool
 }
 
 // newGate starts a closed gate.
 func newGate(t testing.TB, to string) *gate {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gate{address: l.Addr().String(), to: to, conns: map[net.Conn]bool{}}
-	t.Cleanup(func() {
-		_ = l.Close()
-		g.turn(false)
-	})
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go g.forward(conn)
-		}
-	}()
+	g := &gate{link: peers.NewLink(t, to, 0)}
+	g.address = g.link.Address
+	g.turn(false)
 	return g
 }
 
 // turn opens or closes the gate.
 func (g *gate) turn(open bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = open
 	if open {
-		return
-	}
-	for conn := range g.conns {
-		_ = conn.Close()
+		g.link.Mend()
+	} else {
+		g.link.Cut()
 	}
 }
 
 // forwardTo changes the address for new connections.
-func (g *gate) forwardTo(address string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.to = address
-}
-
-func (g *gate) target() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.to
-}
-
-// enter registers connections that end when the gate closes. It returns false if the gate is closed.
-func (g *gate) enter(conns ...net.Conn) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range conns {
-		g.conns[c] = true
-	}
-	return g.open
-}
-
-func (g *gate) leave(conns ...net.Conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, c := range conns {
-		delete(g.conns, c)
-		_ = c.Close()
-	}
-}
-
-func (g *gate) forward(in net.Conn) {
-	out, err := net.Dial("tcp", g.target())
-	if err != nil {
-		_ = in.Close()
-		return
-	}
-	defer g.leave(in, out)
-	if !g.enter(in, out) {
-		return
-	}
-	go func() {
-		_, _ = io.Copy(out, in)
-		_ = out.Close()
-	}()
-	_, _ = io.Copy(in, out)
-}
+func (g *gate) forwardTo(address string) { g.link.SetTarget(address) }
 
 // TestGRPCFallsBackTheSameThroughTheRelay checks that clients use the second server of their bootstrap while
 // they cannot reach the first. Directly, the servers are control planes. Else they are two relays, each with its

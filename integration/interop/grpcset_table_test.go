@@ -1,76 +1,43 @@
 package interop
 
-// The comparison of what clients do on each way, and the table of its results.
+// The comparison of what clients do on each way.
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"text/tabwriter"
 	"time"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // slower is how much longer a change may take through the relay, which runs with the race detector, on a busy
 // machine. It is shorter than any time that the relay or a client waits before it tries again.
 const slower = time.Second
 
-// comparison is the table of what clients did on each way.
-type comparison struct {
-	mu    sync.Mutex
-	rows  []comparisonRow
-	notes []string
+// commonSet is the table of the results for docs/clients.md.
+var commonSet = peers.Matrix{Corner: "scenario"}
+
+func init() {
+	for _, s := range scenarios {
+		commonSet.Rows = append(commonSet.Rows, s.name)
+	}
+	commonSet.Rows = append(commonSet.Rows, fallback)
+	for _, c := range grpcClients {
+		commonSet.Columns = append(commonSet.Columns, c.name)
+	}
 }
 
-// comparisonRow is a row of the table, with a cell for each way.
-type comparisonRow struct {
-	scenario, client, plane string
-	cells                   []string
-}
+// noter records what does not run.
+type noter struct{}
 
-// comparisons is the table that is printed at the end.
-var comparisons comparison
-
-func (c *comparison) add(r comparisonRow) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rows = append(c.rows, r)
-}
+var comparisons noter
 
 // note records why a client does not run a scenario.
-func (c *comparison) note(scenario, client, reason string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	note := fmt.Sprintf("n/a: %s with %s: %s", scenario, client, reason)
-	if !slices.Contains(c.notes, note) {
-		c.notes = append(c.notes, note)
-	}
-}
-
-// String returns the table, or nothing if it has no rows.
-func (c *comparison) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.rows) == 0 {
-		return ""
-	}
-	var text strings.Builder
-	fmt.Fprintln(&text, "\nClients directly and through the relay:")
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprint(table, "scenario\tclient\tcontrol plane")
-	for _, w := range ways {
-		fmt.Fprintf(table, "\t%s", w.name)
-	}
-	fmt.Fprintln(table)
-	for _, r := range c.rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.scenario, r.client, r.plane, strings.Join(r.cells, "\t"))
-	}
-	_ = table.Flush()
-	for _, note := range c.notes {
-		fmt.Fprintln(&text, note)
-	}
-	return text.String()
+func (noter) note(scenario, client, reason string) {
+	peers.Record(peers.Comparison{Scenario: scenario, Client: client, Result: "n/a: " + reason})
+	commonSet.Set(scenario, client, "n/a", reason)
 }
 
 // results of a scenario on all ways.
@@ -104,41 +71,47 @@ func compare(t *testing.T, plane, client string, on []way, run func(t *testing.T
 	}
 	running.Wait()
 	for _, scenario := range all.rows {
-		row := comparisonRow{scenario, client, plane, nil}
 		direct := all.seen[scenario][ways[0]]
-		for _, w := range ways {
-			if !slices.Contains(on, w) {
-				row.cells = append(row.cells, "n/a")
-				continue
-			}
-			cell, err := compareTo(direct, all.seen[scenario][w], w)
+		var outcomes []string
+		for _, w := range on {
+			seen := all.seen[scenario][w]
+			outcome, err := compareTo(direct, seen, w)
 			if err != nil {
 				t.Errorf("%s, %s: %v", scenario, w.name, err)
 			}
-			row.cells = append(row.cells, cell)
+			outcomes = append(outcomes, outcome)
+			if w.relayed {
+				peers.Record(peers.Comparison{
+					Scenario: scenario, Plane: plane, Client: client, Upstream: string(w.form), Result: outcome,
+					Direct: direct.duration(), Relay: seen.duration(),
+				})
+			}
 		}
-		comparisons.add(row)
+		commonSet.Set(scenario, client, strings.Join(outcomes, " / "), "")
 	}
 }
 
-// compareTo compares what a client did with what it did directly, and returns the cell of the table.
-func compareTo(direct, seen *observation, w way) (cell string, err error) {
-	if seen == nil {
-		return "FAILED", nil // the scenario has reported why
+// duration returns how long a client took, 0 if nothing was seen or measured.
+func (o *observation) duration() time.Duration {
+	if o == nil {
+		return 0
 	}
-	took := ""
-	if seen.took > 0 {
-		took = fmt.Sprintf(" %.1f ms", seen.took.Seconds()*1000)
-	}
+	return o.took
+}
+
+// compareTo compares what a client did with what it did directly.
+func compareTo(direct, seen *observation, w way) (outcome string, err error) {
 	switch {
+	case seen == nil:
+		return "FAILED", nil // the scenario has reported why
 	case seen.known:
-		return "KNOWN FAILURE", nil
+		return "known failure", nil
 	case !w.relayed || direct == nil:
-		return "ok" + took, nil
+		return "ok", nil
 	case seen.text != direct.text:
-		return "DIFFERS" + took, fmt.Errorf("the client did\n%s\ndirectly\n%s", seen.text, direct.text)
+		return "differs", fmt.Errorf("the client did\n%s\ndirectly\n%s", seen.text, direct.text)
 	case seen.measured && seen.took > direct.took+slower:
-		return "SLOW" + took, fmt.Errorf("it took %v, directly %v", seen.took, direct.took)
+		return "slow", fmt.Errorf("it took %v, directly %v", seen.took, direct.took)
 	}
-	return "equal" + took, nil
+	return "equal", nil
 }

@@ -4,7 +4,6 @@ package interop
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // grpcClient is a gRPC client that is a program (foreign_test.go).
@@ -38,7 +39,7 @@ var grpcClients = []grpcClient{
 		noEndpointsLeft: "grpc-java 1.85 continues with the last endpoints when a cluster has none any more",
 		returns:         "grpc-java 1.85 and the linear cache sometimes miss each other, also without the relay",
 	}},
-	{"grpc-go", prepareGo, func() []string { return []string{goBinary()} }, nil},
+	{"grpc-go", prepareGo, func() []string { return []string{peers.Program("grpcgo")} }, nil},
 	{"grpc-js", prepareNode, func() []string { return []string{"node", "grpcjs/client.js"} }, map[string]string{
 		returns:     "grpc-js-xds 1.14 ignores a resource that comes back as it was before its removal",
 		noListener:  "grpc-js-xds 1.14 lets RPCs wait for a listener that does not exist",
@@ -49,10 +50,8 @@ var grpcClients = []grpcClient{
 	{"C++ core", preparePython, func() []string { return []string{python, "python/client.py"} }, nil},
 }
 
-func goBinary() string { return filepath.Join(programs, "grpcgo") }
-
 // prepareGo builds the client in grpcgo/.
-var prepareGo = sync.OnceValue(func() error { return build(".", goBinary(), "./grpcgo") })
+var prepareGo = sync.OnceValue(func() error { return peers.Build(".", "grpcgo", "./grpcgo") })
 
 // way is how a client receives resources: from the control plane itself, or through the relay, which speaks a
 // form with the control plane. The clients themselves speak SotW.

@@ -6,9 +6,7 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,12 +19,13 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 func TestGrpcurlShowsWhatClientsHave(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(programs, "grpcurl")
-	if err := build("grpcurl", program, "github.com/fullstorydev/grpcurl/cmd/grpcurl"); err != nil {
+	if err := peers.Build("grpcurl", "grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl"); err != nil {
 		t.Fatal(err)
 	}
 	clusters := cachev3.NewLinearCache(resource.ClusterType, cachev3.WithInitialResources(map[string]types.Resource{
@@ -34,13 +33,7 @@ func TestGrpcurlShowsWhatClientsHave(t *testing.T) {
 	}))
 	plane := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(plane, serverv3.NewServer(t.Context(), clusters, nil))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = plane.Serve(lis) }()
-	t.Cleanup(plane.Stop)
-	r := startRelay(t, lis.Addr().String())
+	r := startRelay(t, serve(t, plane).String())
 
 	conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -64,16 +57,16 @@ func TestGrpcurlShowsWhatClientsHave(t *testing.T) {
 
 	const service = "envoy.service.status.v3.ClientStatusDiscoveryService"
 	grpcurl := func(args ...string) (string, error) {
-		out, err := exec.Command(program, append([]string{"-plaintext"}, args...)...).CombinedOutput()
+		out, err := exec.Command(peers.Program("grpcurl"), append([]string{"-plaintext"}, args...)...).CombinedOutput()
 		return string(out), err
 	}
-	if list, err := grpcurl(r.admin, "list"); err != nil || !strings.Contains(list, service) {
+	if list, err := grpcurl(r.Admin, "list"); err != nil || !strings.Contains(list, service) {
 		t.Errorf("the services are %s (%v)", list, err)
 	}
 	for _, method := range []string{"FetchClientStatus", "StreamClientStatus"} {
 		for _, request := range []string{`{}`, `{"node_matchers": [{"node_id": {"exact": "n1"}}]}`} {
 			eventually(t, method+" shows the cluster", func() error {
-				out, err := grpcurl("-d", request, r.admin, service+"/"+method)
+				out, err := grpcurl("-d", request, r.Admin, service+"/"+method)
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)
 				}

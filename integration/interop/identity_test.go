@@ -3,29 +3,15 @@ package interop
 // Clients that authenticate to the relay: with a certificate, and with a token in gRPC's call credentials.
 
 import (
-	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"io"
-	"math/big"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // proof has the address, the credentials and the first request with which a client opens a stream.
@@ -62,17 +50,6 @@ type prover struct {
 	open    func(testing.TB, proof) <-chan event
 }
 
-// prepared skips the test if the client cannot run here. In CI, it fails the test.
-func (p prover) prepared(t testing.TB) {
-	t.Helper()
-	if err := p.prepare(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s cannot run: %v", p.name, err)
-		}
-		t.Skipf("%s is skipped: %v", p.name, err)
-	}
-}
-
 var provers = []prover{
 	{"grpc-go", always, openGo},
 	{"grpc-js", prepareNode, openBy("grpc-js", "node", "grpcjs/stream.js")},
@@ -92,24 +69,18 @@ func openBy(name string, command ...string) func(testing.TB, proof) <-chan event
 		if err != nil {
 			t.Fatal(err)
 		}
-		start(t, name, cmd, os.Kill)
+		start(t, name, cmd)
 		events := make(chan event, 10)
 		go func() {
 			defer close(events)
-			readEvents(lines, events)
+			peers.EachLine(lines, func(e event, err error) {
+				if err != nil {
+					e = event{Ended: codes.Unknown, Details: err.Error()}
+				}
+				events <- e
+			})
 		}()
 		return events
-	}
-}
-
-func readEvents(lines io.Reader, events chan<- event) {
-	scanner := bufio.NewScanner(lines)
-	for scanner.Scan() {
-		var e event
-		if err := json.Unmarshal(scanner.Bytes(), &e); err != nil {
-			e = event{Ended: codes.Unknown, Details: fmt.Sprintf("%q is no event: %v", scanner.Text(), err)}
-		}
-		events <- e
 	}
 }
 
@@ -181,175 +152,53 @@ func openGo(t testing.TB, p proof) <-chan event {
 // await returns the next event of a stream.
 func await(t testing.TB, events <-chan event) event {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	select {
-	case e, ok := <-events:
-		if !ok {
-			t.Fatal("the client has exited")
-		}
-		return e
-	case <-deadline.C:
-		t.Fatalf("the stream has no event within %v", patience)
-		return event{}
+	e, err := peers.Receive(events)
+	if err != nil {
+		t.Fatalf("waiting for an event of a stream: %v", err)
+	}
+	return e
+}
+
+// guard has the addresses and files of a relay with two listeners: one with mTLS, and one that requires a token.
+type guard struct {
+	mtls, jwt                string
+	cert, key, clients, keys string
+	resources                string // a folder
+}
+
+func (g guard) config() peers.Config {
+	return peers.Config{
+		"listeners": []any{
+			peers.Config{"address": g.mtls, "tls": peers.Config{"cert_file": g.cert, "key_file": g.key, "client_ca_file": g.clients}},
+			peers.Config{
+				"address": g.jwt, "tls": peers.Config{"cert_file": g.cert, "key_file": g.key},
+				"jwt": peers.Config{"issuer": "https://issuer", "audiences": []any{"xds-relay"}, "jwks_file": g.keys, "required": true},
+			},
+		},
+		"authorities":     []any{peers.Config{"name": "files", "directory": g.resources}},
+		"old_style_names": []any{peers.Config{"authority": "files"}},
 	}
 }
 
-// certifier signs certificates and tokens.
-type certifier struct {
-	t           testing.TB
-	dir         string
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	keyID       string // the key id of its tokens
-}
-
-func newCertifier(t testing.TB) *certifier {
+// startGuardedRelay starts a relay that serves one cluster, and admits one identity to its listener with mTLS.
+func startGuardedRelay(t testing.TB, c *peers.Certifier) guard {
 	t.Helper()
-	c := &certifier{t: t, dir: t.TempDir(), keyID: "1"}
-	c.certificate, c.key = c.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
-	c.write("ca.pem", "CERTIFICATE", c.certificate.Raw)
-	return c
-}
-
-func (c *certifier) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
-	c.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	parent, by := c.certificate, c.key
-	if parent == nil {
-		parent, by = template, key
-	}
-	template.SerialNumber, template.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return certificate, key
-}
-
-func (c *certifier) write(name, kind string, der []byte) (file string) {
-	c.t.Helper()
-	file = filepath.Join(c.dir, name)
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	return file
-}
-
-// issue writes a certificate for servers on 127.0.0.1 and clients, and its key.
-func (c *certifier) issue(name, spiffeID string, notAfter time.Time) (cert, key string) {
-	c.t.Helper()
-	template := &x509.Certificate{
-		Subject:  pkix.Name{CommonName: name}, // OpenSSL takes a certificate without a name for its own CA
-		NotAfter: notAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if spiffeID != "" {
-		id, err := url.Parse(spiffeID)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		template.URIs = []*url.URL{id}
-	}
-	certificate, private := c.sign(template)
-	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return c.write(name+".pem", "CERTIFICATE", certificate.Raw), c.write(name+"-key.pem", "PRIVATE KEY", der)
-}
-
-// keySet returns the JSON Web Key Set that verifies the tokens of certifiers.
-func keySet(of ...*certifier) []byte {
-	var keys []string
-	for _, c := range of {
-		c.t.Helper()
-		point, err := c.key.PublicKey.Bytes()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		encode := base64.RawURLEncoding.EncodeToString
-		keys = append(keys, fmt.Sprintf(`{"kty": "EC", "crv": "P-256", "kid": %q, "x": %q, "y": %q}`, c.keyID, encode(point[1:33]), encode(point[33:])))
-	}
-	return []byte(`{"keys": [` + strings.Join(keys, ", ") + `]}`)
-}
-
-// keys writes the key set that verifies this certifier's tokens.
-func (c *certifier) keys() (file string) {
-	c.t.Helper()
-	file = filepath.Join(c.dir, "jwks.json")
-	if err := os.WriteFile(file, keySet(c), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
-	return file
-}
-
-// token issues a token for the relay.
-func (c *certifier) token(lifetime time.Duration) string {
-	c.t.Helper()
-	var parts []string
-	for _, part := range []map[string]any{
-		{"alg": "ES256", "kid": c.keyID},
-		{"iss": "https://issuer", "aud": "xds-relay", "sub": "client", "exp": time.Now().Add(lifetime).Unix()},
-	} {
-		text, err := json.Marshal(part)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		parts = append(parts, base64.RawURLEncoding.EncodeToString(text))
-	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, ".")))
-	r, s, err := ecdsa.Sign(rand.Reader, c.key, sum[:])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	signature := make([]byte, 64)
-	r.FillBytes(signature[:32])
-	s.FillBytes(signature[32:])
-	return strings.Join(append(parts, base64.RawURLEncoding.EncodeToString(signature)), ".")
-}
-
-// startGuardedRelay starts a relay that serves one cluster, on a listener with mTLS and on one that requires
-// a token.
-func startGuardedRelay(t testing.TB, c *certifier) (mtls, jwt string) {
-	t.Helper()
-	resources := filepath.Join(t.TempDir(), "clusters.json")
-	if err := os.WriteFile(resources, []byte(`[{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "shop"}]`), 0o600); err != nil {
+	g := guard{mtls: peers.Address(t), jwt: peers.Address(t), clients: c.CA(), keys: c.Keys(), resources: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(g.resources, "clusters.json"), []byte(`[{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "shop"}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cert, key := c.issue("relay", "", time.Now().Add(time.Hour))
-	config := fmt.Sprintf(`
-listeners:
-  - address: 127.0.0.1:0
-    tls: {cert_file: %[1]s, key_file: %[2]s, client_ca_file: %[3]s, end_streams_at_expiry: true}
-    admit: identity.spiffe_id == "spiffe://example.org/shop"
-  - address: 127.0.0.1:0
-    tls: {cert_file: %[1]s, key_file: %[2]s}
-    jwt: {issuer: "https://issuer", audiences: [xds-relay], jwks_file: %[4]s, required: true}
-authorities: [{name: files, directory: %[5]s}]
-old_style_names: [{authority: files}]
-`, cert, key, filepath.Join(c.dir, "ca.pem"), c.keys(), filepath.Dir(resources))
-	file := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{}
-	t.Cleanup(func() { r.check(t) }) // runs after start's cleanup, which ends the relay
-	cmd := exec.Command(binary, "serve", "--config", file)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
-	r.process = start(t, "the relay", cmd, syscall.SIGTERM)
-	addresses := strings.Fields(r.logged(t, `(?s)msg="serving clients" address=(\S+.*msg="serving clients" address=\S+)`))
-	return addresses[0], strings.TrimPrefix(addresses[len(addresses)-1], "address=")
+	g.cert, g.key = c.Issue("relay", "", time.Now().Add(time.Hour), peers.Host(g.mtls), peers.Host(g.jwt))
+	config := g.config()
+	first := config["listeners"].([]any)[0].(peers.Config)
+	first["admit"] = `identity.spiffe_id == "spiffe://example.org/shop"`
+	first["tls"].(peers.Config)["end_streams_at_expiry"] = true
+	peers.StartRelay(t, config)
+	return g
 }
 
-func TestClientsProveWhoTheyAre(t *testing.T) {
+// withEachProver runs a test with each kind of client, and with a request for clusters.
+func withEachProver(t *testing.T, run func(t *testing.T, p prover, request string)) {
+	t.Helper()
 	request, err := proto.Marshal(&discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"})
 	if err != nil {
 		t.Fatal(err)
@@ -357,50 +206,56 @@ func TestClientsProveWhoTheyAre(t *testing.T) {
 	for _, p := range provers {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			p.prepared(t)
-			c := newCertifier(t)
-			mtls, jwt := startGuardedRelay(t, c)
-			base := proof{CA: filepath.Join(c.dir, "ca.pem"), Request: hex.EncodeToString(request)}
-			open := func(address string, change func(*proof)) <-chan event {
-				of := base
-				of.Address = address
-				change(&of)
-				return p.open(t, of)
-			}
-			withCertificate := func(name, id string, notAfter time.Time) func(*proof) {
-				return func(of *proof) { of.Cert, of.Key = c.issue(name, id, notAfter) }
-			}
-			hour := time.Now().Add(time.Hour)
-
-			if e := await(t, open(mtls, withCertificate("shop", "spiffe://example.org/shop", hour))); e.Received == 0 {
-				t.Errorf("with the shop's certificate: got %+v, want a response", e)
-			}
-			if e := await(t, open(mtls, withCertificate("pay", "spiffe://example.org/pay", hour))); e.Ended != codes.PermissionDenied {
-				t.Errorf("with the certificate of another identity: got %+v, want PERMISSION_DENIED", e)
-			}
-			if e := await(t, open(mtls, func(*proof) {})); e.Ended != codes.Unavailable {
-				t.Errorf("without a certificate: got %+v, want UNAVAILABLE", e)
-			}
-			if e := await(t, open(jwt, func(of *proof) { of.Token = c.token(time.Hour) })); e.Received == 0 {
-				t.Errorf("with a token: got %+v, want a response", e)
-			}
-			if e := await(t, open(jwt, func(of *proof) { of.Token = c.token(-time.Hour) })); e.Ended != codes.Unauthenticated || e.Details != "the token has expired" {
-				t.Errorf("with an expired token: got %+v, want UNAUTHENTICATED", e)
-			}
-			if e := await(t, open(jwt, func(*proof) {})); e.Ended != codes.Unauthenticated {
-				t.Errorf("without a token: got %+v, want UNAUTHENTICATED", e)
-			}
-
-			// When the certificate expires, the relay closes the connection. The client still receives the
-			// reason.
-			// Long enough to connect on a busy machine.
-			soon := open(mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second)))
-			if e := await(t, soon); e.Received == 0 {
-				t.Errorf("with a certificate that expires soon: got %+v, want a response", e)
-			}
-			if e := await(t, soon); e.Ended != codes.Unavailable || !strings.HasPrefix(e.Details, "the client's certificate has expired, or does so soon") {
-				t.Errorf("when the certificate expires: got %+v, want UNAVAILABLE and the reason", e)
-			}
+			required(t, p.name, p.prepare)
+			run(t, p, hex.EncodeToString(request))
 		})
 	}
+}
+
+func TestClientsProveWhoTheyAre(t *testing.T) {
+	withEachProver(t, func(t *testing.T, p prover, request string) {
+		c := peers.NewCertifier(t)
+		relay := startGuardedRelay(t, c)
+		base := proof{CA: c.CA(), Request: request}
+		open := func(address string, change func(*proof)) <-chan event {
+			client := base
+			client.Address = address
+			change(&client)
+			return p.open(t, client)
+		}
+		withCertificate := func(name, id string, notAfter time.Time) func(*proof) {
+			return func(client *proof) { client.Cert, client.Key = c.Issue(name, id, notAfter) }
+		}
+		hour := time.Now().Add(time.Hour)
+
+		if e := await(t, open(relay.mtls, withCertificate("shop", "spiffe://example.org/shop", hour))); e.Received == 0 {
+			t.Errorf("with the shop's certificate: got %+v, want a response", e)
+		}
+		if e := await(t, open(relay.mtls, withCertificate("pay", "spiffe://example.org/pay", hour))); e.Ended != codes.PermissionDenied {
+			t.Errorf("with the certificate of another identity: got %+v, want PERMISSION_DENIED", e)
+		}
+		if e := await(t, open(relay.mtls, func(*proof) {})); e.Ended != codes.Unavailable {
+			t.Errorf("without a certificate: got %+v, want UNAVAILABLE", e)
+		}
+		if e := await(t, open(relay.jwt, func(client *proof) { client.Token = c.Token(time.Hour) })); e.Received == 0 {
+			t.Errorf("with a token: got %+v, want a response", e)
+		}
+		if e := await(t, open(relay.jwt, func(client *proof) { client.Token = c.Token(-time.Hour) })); e.Ended != codes.Unauthenticated || e.Details != "the token has expired" {
+			t.Errorf("with an expired token: got %+v, want UNAUTHENTICATED", e)
+		}
+		if e := await(t, open(relay.jwt, func(*proof) {})); e.Ended != codes.Unauthenticated {
+			t.Errorf("without a token: got %+v, want UNAUTHENTICATED", e)
+		}
+
+		// When the certificate expires, the relay closes the connection. The client still receives the
+		// reason.
+		// Long enough to connect on a busy machine.
+		soon := open(relay.mtls, withCertificate("soon", "spiffe://example.org/shop", time.Now().Add(30*time.Second)))
+		if e := await(t, soon); e.Received == 0 {
+			t.Errorf("with a certificate that expires soon: got %+v, want a response", e)
+		}
+		if e := await(t, soon); e.Ended != codes.Unavailable || !strings.HasPrefix(e.Details, "the client's certificate has expired, or does so soon") {
+			t.Errorf("when the certificate expires: got %+v, want UNAVAILABLE and the reason", e)
+		}
+	})
 }

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // tokenOf returns the token of a service account that the fake Kubernetes accepts.
@@ -36,7 +36,7 @@ func tokenOf(namespace, account string) string { return "token-of." + namespace 
 
 // startCheckingIstio starts Istio's discovery server with TLS, like istiod's port 15012. It authenticates
 // clients by certificates of the mesh, and by tokens of service accounts.
-func startCheckingIstio(t *testing.T, mesh *certifier) (address string) {
+func startCheckingIstio(t *testing.T, mesh *peers.Certifier) (address string) {
 	t.Helper()
 	i, _ := startIstio(t).(*istio)
 	kubernetes := fake.NewClientset()
@@ -56,13 +56,13 @@ func startCheckingIstio(t *testing.T, mesh *certifier) (address string) {
 		&authenticate.ClientCertAuthenticator{},
 		kubeauth.NewKubeJWTAuthenticator(i.Env().Watcher, kubernetes, "Kubernetes", nil, nil),
 	}
-	cert, key := mesh.issue("istiod", "", time.Now().Add(time.Hour))
+	cert, key := mesh.Issue("istiod", "", time.Now().Add(time.Hour))
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(mesh.roots())
+	roots.AppendCertsFromPEM(mesh.Roots())
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -82,22 +82,23 @@ func startCheckingIstio(t *testing.T, mesh *certifier) (address string) {
 
 // startIstioRelay starts the relay with the example. It replaces the addresses and files, and the texts in
 // change.
-func startIstioRelay(t *testing.T, istiod string, mesh *certifier, change ...string) (*relay, proof) {
+func startIstioRelay(t *testing.T, istiod string, mesh *peers.Certifier, change ...string) (*peers.Relay, proof) {
 	t.Helper()
 	example, err := os.ReadFile("../../configs/examples/istio-identity.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, key := mesh.issue("relay", "", time.Now().Add(time.Hour))
-	ca, token := filepath.Join(mesh.dir, "ca.pem"), filepath.Join(t.TempDir(), "istio-token")
+	address := peers.Address(t)
+	cert, key := mesh.Issue("relay", "", time.Now().Add(time.Hour), peers.Host(address))
+	token := filepath.Join(t.TempDir(), "istio-token")
 	if err := os.WriteFile(token, []byte(tokenOf("shop", "gateway")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	config := string(example)
 	for _, swap := range [][2]string{
-		{"0.0.0.0:15012", "127.0.0.1:0"}, {"127.0.0.1:19000", "127.0.0.1:0"}, {"istiod.istio-system.svc:15012", istiod},
+		{"0.0.0.0:15012", address}, {"istiod.istio-system.svc:15012", istiod},
 		{"/etc/xds-relay/server.pem", cert}, {"/etc/xds-relay/server-key.pem", key},
-		{"/etc/istio/root-cert.pem", ca}, {"/var/run/secrets/tokens/istio-token", token},
+		{"/etc/istio/root-cert.pem", mesh.CA()}, {"/var/run/secrets/tokens/istio-token", token},
 	} {
 		if !strings.Contains(config, swap[0]) {
 			t.Fatalf("the example has no %s", swap[0])
@@ -108,16 +109,7 @@ func startIstioRelay(t *testing.T, istiod string, mesh *certifier, change ...str
 	if len(change) > 0 && changed == config {
 		t.Fatal("the example does not contain the text to change")
 	}
-	file := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{}
-	t.Cleanup(func() { r.check(t) }) // after start's cleanup has ended it
-	cmd := exec.Command(binary, "serve", "--config", file)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
-	r.process = start(t, "the relay", cmd, syscall.SIGTERM)
-	return r, proof{Address: r.logged(t, `msg="serving clients" address=(\S+)`), CA: ca}
+	return peers.StartRelay(t, peers.ParseConfig(t, changed)), proof{Address: address, CA: mesh.CA()}
 }
 
 // podOf returns p with the first request of a pod's proxy.
@@ -144,7 +136,7 @@ const (
 )
 
 func TestIstioKnowsTheRelayByItsToken(t *testing.T) {
-	mesh := newCertifier(t)
+	mesh := peers.NewCertifier(t)
 	istiod := startCheckingIstio(t, mesh)
 	_, at := startIstioRelay(t, istiod, mesh)
 	if e := await(t, openGo(t, podOf(t, at, "shop", "gateway"))); e.Received == 0 {
@@ -153,9 +145,9 @@ func TestIstioKnowsTheRelayByItsToken(t *testing.T) {
 }
 
 func TestIstioKnowsTheRelayByItsCertificate(t *testing.T) {
-	mesh := newCertifier(t)
+	mesh := peers.NewCertifier(t)
 	istiod := startCheckingIstio(t, mesh)
-	cert, key := mesh.issue("workload", "spiffe://cluster.local/ns/shop/sa/gateway", time.Now().Add(time.Hour))
+	cert, key := mesh.Issue("workload", "spiffe://cluster.local/ns/shop/sa/gateway", time.Now().Add(time.Hour))
 	_, at := startIstioRelay(t, istiod, mesh, "        "+exampleToken, fmt.Sprintf("          cert_file: %s\n          key_file: %s\n#", cert, key))
 	if e := await(t, openGo(t, podOf(t, at, "shop", "gateway"))); e.Received == 0 {
 		t.Errorf("a pod of the relay's account gets %+v", e)
@@ -165,12 +157,12 @@ func TestIstioKnowsTheRelayByItsCertificate(t *testing.T) {
 // Without the rule of the example, the relay sends requests for pods of other accounts to istiod, which
 // refuses them. The refusals do not affect pods of the relay's own account.
 func TestIstioRefusesPodsOfOtherAccounts(t *testing.T) {
-	mesh := newCertifier(t)
+	mesh := peers.NewCertifier(t)
 	istiod := startCheckingIstio(t, mesh)
 	for _, other := range [][2]string{{"shop", "payments"}, {"other", "gateway"}} {
 		r, at := startIstioRelay(t, istiod, mesh, exampleRule, `when: "true"`)
 		refused := openGo(t, podOf(t, at, other[0], other[1]))
-		r.logged(t, `(PermissionDenied|PERMISSION_DENIED).*authorization failed`)
+		r.Process().Logged(t, `(PermissionDenied|PERMISSION_DENIED).*authorization failed`)
 		if e := await(t, openGo(t, podOf(t, at, "shop", "gateway"))); e.Received == 0 {
 			t.Errorf("a pod of the relay's account gets %+v", e)
 		}
@@ -185,7 +177,7 @@ func TestIstioRefusesPodsOfOtherAccounts(t *testing.T) {
 }
 
 func TestIstioRefusesARelayItDoesNotKnow(t *testing.T) {
-	mesh := newCertifier(t)
+	mesh := peers.NewCertifier(t)
 	istiod := startCheckingIstio(t, mesh)
 	token := filepath.Join(t.TempDir(), "wrong")
 	if err := os.WriteFile(token, []byte("token-of-nobody"), 0o600); err != nil {
@@ -193,5 +185,5 @@ func TestIstioRefusesARelayItDoesNotKnow(t *testing.T) {
 	}
 	r, at := startIstioRelay(t, istiod, mesh, exampleToken, "token_file: "+token+" #")
 	_ = openGo(t, podOf(t, at, "shop", "gateway"))
-	r.logged(t, `(authentication failure)`)
+	r.Process().Logged(t, `(authentication failure)`)
 }

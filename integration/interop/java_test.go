@@ -3,8 +3,6 @@ package interop
 // grpc-java and java-control-plane, which are programs in java/.
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -15,15 +13,16 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
-// prepareJava builds the programs, unless they are already built from the same files.
+// prepareJava builds the programs.
 var prepareJava = sync.OnceValue(func() error {
 	const folder = "java"
 	for _, program := range []string{"java", "javac", "mvn"} {
@@ -41,19 +40,13 @@ var prepareJava = sync.OnceValue(func() error {
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", file, len(content), content)
 	}
-	sum := fmt.Appendf(nil, "%x\n", hash.Sum(nil))
 	target := filepath.Join(folder, "target")
-	stamp := filepath.Join(target, ".built")
-	if built, err := os.ReadFile(stamp); err == nil && bytes.Equal(built, sum) {
-		return nil
-	}
-	if err := os.RemoveAll(target); err != nil {
-		return err
-	}
-	if err := runIn(folder, "mvn", "--batch-mode", "--quiet", "compiler:compile", "dependency:copy-dependencies"); err != nil {
-		return err
-	}
-	return os.WriteFile(stamp, sum, 0o600)
+	return peers.Once(filepath.Join(target, ".built"), fmt.Appendf(nil, "%x\n", hash.Sum(nil)), func() error {
+		if err := os.RemoveAll(target); err != nil {
+			return err
+		}
+		return peers.RunIn(folder, "mvn", "--batch-mode", "--quiet", "compiler:compile", "dependency:copy-dependencies")
+	})
 })
 
 // filesIn returns all files in a folder, sorted.
@@ -83,7 +76,7 @@ func dialJava(t testing.TB, bootstrap, target string) shopper {
 
 // javaControlPlane is java-control-plane, with one snapshot for all Nodes or with one for each Node's id.
 type javaControlPlane struct {
-	*process
+	*peers.Process
 	t        testing.TB
 	address  string
 	group    string // of nodeID
@@ -150,33 +143,19 @@ func newJavaControlPlane(t testing.TB, f form, groups string) *javaControlPlane 
 	if groups == oneByID {
 		j.group = nodeID
 	}
-	j.process = start(t, "java-control-plane", cmd, os.Kill)
+	j.Process = start(t, "java-control-plane", cmd)
 	go j.listen(lines)
 	j.address = j.await().Address
 	return j
 }
 
-// required skips the test if a program cannot run here. In CI, it fails the test.
-func required(t testing.TB, name string, prepare func() error) {
-	t.Helper()
-	if err := prepare(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s cannot run: %v", name, err)
-		}
-		t.Skipf("%s is skipped: %v", name, err)
-	}
-}
-
 // listen reads the lines that the program prints.
 func (j *javaControlPlane) listen(lines io.Reader) {
 	defer close(j.done)
-	scanner := bufio.NewScanner(lines)
-	for scanner.Scan() {
-		var line javaLine
-		if err := json.Unmarshal(scanner.Bytes(), &line); err != nil {
-			line.Error = fmt.Sprintf("%q: %v", scanner.Text(), err)
-		}
+	peers.EachLine(lines, func(line javaLine, err error) {
 		switch {
+		case err != nil:
+			j.done <- javaLine{Error: err.Error()}
 		case line.Request != nil:
 			j.record(*line.Request)
 		case line.Response != nil:
@@ -186,7 +165,7 @@ func (j *javaControlPlane) listen(lines io.Reader) {
 		default:
 			j.done <- line
 		}
-	}
+	})
 }
 
 // record records a request.
@@ -214,21 +193,11 @@ func (j *javaControlPlane) record(r javaMessage) {
 // await waits for the answer to a command.
 func (j *javaControlPlane) await() javaLine {
 	j.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	select {
-	case line, ok := <-j.done:
-		if !ok {
-			j.t.Fatalf("the output of java-control-plane has ended")
-		}
-		if line.Error != "" || line.Done != nil && !*line.Done {
-			j.t.Fatalf("java-control-plane answers %+v", line)
-		}
-		return line
-	case <-deadline.C:
-		j.t.Fatalf("java-control-plane does not answer within %v", patience)
-		return javaLine{}
+	line, err := peers.Receive(j.done)
+	if err != nil || line.Error != "" || line.Done != nil && !*line.Done {
+		j.t.Fatalf("java-control-plane answers %+v (%v)", line, err)
 	}
+	return line
 }
 
 // answered returns an error if a response has no answer yet.
@@ -252,6 +221,12 @@ func (j *javaControlPlane) run(command map[string]any) {
 		j.t.Fatal(err)
 	}
 	j.await()
+}
+
+// end ends the program before the test does.
+func (j *javaControlPlane) end(t testing.TB, signal os.Signal) {
+	t.Helper()
+	j.End(t, signal)
 }
 
 // turn replaces the snapshot.

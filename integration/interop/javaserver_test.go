@@ -3,7 +3,6 @@ package interop
 // grpc-java's server with xDS, whose listener comes from the control plane.
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // The listener of the server has the name that the bootstrap's template makes of an address. It is this one,
@@ -100,18 +101,16 @@ func startJavaServer(t testing.TB, bootstrap string) *javaServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start(t, "grpc-java's server", cmd, os.Kill)
+	start(t, "grpc-java's server", cmd)
 	statuses := make(chan serverStatus, 10)
 	go func() {
 		defer close(statuses)
-		scanner := bufio.NewScanner(lines)
-		for scanner.Scan() {
-			var s serverStatus
-			if err := json.Unmarshal(scanner.Bytes(), &s); err != nil {
-				s.Error = fmt.Sprintf("%q: %v", scanner.Text(), err)
+		peers.EachLine(lines, func(s serverStatus, err error) {
+			if err != nil {
+				s.Error = err.Error()
 			}
 			statuses <- s
-		}
+		})
 	}()
 	return &javaServer{t: t, statuses: statuses}
 }
@@ -119,21 +118,14 @@ func startJavaServer(t testing.TB, bootstrap string) *javaServer {
 // await waits until the server serves, or until it does not.
 func (j *javaServer) await(serving bool) (port int) {
 	j.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
 	var last serverStatus
 	for {
-		select {
-		case s, ok := <-j.statuses:
-			if !ok {
-				j.t.Fatal("the output of the server has ended")
-			}
-			last = s
-			if s.Serving == serving {
-				return s.Port
-			}
-		case <-deadline.C:
-			j.t.Fatalf("waited in vain until serving is %v; the last status is %+v", serving, last)
+		s, err := peers.Receive(j.statuses)
+		if err != nil {
+			j.t.Fatalf("waiting until serving is %v: %v; the last status is %+v", serving, err, last)
+		}
+		if last = s; s.Serving == serving {
+			return s.Port
 		}
 	}
 }

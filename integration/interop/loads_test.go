@@ -2,7 +2,6 @@ package interop
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -55,12 +54,7 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 // TestLoadOfEveryGRPCIsSummed checks that gRPC's clients in Go and C++ report their load through the relay,
 // and that the control plane receives exactly the sum of their RPCs, on one stream.
 func TestLoadOfEveryGRPCIsSummed(t *testing.T) {
-	if err := preparePython(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("the C++ core cannot run: %v", err)
-		}
-		t.Skipf("the C++ core is skipped: %v", err)
-	}
+	required(t, "the C++ core", preparePython)
 	cp, _ := startLinear(t).(*goControlPlane)
 	loads := &loadServer{successful: map[string]uint64{}}
 	s := grpc.NewServer()

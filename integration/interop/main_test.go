@@ -3,50 +3,56 @@ package interop
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
-// binary is the path of the relay's binary.
-var binary string
+func TestMain(m *testing.M) { os.Exit(peers.Main(m, "../..", sections)) }
 
-// programs is a folder for built programs. It is removed after the tests.
-var programs string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "xds-relay-interop-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	programs = dir
-	binary = filepath.Join(dir, "xds-relay")
-	if err := build("../..", binary, "-race", "./cmd/xds-relay"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	status := m.Run()
-	fmt.Fprint(os.Stdout, &results)
-	fmt.Fprint(os.Stdout, &comparisons)
-	return status
+// pins has the pinned versions of clients and control planes.
+var pins = map[string]peers.Pin{
+	"grpc-go":            {File: "go.mod", Name: "google.golang.org/grpc"},
+	"grpc-js":            {File: "grpcjs/package.json", Name: "@grpc/grpc-js-xds"},
+	"C++ core":           {File: "python/requirements.txt", Name: "grpcio"},
+	"grpc-java":          {File: "java/pom.xml", Name: "grpc.version"},
+	"ratelimit":          {File: "ratelimit/go.mod", Name: "github.com/envoyproxy/ratelimit"},
+	"go-control-plane":   {File: "go.mod", Name: "github.com/envoyproxy/go-control-plane"},
+	"java-control-plane": {File: "java/pom.xml", Name: "controlplane.version"},
+	"Istio":              {File: "go.mod", Name: "istio.io/istio"},
 }
 
-// build builds a program of the module in the folder module.
-func build(module, program string, args ...string) error {
-	return runIn(module, "go", append([]string{"build", "-o", program}, args...)...)
-}
-
-// runIn runs a command in a folder. Its error contains the command's output.
-func runIn(folder, name string, args ...string) error {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = folder
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+// sections returns the sections of docs/clients.md with the results.
+func sections() ([]peers.Section, error) {
+	versions := map[string]string{}
+	for program, pin := range pins {
+		version, err := pin.Version()
+		if err != nil {
+			return nil, err
+		}
+		versions[program] = " " + version
 	}
-	return nil
+	label := func(name string) string {
+		program, _, _ := strings.Cut(name, ",")
+		return program + versions[program] + strings.TrimPrefix(name, program)
+	}
+	for _, p := range controlPlanes {
+		for _, c := range clients {
+			// Also if make skips the test.
+			if reason := c.without(p); reason != "" {
+				meetings.Set(p.name, c.name, "n/a", reason)
+			} else if reason := knownFailures[p.name]; reason != "" {
+				meetings.Set(p.name, c.name, "fails", reason)
+			}
+		}
+	}
+	var all []peers.Section
+	for name, table := range map[string]*peers.Matrix{"gRPC": &commonSet, "control planes": &meetings} {
+		if err := table.Complete(); err != nil {
+			return nil, fmt.Errorf("docs/clients.md: the table %q is not complete: %w", name, err)
+		}
+		all = append(all, peers.Section{Name: name, Text: table.Markdown(label)})
+	}
+	return all, nil
 }

@@ -32,7 +32,7 @@ var controlPlanes = []kind{
 	{"java-control-plane, SotW", sotw, false, startJavaControlPlane("sotw"), ""},
 	{"java-control-plane, delta", delta, false, startJavaControlPlane("delta"), ""},
 	{"Istio, SotW", sotw, false, startIstio, ""},
-	{"Istio, delta", delta, false, startIstio, "`protocol: auto` prefers SotW with Istio: see TestIstioSendsChangesOfAllClustersInSotWAlone"},
+	{"Istio, delta", delta, false, startIstio, "In delta, Istio forgets the clusters to which a gRPC client has subscribed before. `protocol: auto` speaks SotW with it"},
 }
 
 // controlPlane is a control plane that has a shop. It is also a service or a program.

@@ -20,11 +20,13 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // rateLimitService is a running rate limit service.
 type rateLimitService struct {
-	*process
+	*peers.Process
 	t   testing.TB
 	api ratelimitv3.RateLimitServiceClient
 }
@@ -36,17 +38,15 @@ var prepareRateLimit = sync.OnceValue(func() error {
 	if _, err := exec.LookPath(redisServer); err != nil {
 		return err
 	}
-	return build("ratelimit", rateLimitBinary(), "github.com/envoyproxy/ratelimit/src/service_cmd")
+	return peers.Build("ratelimit", "ratelimit", "github.com/envoyproxy/ratelimit/src/service_cmd")
 })
-
-func rateLimitBinary() string { return filepath.Join(programs, "ratelimit") }
 
 // withRules returns why a control plane has no rules for the service, or "" if it has.
 func withRules(k kind) string {
 	if k.rules {
 		return ""
 	}
-	return "this control plane does not have the type of the rate limit service's rules"
+	return "This control plane does not have the type of the rate limit service's rules"
 }
 
 // rules checks that the service loads its rules, and follows changes, additions and removals. The service
@@ -78,7 +78,7 @@ func rules(t testing.TB, p *plane) {
 	s.awaitLimits(want)
 
 	p.check(t)
-	r.checkRejections(t)
+	r.CheckRejections()
 }
 
 // startRateLimit starts the service with the relay as its control plane.
@@ -93,16 +93,16 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 	redis, api := filepath.Join(sockets, "redis"), filepath.Join(sockets, "api")
 
 	counters := start(t, redisServer, exec.Command(redisServer,
-		"--port", "0", "--unixsocket", redis, "--save", "", "--appendonly", "no", "--dir", sockets), os.Kill)
+		"--port", "0", "--unixsocket", redis, "--save", "", "--appendonly", "no", "--dir", sockets))
 	eventually(t, redisServer+" accepts connections", func() error {
 		conn, err := net.Dial("unix", redis)
 		if err != nil {
-			return errors.Join(err, counters.failed())
+			return errors.Join(err, counters.Failed())
 		}
 		return conn.Close()
 	})
 
-	cmd := exec.Command(rateLimitBinary())
+	cmd := exec.Command(peers.Program("ratelimit"))
 	cmd.Env = append(os.Environ(),
 		"CONFIG_TYPE=GRPC_XDS_SOTW",
 		"CONFIG_GRPC_XDS_NODE_ID="+nodeID,
@@ -112,7 +112,7 @@ func startRateLimit(t testing.TB, relay string) *rateLimitService {
 		"HOST=127.0.0.1", "PORT=0", "DEBUG_HOST=127.0.0.1", "DEBUG_PORT=0",
 		"USE_STATSD=false", "LOG_LEVEL=debug",
 	)
-	s := &rateLimitService{process: start(t, "the rate limit service", cmd, os.Kill), t: t}
+	s := &rateLimitService{Process: start(t, "the rate limit service", cmd), t: t}
 	conn, err := grpc.NewClient("unix:"+api,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(soon)) // the service listens only when it has its first rules
@@ -135,7 +135,7 @@ func (s *rateLimitService) limit(domain string) (uint32, error) {
 		}},
 	}, grpc.WaitForReady(true))
 	if err != nil {
-		return 0, errors.Join(err, s.failed())
+		return 0, errors.Join(err, s.Failed())
 	}
 	return reply.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit(), nil
 }

@@ -3,7 +3,6 @@ package envoy
 // The bootstraps that `xds-relay bootstrap` prints for the settings of a listener.
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +66,7 @@ func TestThePrintedBootstrapFitsTheListener(t *testing.T) {
 				forms: []form{{delta: true, aggregated: true}}, upstream: []string{delta},
 				relay: func(s *side, config peers.Config) {
 					address := peers.Address(s)
-					host, _, _ := net.SplitHostPort(address)
+					host := peers.Host(address)
 					if c.unix {
 						address = "unix:" + filepath.Join(socketFolder(s), "xds.sock")
 					}

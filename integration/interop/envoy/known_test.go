@@ -17,25 +17,25 @@ func resumedInDelta(r row) bool { return r.form.delta && r.upstream == delta }
 
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
-	{scenario: "TestAListenerIsReplacedDuringARestart", when: resumedInDelta, reason: "a relay that was restarted sends additions at once, and a removal when it knows the whole"},
-	{scenario: "TestTheControlPlaneEndsTheStreamForOneSecret", reason: "the clients of a partition share a stream, and one name for which the control plane ends it costs them all"},
-	{scenario: "TestListenersAreRenamedByARestart", reason: "the guard holds Listeners beside those that take their place"},
+	{scenario: "TestAListenerIsReplacedDuringARestart", when: resumedInDelta, reason: "A relay that was restarted sends additions at once, and a removal when it knows the whole"},
+	{scenario: "TestTheControlPlaneEndsTheStreamForOneSecret", reason: "The clients of a partition share a stream, and one name for which the control plane ends it costs them all"},
+	{scenario: "TestListenersAreRenamedByARestart", reason: "The guard holds Listeners beside those that take their place"},
 	{
 		scenario: "TestAListenerIsReplacedInARollout",
-		reason:   "a rollout adds the new Listener at its beginning, and removes the old one at its end",
+		reason:   "A rollout adds the new Listener at its beginning, and removes the old one at its end",
 		// With a stream for each type, the outcome depends on timing.
 		sometimes: func(r row) bool { return !r.form.aggregated },
 	},
-	{scenario: "TestARefusedListenerIsSentAgain", reason: "what a client has refused is not sent again with another version of the same content"},
-	{scenario: "TestTheControlPlaneHearsRefusals", reason: "the relay acknowledges what its clients have not acknowledged yet"},
+	{scenario: "TestARefusedListenerIsSentAgain", reason: "What a client has refused is not sent again with another version of the same content"},
+	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
 	{scenario: "TestARuntimeLayerExpiresInSotW", reason: "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
 	{
 		scenario: "TestEnvoySurvivesAHundredReconnects", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
-		reason: "a first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
+		reason: "A first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
 	},
 	{
 		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
-		reason: "the relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
+		reason: "The relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
 	},
 }
 

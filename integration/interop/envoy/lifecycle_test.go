@@ -109,7 +109,7 @@ func TestTheRelayRestarts(t *testing.T) {
 // the first.
 func TestEnvoyMovesToAnotherRelay(t *testing.T) {
 	play(t, scenario{
-		relay: func(s *side, config peers.Config) { s.another = peers.StartRelay(s, binary, maps.Clone(config)) },
+		relay: func(s *side, config peers.Config) { s.another = peers.StartRelay(s, maps.Clone(config)) },
 		bootstrapFlags: func(s *side) []string {
 			return []string{"--server", s.another.Address}
 		},
@@ -144,13 +144,13 @@ func TestEnvoyConnectsAgain(t *testing.T) {
 			})
 			s.step("requests reach the first backend", s.reaches(backends[0]))
 			s.send()
-			s.link.cut()
+			s.link.Cut()
 			s.push(func(w world) {
 				w.set("one", endpoints("one", backends[1]))
 				s.clusterWith(w, "three", backends[1])
 				w.drop("two")
 			})
-			s.link.mend()
+			s.link.Mend()
 			s.step("changes while the connection was cut arrive", all(s.reaches(backends[1]),
 				s.shows(activeCluster, "one", "three"), s.lacks(activeCluster, "two")))
 			for i := range 6 {
@@ -159,8 +159,8 @@ func TestEnvoyConnectsAgain(t *testing.T) {
 					w.set("one", endpoints("one", backends[i%2]))
 					s.clusterWith(w, more, backends[0])
 				})
-				s.link.cut()
-				s.link.mend()
+				s.link.Cut()
+				s.link.Mend()
 				s.step(fmt.Sprint("changes that were under way arrive, ", i+1), all(s.reaches(backends[i%2]), s.shows(activeCluster, more)))
 			}
 			s.load.end()
@@ -185,8 +185,8 @@ func TestEnvoyHearsThatNothingChanged(t *testing.T) {
 				if err != nil {
 					s.Fatal(err)
 				}
-				s.link.cut()
-				s.link.mend()
+				s.link.Cut()
+				s.link.Mend()
 				s.step(fmt.Sprint("Envoy is answered, ", i+1), s.counts(updates, answers+1))
 			}
 		},
@@ -214,9 +214,9 @@ func TestTheControlPlaneIsFarAway(t *testing.T) {
 			s.step("requests reach the other Cluster", s.reaches(third))
 			s.push(func(w world) { w.drop("one") })
 			s.step("what is gone is gone", s.lacks(activeCluster, "one"))
-			s.link.cut()
+			s.link.Cut()
 			s.push(func(w world) { w.set("two", endpoints("two", first)) })
-			s.link.mend()
+			s.link.Mend()
 			s.step("a change while the connection was cut arrives", s.reaches(first))
 			s.plane.stop()
 			s.plane.start()

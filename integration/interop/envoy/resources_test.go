@@ -146,10 +146,7 @@ func (s *side) shop(w world, cluster string, b *backend) {
 type backend struct{ id, address string }
 
 // host returns the backend's IP address, which no other has.
-func (b *backend) host() string {
-	host, _, _ := net.SplitHostPort(b.address)
-	return host
-}
+func (b *backend) host() string { return peers.Host(b.address) }
 
 func startBackend(t testing.TB, id string) *backend {
 	t.Helper()

@@ -88,7 +88,7 @@ type side struct {
 	upstream string
 	plane    *plane
 	reach    string       // the address at which the control plane is reached
-	link     *link        // before the server, in scenarios that are linked
+	link     *peers.Link  // before the server, in scenarios that are linked
 	relay    *peers.Relay // nil if Envoy is connected directly
 	another  *peers.Relay // in scenarios with two
 	envoy    *envoy
@@ -171,7 +171,7 @@ func play(t *testing.T, sc scenario) {
 				for _, upstream := range sc.upstream {
 					t.Run(upstream, func(t *testing.T) {
 						behind := sc.play(t, k, f, upstream, common, alone.steps)
-						results.judge(t, sc, alone, behind)
+						judge(t, sc, alone, behind)
 					})
 				}
 			})
@@ -186,7 +186,7 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	s.address = s.newAddress()
 	s.reach = s.plane.address
 	if sc.distance > 0 {
-		s.reach = newLink(t, s.reach, sc.distance).address
+		s.reach = peers.NewLink(t, s.reach, sc.distance).Address
 	}
 	s.server = s.reach
 	if upstream == direct && sc.maxConnectionAge > 0 {
@@ -198,16 +198,16 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 		s.plane.start()
 	}
 	if upstream != direct {
-		config := s.relayConfig()
+		config := peers.ConfigFor(s.reach, s.upstream)
 		if sc.relay != nil {
 			sc.relay(s, config)
 		}
-		s.relay = peers.StartRelay(t, binary, config)
+		s.relay = peers.StartRelay(t, config)
 		s.server = s.relay.Address
 	}
 	if sc.linked {
-		s.link = newLink(t, s.server, 0)
-		s.server = s.link.address
+		s.link = peers.NewLink(t, s.server, 0)
+		s.server = s.link.Address
 	}
 	s.envoy = newEnvoy(t, s.bootstrap())
 	if !sc.late {
@@ -228,21 +228,6 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	return o
 }
 
-// relayConfig returns the configuration of the relay in front of the control plane.
-func (s *side) relayConfig() peers.Config {
-	return peers.Config{
-		"node": peers.Config{"id": "the-relay"},
-		"authorities": []any{peers.Config{
-			"name": "control-plane",
-			"servers": []any{peers.Config{
-				"address": s.reach, "protocol": s.upstream,
-				"backoff": peers.Config{"base": "20ms", "max": "200ms"},
-			}},
-		}},
-		"old_style_names": []any{peers.Config{"authority": "control-plane", "partition": "node.id"}},
-	}
-}
-
 // warning is a line that the command prints to its standard error.
 var warning = regexp.MustCompile(`(?m)^warning: .*\n`)
 
@@ -250,7 +235,7 @@ var warning = regexp.MustCompile(`(?m)^warning: .*\n`)
 func (s *side) bootstrap() object {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "relay.yaml")
-	config := s.relayConfig()
+	config := peers.ConfigFor(s.reach, s.upstream)
 	config["listeners"] = []any{peers.Config{"address": "127.0.0.1:0"}}
 	delete(config["authorities"].([]any)[0].(peers.Config)["servers"].([]any)[0].(peers.Config), "protocol")
 	if s.relay != nil {
@@ -268,7 +253,7 @@ func (s *side) bootstrap() object {
 	if s.relay != nil && s.scenario.bootstrapFlags != nil {
 		args = append(args, s.scenario.bootstrapFlags(s)...)
 	}
-	printed, err := exec.Command(binary, args...).CombinedOutput()
+	printed, err := exec.Command(peers.Binary(), args...).CombinedOutput()
 	if err != nil {
 		s.Fatalf("xds-relay bootstrap: %v: %s", err, printed)
 	}

@@ -28,6 +28,12 @@ func Address(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// Host returns the IP address of an address.
+func Host(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
 // Listen listens on an address that a listener of this process may have had before.
 func Listen(t testing.TB, address string) (l net.Listener) {
 	t.Helper()

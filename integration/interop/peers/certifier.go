@@ -45,6 +45,11 @@ func NewCertifier(t testing.TB) *Certifier {
 // CA returns the file with the certifier's own certificate.
 func (c *Certifier) CA() string { return filepath.Join(c.Dir, "ca.pem") }
 
+// Roots returns the certifier's own certificate, in PEM.
+func (c *Certifier) Roots() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certificate.Raw})
+}
+
 func (c *Certifier) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

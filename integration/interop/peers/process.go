@@ -16,7 +16,7 @@ import (
 
 // Process is a program that runs until the test ends. Its methods may be called concurrently.
 type Process struct {
-	name  string
+	Name  string
 	cmd   *exec.Cmd
 	logs  *Output
 	ended chan struct{} // closed when the process has exited
@@ -26,7 +26,7 @@ type Process struct {
 // has one. At the end of the test, Start sends the process a signal and waits for its exit.
 func Start(t testing.TB, name string, cmd *exec.Cmd, logs *Output, signal os.Signal) *Process {
 	t.Helper()
-	p := &Process{name: name, cmd: cmd, logs: logs, ended: make(chan struct{})}
+	p := &Process{Name: name, cmd: cmd, logs: logs, ended: make(chan struct{})}
 	cmd.Stderr = logs
 	if cmd.Stdout == nil {
 		cmd.Stdout = logs
@@ -50,14 +50,14 @@ func Start(t testing.TB, name string, cmd *exec.Cmd, logs *Output, signal os.Sig
 func (p *Process) End(t testing.TB, signal os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("ending %s: %v", p.name, err)
+		t.Errorf("ending %s: %v", p.Name, err)
 	}
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
 	select {
 	case <-p.ended:
 	case <-deadline.C:
-		t.Errorf("%s did not end within %v of %v", p.name, Patience, signal)
+		t.Errorf("%s did not end within %v of %v", p.Name, Patience, signal)
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	}
@@ -85,7 +85,7 @@ func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 func (p *Process) Failed() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s ended: %v", p.name, p.cmd.ProcessState)
+		return fmt.Errorf("%s ended: %v", p.Name, p.cmd.ProcessState)
 	default:
 		return nil
 	}
@@ -95,7 +95,7 @@ func (p *Process) Failed() error {
 func (p *Process) Logged(t testing.TB, pattern string) (group string) {
 	t.Helper()
 	line := regexp.MustCompile(pattern)
-	Eventually(t, p.name+" logs "+pattern, func() error {
+	Eventually(t, p.Name+" logs "+pattern, func() error {
 		if all := line.FindAllStringSubmatch(p.logs.String(), -1); len(all) > 0 {
 			group = all[len(all)-1][1]
 			return nil
@@ -139,6 +139,17 @@ func (o *Output) Tail() string {
 		s = "..." + s[len(s)-most:]
 	}
 	return s
+}
+
+// Show logs the end of the output when the test has failed. Processes that write to it start after the call, so that
+// they have ended by then.
+func (o *Output) Show(t testing.TB, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the logs of %s:\n%s", name, o.Tail())
+		}
+	})
 }
 
 // RunIn runs a command in a folder. Its error contains the command's output.

@@ -18,16 +18,39 @@ import (
 // Config is a configuration of the relay, as the structure of its YAML.
 type Config = map[string]any
 
+// ParseConfig returns the configuration of a text.
+func ParseConfig(t testing.TB, text string) (config Config) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// ConfigFor returns the configuration of a relay in front of a control plane. The relay sends it the Node of each
+// client.
+func ConfigFor(controlPlane, protocol string) Config {
+	return Config{
+		"node": Config{"id": "the-relay"},
+		"authorities": []any{Config{
+			"name": "control-plane",
+			"servers": []any{Config{
+				"address": controlPlane, "protocol": protocol,
+				"backoff": Config{"base": "20ms", "max": "200ms"},
+			}},
+		}},
+		"old_style_names": []any{Config{"authority": "control-plane", "partition": "node.id"}},
+	}
+}
+
 // Relay is the relay as a subprocess. It keeps its addresses when it is started again.
 type Relay struct {
 	t       testing.TB
-	binary  string
 	file    string
 	logs    Output // of all its processes
 	Address string // for clients
 	Admin   string // for the operator
-	// Crashed says that the test ended the process in a way that has no exit status 0.
-	crashed bool
+	crashed bool   // the test has killed the process, so it has no exit status 0
 
 	mu      sync.Mutex
 	process *Process
@@ -35,9 +58,9 @@ type Relay struct {
 
 // StartRelay starts a relay and waits until it serves. The listener and the admin listener get addresses of
 // their own, unless the configuration has some.
-func StartRelay(t testing.TB, binary string, config Config) *Relay {
+func StartRelay(t testing.TB, config Config) *Relay {
 	t.Helper()
-	r := &Relay{t: t, binary: binary, file: filepath.Join(t.TempDir(), "relay.yaml")}
+	r := &Relay{t: t, file: filepath.Join(t.TempDir(), "relay.yaml")}
 	if config["listeners"] == nil {
 		r.Address = Address(t)
 		config["listeners"] = []any{Config{"address": r.Address}}
@@ -47,11 +70,7 @@ func StartRelay(t testing.TB, binary string, config Config) *Relay {
 	r.Admin = Address(t)
 	config["admin"] = Config{"address": r.Admin}
 	r.Write(config)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the logs of the relay:\n%s", r.logs.Tail())
-		}
-	})
+	r.logs.Show(t, "the relay")
 	t.Cleanup(r.check) // runs after Start's cleanup, which ends the relay
 	r.Start()
 	return r
@@ -75,7 +94,7 @@ func (r *Relay) File() string { return r.file }
 // Start starts the relay, which is not running, and waits until it serves.
 func (r *Relay) Start() {
 	r.t.Helper()
-	cmd := exec.Command(r.binary, "serve", "--config", r.file)
+	cmd := exec.Command(Binary(), "serve", "--config", r.file)
 	// By default, the race detector delays the exit of a process by a second, to find races at its end. A
 	// shorter delay is enough.
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=50")
@@ -125,12 +144,12 @@ func (r *Relay) Process() *Process {
 }
 
 // Logs returns the logs of all its processes.
-func (r *Relay) Logs() string { return r.logs.String() }
+func (r *Relay) Logs() *Output { return &r.logs }
 
 // Run runs a command of the relay's CLI for this relay, such as "rollout approve". It returns the standard
 // output, and an error if the exit status is not 0.
 func (r *Relay) Run(args ...string) (string, error) {
-	cmd := exec.Command(r.binary, append(args, "--admin", r.Admin)...)
+	cmd := exec.Command(Binary(), append(args, "--admin", r.Admin)...)
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -170,4 +189,20 @@ func (r *Relay) Clients() ([]Client, error) {
 	}
 	var clients []Client
 	return clients, json.Unmarshal(text, &clients)
+}
+
+// CheckRejections checks that the relay has clients, and that none of them has rejected a response.
+func (r *Relay) CheckRejections() {
+	r.t.Helper()
+	clients, err := r.Clients()
+	if err != nil || len(clients) == 0 {
+		r.t.Errorf("the relay has %d clients (%v)", len(clients), err)
+	}
+	for _, c := range clients {
+		for _, typ := range c.Types {
+			if typ.LastRejection != "" {
+				r.t.Errorf("the client %s has rejected a %s: %s", c.Node, typ.Type, typ.LastRejection)
+			}
+		}
+	}
 }

@@ -1,32 +1,29 @@
-package envoy
-
-// A TCP proxy, for control planes that are far away, and for connections that are cut.
+package peers
 
 import (
 	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
-// link is such a proxy.
-type link struct {
-	address string
-	target  string
+// Link is a TCP proxy, for servers that are far away, and for connections that are cut. Its methods may be called
+// concurrently.
+type Link struct {
+	Address string
 	delay   time.Duration // of each byte, in each direction
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
-	down  bool
+	mu     sync.Mutex
+	target string
+	conns  map[net.Conn]bool
+	down   bool
 }
 
-// newLink returns a link to a server, which may come and go.
-func newLink(t testing.TB, target string, delay time.Duration) *link {
+// NewLink returns a link to a server, which may come and go.
+func NewLink(t testing.TB, target string, delay time.Duration) *Link {
 	t.Helper()
-	l := &link{address: peers.Address(t), target: target, delay: delay, conns: map[net.Conn]bool{}}
-	listener := peers.Listen(t, l.address)
+	l := &Link{Address: Address(t), target: target, delay: delay, conns: map[net.Conn]bool{}}
+	listener := Listen(t, l.Address)
 	var open sync.WaitGroup
 	open.Go(func() {
 		for {
@@ -39,14 +36,14 @@ func newLink(t testing.TB, target string, delay time.Duration) *link {
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
-		l.cut()
+		l.Cut()
 		open.Wait()
 	})
 	return l
 }
 
-// cut ends all connections, and refuses others until mend.
-func (l *link) cut() {
+// Cut ends all connections, and refuses others until Mend.
+func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = true
@@ -55,15 +52,22 @@ func (l *link) cut() {
 	}
 }
 
-// mend ends a cut.
-func (l *link) mend() {
+// Mend ends a cut.
+func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.down = false
 }
 
-// add adds a connection to those that cut ends. While the link is down it closes it, and returns false.
-func (l *link) add(conn net.Conn) bool {
+// SetTarget changes the server for new connections.
+func (l *Link) SetTarget(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+}
+
+// add adds a connection to those that Cut ends. While the link is down it closes it, and returns false.
+func (l *Link) add(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.down {
@@ -74,7 +78,7 @@ func (l *link) add(conn net.Conn) bool {
 	return true
 }
 
-func (l *link) remove(conn net.Conn) {
+func (l *Link) remove(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = conn.Close()
@@ -82,12 +86,15 @@ func (l *link) remove(conn net.Conn) {
 }
 
 // serve connects a client with the server, until one of them closes its connection.
-func (l *link) serve(client net.Conn) {
+func (l *Link) serve(client net.Conn) {
 	if !l.add(client) {
 		return
 	}
 	defer l.remove(client)
-	server, err := net.Dial("tcp", l.target)
+	l.mu.Lock()
+	target := l.target
+	l.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil || !l.add(server) {
 		return
 	}
@@ -100,7 +107,7 @@ func (l *link) serve(client net.Conn) {
 
 // forward sends what comes from one connection to the other, each piece after the delay. At the end it closes
 // the other.
-func (l *link) forward(from, to net.Conn) {
+func (l *Link) forward(from, to net.Conn) {
 	type piece struct {
 		data []byte
 		due  time.Time
