@@ -17,7 +17,7 @@ SKIP     ?= TestJavaControlPlane|TestEveryClientMeetsEveryControlPlane/java
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ interop: ## run other people's clients and control planes with the relay (docs/c
 	table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
 	(cd integration/interop && $(GO) test -timeout 20m -skip '$(SKIP)' -comparisons="$$table" $(ARGS)) && \
 	(cd integration/interop/envoy && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS))
+
+renames: ## rename Clusters under load: a real Envoy, directly and through the relay (docs/safety.md)
+	cd integration/interop/envoy && $(GO) test -timeout 20m -run '^TestClustersAreRenamed'
 
 differential: ## compare the checks of resources with gRPC's own, over a million resources (SEED=2 for others)
 	$(GO) test ./taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)

@@ -173,24 +173,30 @@ func (st *stream) again(i int) bool {
 
 // inOrder calls yield with the index of a session and its response, for one after another, until it returns false.
 // xDS: "Eventual consistency considerations": additions and changes go in the order of the types, removals after them
-// in reverse. A session of a type to which no other refers sends its removals with its additions.
+// in reverse, see backward. A session of a type to which no other refers sends its removals with its additions. What
+// has to wait for an answer of the client is left out: see ackOrder.
 func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 	may := st.mayRemove()
 	if st.sessionClient.Settles = st.settles(); st.sessionClient.Settles {
 		may = session.RemoveNone
 	}
-	some := false
+	some, waits := false, false
 	for i, s := range st.sessions {
 		if !s.Adding() {
 			continue
 		}
-		news := func() *session.Response {
-			if st.alone(s) {
-				return s.Additions(may)
-			}
-			return s.Additions(session.RemoveNone)
+		if st.waitsForClusters(i) {
+			waits = true
+			continue
 		}
-		if !upTo(mostParts, news, s.Adding, func(r *session.Response) bool { some = true; return yield(i, st.number(s, r)) }) {
+		news := func() *session.Response {
+			join := session.RemoveNone
+			if st.alone(s) {
+				join = min(may, st.mayJoin(i))
+			}
+			return s.Additions(join)
+		}
+		if !upTo(mostParts, news, s.Adding, func(r *session.Response) bool { some = true; return yield(i, st.number(i, r)) }) {
 			return
 		}
 		if s.AwaitsACK() {
@@ -203,23 +209,33 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 		}
 		return
 	}
-	holds := false
-	for _, s := range slices.Backward(st.sessions) {
+	st.additionsWait(waits)
+	waits, holds := false, false
+	for i, s := range st.backward {
 		if !s.Removing() {
 			continue
 		}
+		may, wait := may, st.waitsForAnswers(i)
+		if wait {
+			may = min(may, session.RemoveAbsent)
+		}
 		gone := func() *session.Response { return s.Removals(may) }
-		if !upTo(mostParts, gone, s.Removing, func(r *session.Response) bool { return yield(removals, st.number(s, r)) }) {
+		if !upTo(mostParts, gone, s.Removing, func(r *session.Response) bool { return yield(removals, st.number(i, r)) }) {
 			return
 		}
 		if s.AwaitsACK() {
 			return // until the client has answered, it may still refer to resources of earlier types
 		}
+		if wait {
+			waits = waits || s.Removing()
+			continue
+		}
 		if holds = may == session.RemoveUnnamed && s.Removing(); holds {
 			break // the resources that are held may refer to resources of earlier types
 		}
 	}
-	st.holdRemovals(holds)
+	st.removalsWait(waits)
+	st.holdRemovals(holds, waits)
 }
 
 // mostParts is the maximal number of responses of one type that inOrder yields. If the changes of a type need more
@@ -246,11 +262,14 @@ func (st *stream) alone(s typeSession) bool {
 	return !slices.ContainsFunc(st.sessions, func(o typeSession) bool { return o != s && (o.Adding() || o.Removing()) })
 }
 
-func (st *stream) number(s typeSession, r *session.Response) *session.Response {
+// number makes r the newest response of the session with that index.
+func (st *stream) number(i int, r *session.Response) *session.Response {
+	s := st.sessions[i]
 	st.nonces++
 	st.sessionClient.Answered = true
 	r.Nonce, r.At = strconv.FormatUint(st.nonces, 10), uint32(now())
 	r.ShareBatches(&st.server.batches)
+	st.noteOrder(i, r)
 	s.Sent(r)
 	if len(r.Changed) > 0 {
 		st.resendEndpoints(r.Changed)

@@ -50,6 +50,8 @@ type typeSession interface {
 	// InFlight returns how many responses the client has not answered, as far as they are remembered, and when the
 	// first of them was sent.
 	InFlight() (n int, first uint32)
+	// Warming reports that the client has not answered a response that has Clusters for it to warm.
+	Warming() bool
 	// LastAnswer is the client's answer to the newest response that it has answered.
 	LastAnswer() session.Answer
 

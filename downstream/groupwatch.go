@@ -213,7 +213,10 @@ func (g *watchGroup) DropUnused() (left int) {
 	defer g.mu.Unlock()
 	for s := range g.sides {
 		of := &g.sides[s]
-		left += of.fresh.DropUnused() + of.news.DropUnused() + of.moved.DropUnused()
+		left += of.fresh.DropUnused() + of.moved.DropUnused()
+		for i := range of.news {
+			left += of.news[i].DropUnused()
+		}
 	}
 	return left
 }

@@ -25,24 +25,46 @@ func (st *stream) mayRemove() session.RemovalRule {
 	return session.RemoveAll
 }
 
-// holdRemovals records whether there are removals to hold, and wakes the stream when they have been held for long
-// enough. The caller holds mu.
-func (st *stream) holdRemovals(some bool) {
+// holdRemovals records whether there are removals to hold, or some that wait for answers, which counts as holding. It
+// wakes the stream when removals have been held for long enough. The caller holds mu.
+func (st *stream) holdRemovals(holds, waits bool) {
 	if st.types == nil {
 		return
 	}
 	held := &st.types.held
-	switch {
-	case !some:
+	if !holds && !waits {
 		held.since = 0
-	case held.since == 0:
+		return
+	}
+	if held.since == 0 {
 		held.since = uptime()
-		hold := st.server.options.RemovalHold
-		if held.timer == nil {
-			held.timer = time.AfterFunc(hold, st.resume)
-		} else {
-			held.timer.Reset(hold)
-		}
+	}
+	if holds {
+		st.wakeBy(held.since + st.server.options.RemovalHold)
+	}
+}
+
+// wakeBy wakes the stream at a time, by uptime, or earlier. The caller holds mu. The stream has several types.
+func (st *stream) wakeBy(at time.Duration) {
+	t, now := st.types, uptime()
+	if now < t.wakes && t.wakes <= at {
+		return
+	}
+	t.wakes = at
+	if t.timer == nil {
+		t.timer = time.AfterFunc(at-now, st.waited)
+	} else {
+		t.timer.Reset(at - now)
+	}
+}
+
+// waited wakes the stream if it still waits.
+func (st *stream) waited() {
+	st.mu.Lock()
+	waits := !st.closed && (st.types.held.since != 0 || st.types.waits())
+	st.mu.Unlock()
+	if waits {
+		st.resume()
 	}
 }
 

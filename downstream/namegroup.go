@@ -154,10 +154,12 @@ type groupSide struct {
 	nHeld int
 	bytes int
 	sum   uint64
-	// fresh is for new clients, news for clients that were sent all but the newest change, and moved for clients that
-	// come from the other side.
-	fresh, news, moved recent.Value[session.News]
-	common             commonOrigin
+	// fresh is for new clients, news for clients that were sent all but the newest changes, by the position to which they
+	// were, and moved for clients that come from the other side. There are several positions when some clients wait for
+	// an answer: see ackOrder.
+	fresh, moved recent.Value[session.News]
+	news         [4]recent.Value[session.News]
+	common       commonOrigin
 }
 
 // commonOrigin is the version of the origin that all held resources had as of a change, as long as all still have it.
@@ -175,12 +177,14 @@ func (s *groupSide) cachedNews(at session.Position, onNew bool) *recent.Value[se
 	case at.New != onNew:
 		return &s.moved
 	}
-	return &s.news
+	return &s.news[at.Seq%uint64(len(s.news))]
 }
 
 func (s *groupSide) clearNews() {
 	s.fresh.Clear()
-	s.news.Clear()
+	for i := range s.news {
+		s.news[i].Clear()
+	}
 	s.moved.Clear()
 }
 

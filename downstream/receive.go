@@ -133,7 +133,7 @@ func (st *stream) repeated(g wire.Peeked) (taken, answer bool) {
 // due reports whether there may be something to send after a request of a session. wasBehind: before the request, the
 // session awaited an ACK.
 func (st *stream) due(sess typeSession, wasBehind bool) bool {
-	if sess.Adding() {
+	if sess.Adding() || st.types.waits() {
 		return true
 	}
 	// The other sessions may have waited for this one: for its ACK, or for a subscription that had moved (settles) and
@@ -434,8 +434,8 @@ func servesV3(implied, requested string) bool {
 func (st *stream) end() {
 	st.mu.Lock()
 	st.closed = true
-	if st.types != nil && st.types.held.timer != nil {
-		st.types.held.timer.Stop()
+	if st.types != nil && st.types.timer != nil {
+		st.types.timer.Stop()
 	}
 	if st.answerTimer != nil {
 		st.answerTimer.Stop()

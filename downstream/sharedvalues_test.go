@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -44,15 +45,7 @@ func TestNewsOfAGroupOutliveACollection(t *testing.T) {
 				topics.Apply(cache.Update{TypeURL: endpointType, Scope: oldStyleScope(""), Changes: []cache.Change{
 					{Name: "a", Resource: newTestResource(endpointType, "a", "1", "one")}, {Name: "b", Resource: newTestResource(endpointType, "b", "1", "one")},
 				}})
-				var g *watchGroup
-				for _, known := range server.lists.known {
-					if list := known.Value(); list != nil && len(list.groups) > 0 {
-						g = list.groups[0]
-					}
-				}
-				if g == nil {
-					t.Fatal("the clients are no group")
-				}
+				g := onlyGroup(t, server)
 				outlivesACollection(t, func() *session.News {
 					n := g.NewsSince(session.Position{}, false)
 					if len(n.Names) != 2 {
@@ -63,6 +56,53 @@ func TestNewsOfAGroupOutliveACollection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Clients that wait for an answer were sent everything up to different changes. What is news to them is still put together
+// once for all that wait at one.
+func TestClientsThatWaitShareTheirNews(t *testing.T) {
+	for _, form := range []string{deltaForm.name, sotwForm.name} {
+		t.Run(form, func(t *testing.T) {
+			topics := newTestCache(silentSource{}, 1<<20)
+			defer topics.Close()
+			server, _ := newTestServer(topics, DefaultMaxResponseBytes)
+			for range 2 {
+				c := newGroupClient(server, form)
+				defer c.close()
+				c.asks(t, []string{"a", "b"}, nil)
+			}
+			g := onlyGroup(t, server)
+			var waiting []session.Position
+			for round := range 3 {
+				waiting = append(waiting, g.Newest(false))
+				topics.Apply(cache.Update{TypeURL: endpointType, Scope: oldStyleScope(""), Changes: []cache.Change{
+					{Name: "a", Resource: newTestResource(endpointType, "a", "1", fmt.Sprint(round))},
+				}})
+			}
+			seen := map[session.Position]*session.News{}
+			for range 3 {
+				for _, at := range waiting {
+					n := g.NewsSince(at, false)
+					if before := seen[at]; before != nil && before != n {
+						t.Errorf("the news since %v were put together twice", at)
+					}
+					seen[at] = n
+				}
+			}
+		})
+	}
+}
+
+// onlyGroup returns the server's group.
+func onlyGroup(t *testing.T, server *Server) *watchGroup {
+	t.Helper()
+	for _, known := range server.lists.known {
+		if list := known.Value(); list != nil && len(list.groups) > 0 {
+			return list.groups[0]
+		}
+	}
+	t.Fatal("the clients are no group")
+	return nil
 }
 
 func TestBatchesOutliveACollection(t *testing.T) {

@@ -134,7 +134,11 @@ type flow struct {
 
 // severalTypes is what only a stream with several types needs. It belongs to the stream, whose lock guards it.
 type severalTypes struct {
-	held heldRemovals
+	held  heldRemovals
+	order ackOrder
+	// timer wakes the stream at wakes, by uptime, or did so. It is nil until the stream has to wait.
+	timer *time.Timer
+	wakes time.Duration
 	// served has a bit for each session, by its index, that had a turn with news since the stream last had nothing to
 	// send.
 	served uint64
@@ -144,7 +148,6 @@ type severalTypes struct {
 // whose lock guards them.
 type heldRemovals struct {
 	since time.Duration // by uptime; 0 if there are none
-	timer *time.Timer   // nil until the first removal is held
 }
 
 // undecided is the time for which a stream waits for others: see waitsForOthers.
@@ -185,6 +188,8 @@ type streamTrial struct {
 	filled   bool
 	reported bool
 	rejected bool
+	// acked: the client has acknowledged everything, but more waits for that (see ackOrder).
+	acked bool
 	// news are the hashes of what the client was sent on the new side, the first ones if there are many. kept: the stream
 	// moved to the new side again before it noticed that it should have left, and the client still has some of news.
 	news []uint64
@@ -247,11 +252,12 @@ func (st *stream) insert(s typeSession) {
 		return int(xdstype.Of(s.TypeURL()).Order) - r
 	})
 	st.sessions = slices.Insert(st.sessions, at, s)
-	switch {
-	case st.types != nil:
+	if len(st.sessions) > 1 {
+		if st.types == nil {
+			st.types = &severalTypes{}
+		}
 		st.types.served = 0 // sessions have other indexes
-	case len(st.sessions) > 1:
-		st.types = &severalTypes{}
+		st.types.order.place(st.sessions, st.sessionClient.Relay)
 	}
 }
 

@@ -96,7 +96,7 @@ func (st *stream) noteAnswers(t *streamTrial) {
 
 // settle records that the client has accepted the accepted state, if it has.
 func (st *stream) settle(t *streamTrial) {
-	if t.settled || t.onNew() || !st.ackedAll(t) {
+	if t.settled || t.onNew() || st.types.waits() || !st.ackedAll(t) {
 		return
 	}
 	t.settled = true
@@ -164,7 +164,7 @@ func (st *stream) switchSides() {
 		}
 		was := t.showing
 		t.keep(was != 0 && showing != 0 && !t.rejected)
-		t.showing, t.reported, t.rejected = showing, false, false
+		t.showing, t.reported, t.rejected, t.acked = showing, false, false, false
 		for _, of := range t.types {
 			of.new = sentNew{}
 		}
@@ -288,6 +288,11 @@ func (st *stream) composed(r *session.Response) {
 				t.reported = true
 				t.reportNothing()
 			}
+			if t.acked && !st.types.waits() {
+				t.acked = false
+				t.Acked(t.showing)
+			}
+			st.settle(t)
 		case t.RollsOut(r.TypeURL):
 			t.typeState(r.TypeURL)
 			if t.onNew() && slices.ContainsFunc(r.News, func(res *cache.Resource) bool { return t.IsNew(res.Hash()) }) {
@@ -346,7 +351,7 @@ func (t *streamTrial) composedNew(r *session.Response) {
 		of.hashes = append(of.hashes, hash)
 	}
 	t.types[r.TypeURL].new = of
-	t.open, t.reported = append(t.open, of), true
+	t.open, t.reported, t.acked = append(t.open, of), true, false
 }
 
 // hasMore reports that there is something to send of the types that are rolled out.
@@ -372,7 +377,11 @@ func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK)
 		}
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })
-			if len(t.open) == 0 && !t.rejected {
+			switch {
+			case len(t.open) > 0 || t.rejected:
+			case st.types.waits():
+				t.acked = true
+			default:
 				t.Acked(t.showing)
 			}
 		}

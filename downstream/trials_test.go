@@ -13,6 +13,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -29,6 +30,7 @@ type scriptedTrial struct {
 	showing []uint64 // the last one stays
 	asked   uint64
 	news    map[string]bool // versions that are not accepted
+	alsoNew uint64          // the hash of another new resource
 	// differing are the topics that differ.
 	differing []string
 	all       bool
@@ -56,7 +58,7 @@ func (t *scriptedTrial) Differing(string) ([]string, bool) {
 	return t.differing, t.all
 }
 func (t *scriptedTrial) IsNew(hash uint64) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(t.news)), func(version string) bool { return versionOfC(version).Hash() == hash })
+	return t.alsoNew == hash || slices.ContainsFunc(slices.Collect(maps.Keys(t.news)), func(version string) bool { return versionOfC(version).Hash() == hash })
 }
 func (t *scriptedTrial) Settled()            { t.say("settled") }
 func (t *scriptedTrial) Withdraw()           { t.say("withdrawn") }
@@ -120,7 +122,11 @@ func (h *trialHost) apply(isNew bool, version string) {
 
 // versionOfC returns the cluster in a version.
 func versionOfC(version string) *cache.Resource {
-	return newTestResource(xdstype.ClusterV3, "c", version, "is "+version)
+	config := wire.AppendString(nil, wire.EDSServiceName, "c")
+	return cache.NewResource(cache.Spec{
+		Name: "c", Version: version, TypeURL: xdstype.ClusterV3,
+		Value: wire.AppendBytes(encodeContent("c", "is "+version), wire.ClusterEDSConfig, config),
+	})
 }
 
 // show has the stream look at the side on which it is to be: first the first one, and so on.
@@ -330,5 +336,56 @@ func TestOnlyNamesThatDifferMove(t *testing.T) {
 		h.show(0)
 		h.reads(t, "1", "1")
 		h.cache.Close()
+	}
+}
+
+// A client that has acknowledged Clusters is sent the routes that waited for that. Only then can it have accepted the
+// change.
+func TestAClientHasAcceptedAChangeWhenNothingWaits(t *testing.T) {
+	for _, route := range []struct {
+		name  string
+		isNew bool
+	}{{"a new route", true}, {"an accepted route", false}} {
+		t.Run(route.name, func(t *testing.T) {
+			h := newTrialHost(t)
+			routes := func(nonce string, names ...string) {
+				t.Helper()
+				if err := h.client.delta(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstype.RouteV3, ResourceNamesSubscribe: names, ResponseNonce: nonce}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put := func(isNew bool, content string) {
+				u := cache.Update{Scope: h.trial.scope, TypeURL: xdstype.RouteV3}
+				u.Scope.New = isNew
+				r := newTestResource(xdstype.RouteV3, "r", content, content)
+				if isNew && route.isNew {
+					h.trial.alsoNew = r.Hash()
+				}
+				u.Changes = []cache.Change{{Name: "r", Resource: r}}
+				h.cache.Apply(u)
+			}
+			h.trial.differing = []string{cache.Wildcard, "r"}
+			routes("", "r")
+			put(false, "to b")
+			h.reads(t, "to b")
+			routes(h.client.memory(xdstype.RouteV3).nonce)
+			h.trial.news["2"] = true
+			h.show(1)
+			h.reads(t)
+			h.trial.said = nil
+			h.apply(true, "2")
+			put(true, "to c")
+			h.reads(t, "2")
+			h.answer(t, "")
+			h.says(t, "sent 1")
+			h.reads(t, "to c")
+			routes(h.client.memory(xdstype.RouteV3).nonce)
+			h.reads(t)
+			if route.isNew {
+				h.says(t, "sent 1", "acked 1")
+			} else {
+				h.says(t, "acked 1")
+			}
+		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // xDS: "Resource warming": when a Cluster changes, Envoy waits for a response with its ClusterLoadAssignment, changed
@@ -156,6 +158,27 @@ func TestEndpointsOfEarlyClustersAreSentWhateverTheClientHolds(t *testing.T) {
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("of %d clusters the client gets the endpoints %q, want %q", clusters, got, want)
+		}
+	}
+}
+
+func TestWhichClustersWarmByEndpoints(t *testing.T) {
+	eds := func(source *corev3.ConfigSource) *clusterv3.Cluster {
+		return &clusterv3.Cluster{Name: "c", EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: source}}
+	}
+	for _, test := range []struct {
+		name    string
+		cluster *clusterv3.Cluster
+		warms   bool
+	}{
+		{"static", &clusterv3.Cluster{Name: "c"}, false},
+		{"from ADS", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}), true},
+		{"from a file", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{PathConfigSource: &corev3.PathConfigSource{Path: "/a"}}}), false},
+		{"from a file, as of old", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/a"}}), false},
+	} {
+		r := cache.NewResource(cache.Spec{Name: "c", TypeURL: xdstype.ClusterV3, Value: encoded(test.cluster)})
+		if session.Warms(r) != test.warms {
+			t.Errorf("%s: %v", test.name, !test.warms)
 		}
 	}
 }

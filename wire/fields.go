@@ -58,5 +58,9 @@ const InnerNameField = 1
 const (
 	ClusterName      = 1
 	ClusterEDSConfig = 3 // eds_cluster_config
+	EDSConfig        = 1 // of Cluster.EdsClusterConfig: eds_config, a ConfigSource
 	EDSServiceName   = 2 // of Cluster.EdsClusterConfig
+
+	ConfigSourcePath       = 1 // of ConfigSource
+	ConfigSourcePathConfig = 8 // of ConfigSource: path_config_source
 )

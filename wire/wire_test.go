@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -49,7 +50,8 @@ func TestFieldNumbersAreThoseOfTheAPI(t *testing.T) {
 		{&anypb.Any{}, map[protoreflect.Name]protoreflect.FieldNumber{"type_url": AnyTypeURL, "value": AnyValue}},
 		{&durationpb.Duration{}, map[protoreflect.Name]protoreflect.FieldNumber{"seconds": DurationSeconds, "nanos": DurationNanos}},
 		{&clusterv3.Cluster{}, map[protoreflect.Name]protoreflect.FieldNumber{"name": ClusterName, "eds_cluster_config": ClusterEDSConfig}},
-		{&clusterv3.Cluster_EdsClusterConfig{}, map[protoreflect.Name]protoreflect.FieldNumber{"service_name": EDSServiceName}},
+		{&clusterv3.Cluster_EdsClusterConfig{}, map[protoreflect.Name]protoreflect.FieldNumber{"eds_config": EDSConfig, "service_name": EDSServiceName}},
+		{&corev3.ConfigSource{}, map[protoreflect.Name]protoreflect.FieldNumber{"path": ConfigSourcePath, "path_config_source": ConfigSourcePathConfig}},
 	} {
 		d := test.message.ProtoReflect().Descriptor()
 		for name, number := range test.fields {

@@ -28,6 +28,9 @@ func (s *subscriptions) sent(r *Response) sentResponse {
 	if r.Names.Total-r.unchanged > len(r.Names.First) {
 		is.traits |= hadMore
 	}
+	if r.Warms {
+		is.traits |= warmed
+	}
 	return is
 }
 

@@ -58,7 +58,7 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule, limit int) {
 	}
 	// Removals that have to wait are left out here; otherwise they could fill every part that is selected.
 	stays := func(key string, g removal) bool {
-		return may == RemoveUnnamed && d.takesNamed(d.named.get(key), g)
+		return may < RemoveAll && d.takesNamed(d.named.get(key), g) || may < RemoveUnnamed && g.by != nil
 	}
 	for more := true; more && d.sendSomeRemovals(r, limit, stays, &more); {
 	}

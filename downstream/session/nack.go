@@ -161,6 +161,8 @@ const (
 	heldSecret responseTraits = 1 << iota
 	// hadMore: more in the response was new to the client than the first of its names.
 	hadMore
+	// warmed: the response had Clusters that its client has to warm.
+	warmed
 )
 
 func (r *sentResponse) had(t responseTraits) bool { return r.traits&t != 0 }

@@ -72,6 +72,8 @@ type Response struct {
 	// The flags are in one place: a response is allocated for each client.
 
 	severalOrigins bool
+	// Warms is set by the stream: the response has Clusters for whose endpoints the client has to wait.
+	Warms bool
 	// tracks and clusters enable News and Changed.
 	tracks, clusters bool
 	// substantial: the response has a removal, or a resource that is no heartbeat.

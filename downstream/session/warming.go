@@ -1,9 +1,37 @@
 package session
 
 import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
 )
+
+// Warms reports whether a Cluster is warm only when its client has been sent endpoints. Without eds_cluster_config, and
+// with one that has them read from files, that is not so.
+func Warms(cluster *cache.Resource) bool {
+	config, _ := wire.Last(cluster.Value(), wire.ClusterEDSConfig)
+	source, _ := wire.Last(config, wire.EDSConfig)
+	for _, path := range [...]protowire.Number{wire.ConfigSourcePath, wire.ConfigSourcePathConfig} {
+		if from, _ := wire.Last(source, path); len(from) > 0 {
+			return false
+		}
+	}
+	return len(config) > 0
+}
+
+// Warming reports that the client has not answered a response that brought it Clusters that have to warm.
+func (d *Delta) Warming() bool {
+	return slices.ContainsFunc(d.unanswered, func(r sentResponse) bool { return r.had(warmed) })
+}
+
+// Warming reports that the client has not answered a response that brought it Clusters that have to warm.
+func (s *SotW) Warming() bool {
+	warms := func(r sentResponse) bool { return r.had(warmed) }
+	return !s.answered && (warms(s.last) || slices.ContainsFunc(s.earlier, warms))
+}
 
 // EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster requests, or would request if it were of
 // type EDS: eds_cluster_config.service_name, or the cluster's own name.

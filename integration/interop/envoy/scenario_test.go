@@ -74,8 +74,8 @@ type scenario struct {
 	unversioned func(form) bool
 	// differs reports whether some lines of the summaries may differ. Say why.
 	differs func(line string) bool
-	// slack returns how many more requests may fail with the relay, in a scenario in which requests fail without
-	// it, too.
+	// slack returns how many more requests may fail with the relay, or with a sign how many fewer must, in a scenario in
+	// which requests fail without it.
 	slack func(direct int) int
 	run   func(s *side)
 }
