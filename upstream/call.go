@@ -449,8 +449,12 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	if s.opts.Links != nil && !f.topics.Answered() {
 		s.opts.Links.Answered(f.typeURL())
 	}
+	first := !f.topics.Answered()
 	u, nack := f.session.Response(time.Now(), r)
 	u.Receipt = r.Receipt
+	if first {
+		s.overtake(f)
+	}
 	s.apply(f.topics, u)
 	if s.opts.typeAnswered != nil && f.topics.Responses() == 1 {
 		s.opts.typeAnswered(f.typeURL())
@@ -468,6 +472,17 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		return errUnsent
 	}
 	return nil
+}
+
+// overtake tells the other types that the control plane has answered one for the first time on the stream. The
+// caller holds mu.
+func (s *Stream) overtake(by *feed) {
+	now := time.Now()
+	for _, f := range s.feeds {
+		if f != by && f.session != nil && f.topics.Overtaken(now, by.topics) {
+			s.agenda.add(f)
+		}
+	}
 }
 
 // learnRelay learns from a stream's headers whether the control plane is a relay. The headers have

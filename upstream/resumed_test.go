@@ -134,3 +134,32 @@ func TestResumedNamesRenewTheStreamTogether(t *testing.T) {
 		}
 	})
 }
+
+// A first answer is complete soon after the control plane has answered a type that was requested later. See
+// session/grace.go.
+func TestAFirstAnswerIsCompleteOnceALaterRequestWasAnswered(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		set := b.cache.WatchSet(key("eds", cache.Wildcard), &setWatcher{})
+		b.watch("cds", "earlier")
+		st := b.next()
+		first, second := st.delta(t), st.delta(t)
+		if first.TypeUrl != typeURLs["cds"] || second.TypeUrl != typeURLs["eds"] {
+			t.Fatalf("the requests are %v and %v", first, second)
+		}
+		want := func(incomplete bool, when string) {
+			t.Helper()
+			if got := set.Incomplete(); got != incomplete {
+				t.Errorf("%s: the set is incomplete: %v, want %v", when, got, incomplete)
+			}
+		}
+		b.respond(st, deltaResponse(t, "eds", "1", "member"))
+		b.respond(st, deltaResponse(t, "cds", "2", "earlier"))
+		pass(time.Second)
+		want(true, "an earlier request was answered")
+		b.watch("lds", "later")
+		synctest.Wait()
+		b.respond(st, deltaResponse(t, "lds", "3", "later"))
+		pass(100 * time.Millisecond)
+		want(false, "a later request was answered")
+	})
+}

@@ -48,8 +48,8 @@
 //   - In delta, a wildcard's first answer may come in several responses, and nothing marks the last
 //     one. The relay applies a small response at once. After a large one, it waits until nothing
 //     has come for a time that depends on what it has seen of the control plane, see
-//     habits.go. The set is incomplete in the cache until nothing has come for a while
-//     (8 s, or 2 s once a first answer of the control plane was complete). Until then no client
+//     habits.go. The set is incomplete in the cache until nothing has come for a while,
+//     which is short once a later request was answered. Until then no client
 //     gets the removal of a member that has not come yet. See grace.go.
 //   - If a subscription is given up and wanted again before the relay has sent either change,
 //     the control plane learns of neither: the new topic gets what is held.

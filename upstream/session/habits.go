@@ -16,8 +16,8 @@ import "time"
 //     until the next resource does not fit. So a cut response is within one resource of the limit.
 //   - The parts of an answer follow each other as fast as they are made and sent: none takes
 //     much longer than the first.
-//   - Nothing else marks the end: an answer to another request, or of another type, may come between
-//     two parts, and a later request is answered whether or not everything was sent.
+//   - Nothing else marks the end for certain: an answer to another request, or of another type, may come
+//     between two parts.
 
 const (
 	// largeResponse is below any limit that is known. From aboveAll on, a response may be near any
@@ -43,10 +43,8 @@ type Habits struct {
 	whole int
 	// cuts: a first answer was in several responses, or may have been.
 	cuts bool
-	// pause is the longest time between two parts of a first answer, and seen says that a first answer
-	// was complete. See grace.go.
+	// pause is the longest time between two parts of a first answer. See grace.go.
 	pause time.Duration
-	seen  bool
 }
 
 // Locker is a lock that several streams share.
@@ -70,23 +68,20 @@ func (h *Habits) lock() (unlock func()) {
 // grace returns how long nothing must come before a first answer counts as complete.
 func (h *Habits) grace() time.Duration {
 	defer h.lock()()
-	least := graceTime
-	if !h.seen {
-		least = unknownGrace
-	}
-	return min(max(least, 2*h.pause), mostGrace)
+	return min(max(graceTime, 2*h.pause), mostGrace)
+}
+
+// moment returns the same for an answer that was overtaken by that of a later request. took is how long
+// its parts took to come.
+func (h *Habits) moment(took time.Duration) time.Duration {
+	defer h.lock()()
+	return min(max(leastSettle, 2*took, 2*h.pause), max(graceTime, 2*h.pause), mostGrace)
 }
 
 // paused notes the time between two parts of a first answer.
 func (h *Habits) paused(d time.Duration) {
 	defer h.lock()()
 	h.pause = max(h.pause, d)
-}
-
-// completed notes that a first answer was complete.
-func (h *Habits) completed() {
-	defer h.lock()()
-	h.seen = true
 }
 
 // wait returns how long nothing must come after the first response of an answer before the answer
@@ -159,8 +154,7 @@ func (f *firstAnswer) goesOn(now time.Time, size int, settled bool, h *Habits) {
 }
 
 const (
-	graceTime    = 2 * time.Second
-	unknownGrace = 8 * time.Second
+	graceTime = 2 * time.Second
 	// mostGrace bounds the grace that follows from the time between two parts.
 	mostGrace = 20 * time.Second
 	// longestGrace bounds how long a first answer can take: a control plane may

@@ -71,8 +71,10 @@ type set struct {
 	// latest is when the first answer counts as complete in any case, zero before a response.
 	latest   time.Time
 	lastPart time.Time // when the last part of it came, zero before a response
-	asked    time.Time // when the set was last requested
-	first    firstAnswer
+	// large: a part of it was large. overtaken: a later request was answered. See grace.go.
+	large, overtaken bool
+	asked            time.Time // when the set was last requested
+	first            firstAnswer
 	// listed are resources that the control plane knows to be held while the set has no answer: they
 	// were in initial_resource_versions, or came for another set or for a name.
 	// The control plane does not send them again for this set, so they count as members.

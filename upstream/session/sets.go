@@ -76,6 +76,18 @@ func (s *Sets) inOrder() []*set {
 	return list
 }
 
+// each iterates over the wildcard and the globs, in any order.
+func (s *Sets) each(yield func(*set) bool) {
+	if s.wildcard != nil && !yield(s.wildcard) {
+		return
+	}
+	for _, c := range s.globs {
+		if !yield(c) {
+			return
+		}
+	}
+}
+
 func (s *Sets) all() func(yield func(*subscription) bool) {
 	return func(yield func(*subscription) bool) {
 		for _, c := range s.inOrder() {
@@ -380,6 +392,7 @@ func (s *Sets) Lost() {
 			s.drop(key)
 		}
 		c.listed, c.recalled, c.first, c.latest, c.lastPart = nil, false, firstAnswer{}, time.Time{}, time.Time{}
+		c.large, c.overtaken = false, false
 		if c.again {
 			s.shown = "" // the control plane must send all of it
 		}
@@ -502,5 +515,5 @@ func (s *Sets) concerns(v *resourceUpdate) bool {
 
 func (s *Sets) endGrace(c *set) {
 	s.graces.End(c)
-	c.incomplete, c.latest, c.lastPart = false, time.Time{}, time.Time{}
+	c.incomplete, c.latest, c.lastPart, c.large = false, time.Time{}, time.Time{}, false
 }

@@ -264,7 +264,7 @@ func (in partsOfName) held(key string) *cache.Resource {
 func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.Update) {
 	c := p.set
 	settling := !sotw && !c.answered
-	s.grace(now, p, sotw)
+	s.grace(now, p, v, sotw)
 	c.noteHidden(p, v, sotw, settling)
 	switch {
 	case p.begins && c.members.Len() == 0 && p.bad:

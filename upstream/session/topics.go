@@ -96,6 +96,12 @@ func (t *Topics) Responses() uint64 { return t.core().responses }
 // Answered reports whether there was a response on the present stream.
 func (t *Topics) Answered() bool { return t.core().responses > t.core().before }
 
+// Overtaken notes that another type, which was requested on the same stream, has been answered for the first
+// time. It reports whether that changes when something is due.
+func (t *Topics) Overtaken(now time.Time, by *Topics) bool {
+	return t.Sets != nil && t.Sets.overtake(now, by.core().first.asked, by.TypeURL())
+}
+
 // NewUpdate returns an update without changes.
 func (t *Topics) NewUpdate() cache.Update { return t.core().NewUpdate() }
 

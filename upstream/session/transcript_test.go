@@ -54,6 +54,8 @@ import (
 //	        good       a Cluster that every client accepts; for-grpc, for-envoy: that only those accept
 //	        undecodable, unspeakable   its Any is no message, its name is not UTF-8
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
+//	overtaken                                       the control plane answers another type, which was
+//	                                                requested later
 //	versions                                        print what is held, as name@version of the
 //	                                                control plane
 //	after DURATION                                  time passes
@@ -160,6 +162,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintln(&p.Out, "rejected")
 		}
 		r.Clear() // nothing may refer to it any more
+	case "overtaken":
+		p.answer()
+		p.of.Sets.overtake(p.now, p.now, "")
 	case "versions":
 		return p.versions()
 	case "after":

@@ -30,10 +30,6 @@ var knownDifferences = []known{
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
 	{scenario: "TestARuntimeLayerExpiresInSotW", reason: "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
 	{
-		scenario: "TestEnvoySurvivesAHundredReconnects", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
-		reason: "A first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
-	},
-	{
 		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "The relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
 	},
