@@ -31,8 +31,8 @@ func renames(t *testing.T, distance time.Duration, slack func(direct int) int) {
 		// With streams of their own, types come in no order at all.
 		forms:    aggregatedForms,
 		distance: distance, slack: slack,
-		// Envoy shows the version of the response that brought a Cluster, which had the old one, too.
-		unversioned: hashes,
+		// The response that brings a Cluster may have the one before, too.
+		unversioned: severalNames,
 		run: func(s *side) {
 			backends := []*backend{s.backend("first"), s.backend("second")}
 			name := func(i int) string { return fmt.Sprint("release-", i) }

@@ -268,7 +268,9 @@ func (s *side) bootstrap() object {
 	if s.relay != nil && s.scenario.bootstrapFlags != nil {
 		args = append(args, s.scenario.bootstrapFlags(s)...)
 	}
-	printed, err := exec.Command(binary, args...).CombinedOutput()
+	command := exec.Command(binary, args...)
+	command.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // by default it ends a second later
+	printed, err := command.CombinedOutput()
 	if err != nil {
 		s.Fatalf("xds-relay bootstrap: %v: %s", err, printed)
 	}
@@ -335,11 +337,15 @@ func (s *side) row() row {
 // await waits for an event. Behind the relay, an event that does not come is a difference, which ends the run.
 func (s *side) await(what string, try func() error) {
 	s.Helper()
+	// Envoy says itself when it was updated, so looking seldom makes no time longer.
+	const pause = 30 * time.Millisecond
 	if s.expected == nil {
-		peers.Eventually(s, what, try)
+		if err := peers.WithinEvery(pause, peers.Patience, try); err != nil {
+			s.Fatalf("waited in vain until %s: %v", what, err)
+		}
 		return
 	}
-	if err := peers.Within(s.limit(), try); err != nil {
+	if err := peers.WithinEvery(pause, s.limit(), try); err != nil {
 		s.problem("waited in vain until %s: %v", what, err)
 		panic(stopped{})
 	}
