@@ -93,6 +93,7 @@ type side struct {
 	another  *peers.Relay // in scenarios with two
 	envoy    *envoy
 	server   string // the address to which Envoy connects
+	polled   string // the address that Envoy polls, in scenarios with REST
 	address  string // of Envoy's first listener
 	client   *http.Client
 	load     *generator
@@ -117,6 +118,7 @@ type shared struct {
 	backends   map[string]*backend
 	identities map[string]*identity
 	secure     string // the address of the secure backend
+	folder     string // of the files that Envoy reads
 }
 
 // step is what was seen after a step of a scenario.
