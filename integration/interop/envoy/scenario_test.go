@@ -60,6 +60,8 @@ type scenario struct {
 	distance time.Duration
 	// linked says that Envoy connects through side.link, which the scenario can cut.
 	linked bool
+	// globs says that Envoy requests the Listeners and Clusters of the authority by globs. There are no old-style names.
+	globs bool
 	// late says that run starts the control plane and Envoy. By default they are started before.
 	late bool
 	// relay changes the relay's configuration.
@@ -232,7 +234,7 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 
 // relayConfig returns the configuration of the relay in front of the control plane.
 func (s *side) relayConfig() peers.Config {
-	return peers.Config{
+	config := peers.Config{
 		"node": peers.Config{"id": "the-relay"},
 		"authorities": []any{peers.Config{
 			"name": "control-plane",
@@ -243,6 +245,10 @@ func (s *side) relayConfig() peers.Config {
 		}},
 		"old_style_names": []any{peers.Config{"authority": "control-plane", "partition": "node.id"}},
 	}
+	if s.scenario.globs {
+		delete(config, "old_style_names")
+	}
+	return config
 }
 
 // warning is a line that the command prints to its standard error.
