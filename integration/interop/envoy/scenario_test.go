@@ -66,6 +66,8 @@ type scenario struct {
 	late bool
 	// relay changes the relay's configuration.
 	relay func(s *side, config peers.Config)
+	// flags are further flags of the command that prints the bootstrap.
+	flags []string
 	// bootstrapFlags returns further flags of the command that prints the bootstrap. Only behind the relay.
 	bootstrapFlags func(s *side) []string
 	// bootstrap changes the bootstrap.
@@ -273,6 +275,7 @@ func (s *side) bootstrap() object {
 		}
 	}
 	args := []string{"bootstrap", "--for", "envoy", "--config", file, "--server", s.server, "--node-id", nodeID}
+	args = append(args, s.scenario.flags...)
 	if s.relay != nil && s.scenario.bootstrapFlags != nil {
 		args = append(args, s.scenario.bootstrapFlags(s)...)
 	}

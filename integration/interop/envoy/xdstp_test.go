@@ -5,9 +5,16 @@ package envoy
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 const (
@@ -86,6 +93,42 @@ func TestRoutesAndEndpointsByNamesWithAuthority(t *testing.T) {
 	})
 }
 
+// Names with the authority whose resources have no config source next to them: Envoy gets them from the bootstrap's
+// config_sources, over a second stream.
+func TestNamesWithAuthorityOfASecondStream(t *testing.T) {
+	play(t, scenario{
+		// The second stream is aggregated, whatever the first is.
+		forms: aggregatedForms,
+		flags: []string{"--xdstp"},
+		bootstrap: func(s *side, bootstrap object) {
+			if !s.form.delta {
+				bootstrap["config_sources"].([]any)[0].(object)["api_config_source"].(object)["api_type"] = "AGGREGATED_GRPC"
+			}
+		},
+		run: func(s *side) {
+			first, second := s.backend("first"), s.backend("second")
+			s.push(func(w world) {
+				w.set("shop", listenerOf("shop", s.address, s.manager(&hcmv3.HttpConnectionManager{
+					RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: xdstpRoutes + "routes"}},
+				})))
+				w.set(xdstpRoutes+"routes", routesTo(xdstpRoutes+"routes", "one"))
+				c := s.cluster("one", xdstpEndpoints+"one")
+				c.EdsClusterConfig.EdsConfig = nil
+				w.set("one", c)
+				w.set(xdstpEndpoints+"one", endpoints(xdstpEndpoints+"one", first))
+			})
+			s.step("requests reach the backend", s.reaches(first))
+			s.push(func(w world) { w.set(xdstpEndpoints+"one", endpoints(xdstpEndpoints+"one", second)) })
+			s.step("endpoints change", s.reaches(second))
+			s.push(func(w world) {
+				s.clusterWith(w, "two", first)
+				w.set(xdstpRoutes+"routes", routesTo(xdstpRoutes+"routes", "two"))
+			})
+			s.step("routes change", s.reaches(first))
+		},
+	})
+}
+
 // spellings are names that are not in normal form, and how Envoy requests them.
 var spellings = []struct{ written, requested string }{
 	{"n1?zone=a&env=b", "n1?env=b&zone=a"},
@@ -129,4 +172,131 @@ func TestNamesAreNotInNormalForm(t *testing.T) {
 			s.step("endpoints change", reach(second))
 		},
 	})
+}
+
+// Members of the globs are removed while Envoy's connection is cut. In delta, Envoy does not say what it has of a glob
+// when it connects again, and a control plane that has forgotten its stream does not tell it. The relay does.
+func TestMembersOfAGlobGoWhileEnvoyIsAway(t *testing.T) {
+	play(t, scenario{
+		globs: true, forms: globForms, linked: true,
+		differs: func(line string) bool { return strings.HasPrefix(line, "- ") && ofGoneMember(line) },
+		run: func(s *side) {
+			first, second := s.backend("first"), s.backend("second")
+			s.push(func(w world) { s.members(w, first) })
+			s.step("both listeners are there", all(s.reaches(first), s.shows(activeListener, xdstpListeners+"more")))
+			s.link.cut()
+			s.push(func(w world) { s.fewerMembers(w, second) })
+			s.link.mend()
+			s.step("requests reach other endpoints, and what is gone is gone", all(s.reaches(second), func() error {
+				if s.relay == nil && s.form.delta {
+					return nil
+				}
+				return s.lackGoneMembers()
+			}))
+		},
+	})
+}
+
+// Members of the globs are removed while the relay is away. An Envoy that is connected directly notices nothing of that.
+// With a store, the relay knows what was there before.
+func TestMembersOfAGlobGoWhileTheRelayIsAway(t *testing.T) {
+	play(t, scenario{
+		globs: true, forms: globForms,
+		relay: func(s *side, config peers.Config) {
+			config["store"] = peers.Config{"path": filepath.Join(s.TempDir(), "store.db")}
+		},
+		run: func(s *side) {
+			first, second := s.backend("first"), s.backend("second")
+			s.push(func(w world) { s.members(w, first) })
+			s.step("both listeners are there", all(s.reaches(first), s.shows(activeListener, xdstpListeners+"more")))
+			s.killRelay()
+			s.push(func(w world) { s.fewerMembers(w, second) })
+			s.startRelay()
+			s.step("requests reach other endpoints, and what is gone is gone", all(s.reaches(second), s.lackGoneMembers))
+		},
+	})
+}
+
+func (s *side) lackGoneMembers() error {
+	return all(s.lacks(activeListener, xdstpListeners+"more"), s.lacks(activeCluster, xdstpClusters+"two"))()
+}
+
+// ofGoneMember reports whether a line of a summary is about what fewerMembers removes.
+func ofGoneMember(line string) bool {
+	for _, name := range []string{xdstpListeners + "more", xdstpClusters + "two", xdstpEndpoints + "two"} {
+		if strings.Contains(line, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// members puts two Listeners and two Clusters in a world.
+func (s *side) members(w world, b *backend) {
+	s.globs(w, b)
+	w.set(xdstpListeners+"more", s.listener(xdstpListeners+"more", s.newAddress(), xdstpRoutes+"routes"))
+	w.set(xdstpClusters+"two", s.cluster(xdstpClusters+"two", xdstpEndpoints+"two"))
+	w.set(xdstpEndpoints+"two", endpoints(xdstpEndpoints+"two", b))
+}
+
+// fewerMembers removes one of each from a world, and changes the other's endpoints.
+func (s *side) fewerMembers(w world, b *backend) {
+	w.drop(xdstpListeners+"more", xdstpClusters+"two", xdstpEndpoints+"two")
+	w.set(xdstpEndpoints+"one", endpoints(xdstpEndpoints+"one", b))
+}
+
+// Endpoints whose name leads elsewhere. Envoy knows neither redirects nor alternatives: the relay follows them. Directly,
+// the control plane has the endpoints under the name that Envoy requests. Inside them Envoy wants the name as the Cluster
+// has it.
+func TestNamesLeadElsewhere(t *testing.T) {
+	const alternative = "xdstp://control-plane/envoy.config.endpoint.v3.ClusterLoadAssignment/elsewhere/n"
+	for _, lead := range []struct {
+		name               string
+		written, requested string
+		redirect           bool
+	}{
+		{name: "redirect", written: "r1", requested: "r1", redirect: true},
+		{name: "redirect, not in normal form", written: "r2?b=1&a=2", requested: "r2?a=2&b=1", redirect: true},
+		{name: "alternative", written: "gone#alt=" + alternative},
+		{name: "alternative, escaped for gRPC", written: "gone%23alt=xdstp%3A" + strings.TrimPrefix(alternative, "xdstp:")},
+		{name: "alternative, as Envoy escapes it", written: "gone%23alt=" + alternative},
+	} {
+		t.Run(lead.name, func(t *testing.T) {
+			if lead.requested == "" {
+				lead.requested = "gone%23alt=" + alternative
+			}
+			play(t, scenario{
+				// A stream for each type, and the other form, request the same names.
+				forms: aggregatedForms,
+				relay: func(_ *side, config peers.Config) {
+					config["authorities"].([]any)[0].(peers.Config)["failover"] = peers.Config{"not_found": true}
+				},
+				run: func(s *side) {
+					first, second := s.backend("first"), s.backend("second")
+					put := func(w world, b *backend) {
+						if s.relay == nil {
+							w.set(xdstpEndpoints+lead.requested, endpoints(xdstpEndpoints+lead.written, b))
+							return
+						}
+						w.set(alternative, endpoints(alternative, b))
+						if lead.redirect {
+							w.setAs(resource.EndpointType, xdstpEndpoints+lead.requested, &xdscorev3.ResourceLocator{
+								Scheme: xdscorev3.ResourceLocator_XDSTP, Authority: "control-plane",
+								ResourceType: "envoy.config.endpoint.v3.ClusterLoadAssignment", Id: "elsewhere/n",
+							})
+						}
+					}
+					s.push(func(w world) {
+						s.shop(w, "one", first)
+						w.drop("one")
+						w.set("one", s.cluster("one", xdstpEndpoints+lead.written))
+						put(w, first)
+					})
+					s.step("requests reach the backend", s.reaches(first))
+					s.push(func(w world) { put(w, second) })
+					s.step("endpoints change", s.reaches(second))
+				},
+			})
+		})
+	}
 }
