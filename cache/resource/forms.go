@@ -3,6 +3,7 @@ package resource
 import (
 	"google.golang.org/grpc/mem"
 
+	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -111,7 +112,7 @@ func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, alias
 
 // AppendSotW appends the resource, under a name, to msg as a field of a
 // DiscoveryResponse. A client knows the resource only by the name inside it, so that
-// name is replaced, unless the resource is wrapped.
+// name is replaced if the client would not recognize it, unless the resource is wrapped.
 func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if b := r.SharedSotW(name, f); b != nil {
 		return append(msg, mem.SliceBuffer(b))
@@ -130,7 +131,7 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 // SharedSotW returns the bytes that AppendSotW appends if all clients share them, otherwise
 // nil.
 func (r *Resource) SharedSotW(name string, f Form) []byte {
-	if inner := r.Inner(); inner != "" && inner != name || r.wraps(name, f) {
+	if r.renames(name) || r.wraps(name, f) {
 		return nil
 	}
 	return r.sotw()
@@ -197,7 +198,7 @@ func (r *Resource) isHeartbeat(f Form) bool { return r.SentWithTTL(f) && f&Heart
 // its field 1. It appends the name after the unchanged value: fields of a message may come
 // in any order, and if a field comes twice, the last one counts.
 func (r *Resource) renamedAny(name string) [][]byte {
-	if inner := r.Inner(); inner == "" || inner == name {
+	if !r.renames(name) {
 		return [][]byte{r.sotw()}
 	}
 	tail := wire.AppendString(nil, wire.InnerNameField, name)
@@ -208,6 +209,18 @@ func (r *Resource) renamedAny(name string) [][]byte {
 	head = wire.AppendString(head, wire.AnyTypeURL, r.typeURL)
 	head = appendHeader(head, valueLen)
 	return [][]byte{head, value, tail}
+}
+
+// renames reports whether a client that knows the resource by name needs that name inside it. A client that requests the
+// normal form of the name inside does not: it also normalizes the name inside, and Envoy then compares that name with
+// what the referring resource says, which is in the control plane's spelling, too.
+func (r *Resource) renames(name string) bool {
+	inner := r.Inner()
+	if inner == "" || inner == name {
+		return false
+	}
+	key, err := urn.KeyOf(inner)
+	return err != nil || key.Name != name
 }
 
 func sizeParts(parts [][]byte) (n int) {

@@ -34,6 +34,17 @@ func (m *members) nameOf(r *cache.Resource) string {
 	return m.spelled(r.Name())
 }
 
+// names reports whether a SotW client knows a member by a name with an authority: the member has this name, or the
+// client requests the normal form of the member's name.
+func (m *members) names(r *cache.Resource, name string) bool {
+	has := m.nameOf(r)
+	if has == name {
+		return true
+	}
+	key, err := urn.KeyOf(has)
+	return err == nil && key.Name == name
+}
+
 // key returns the key in the set of the member that the client knows by that canonical name.
 func (m *members) key(name string) string {
 	if m.as == "" {

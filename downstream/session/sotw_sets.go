@@ -128,7 +128,7 @@ func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(s
 		for _, sub := range subs {
 			res := has(sub.memberKey())
 			// If the client spells the name in another way, the member has another name for it.
-			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsXdstp(sub.name()) || set.set.nameOf(res) == sub.name()))
+			sub.set(isCovered, sub.is(isCovered) || res != nil && (!urn.IsXdstp(sub.name()) || set.set.names(res, sub.name())))
 		}
 	}
 	return set.set.full(s.withheld, &set.SetWatch, form, except, changed, look)
@@ -187,7 +187,7 @@ func (s *SotW) given(sub *nameSub) (r *cache.Resource, by *setSub) {
 		return nil, nil
 	}
 	r = set.set.MemberFor(&set.SetWatch, sub.memberKey())
-	if r == nil || urn.IsXdstp(sub.name()) && set.set.nameOf(r) != sub.name() {
+	if r == nil || urn.IsXdstp(sub.name()) && !set.set.names(r, sub.name()) {
 		return nil, nil
 	}
 	return r, set

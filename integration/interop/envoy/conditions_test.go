@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The beginnings of the lines of a summary. The name of a resource follows.
+// The states of resources: the beginnings of lines, which the name follows.
 const (
 	activeCluster   = "dynamic_active_clusters "
 	warmingCluster  = "dynamic_warming_clusters "
@@ -17,45 +17,45 @@ const (
 	refusedListener = "dynamic_listeners error_state "
 )
 
-// shows returns a condition: the summary has a line with this beginning for each of these names.
-func (s *side) shows(beginning string, names ...string) func() error {
-	return s.summarizes(func(lines []string) error {
+// shows returns a condition: Envoy has resources with these names in a state.
+func (s *side) shows(state string, names ...string) func() error {
+	return s.resources(func(lines []string) error {
 		for _, name := range names {
-			if !hasLine(lines, beginning+name+":") {
-				return fmt.Errorf("there is no %s%s", beginning, name)
+			if !hasLine(lines, state+name+":") {
+				return fmt.Errorf("there is no %s%s", state, name)
 			}
 		}
 		return nil
 	})
 }
 
-// has returns a condition: the summary has a line with this beginning for a name, with a text in it.
-func (s *side) has(beginning, name, text string) func() error {
-	return s.summarizes(func(lines []string) error {
+// has returns a condition: Envoy has a resource in a state, with a text in it.
+func (s *side) has(state, name, text string) func() error {
+	return s.resources(func(lines []string) error {
 		for _, line := range lines {
-			if strings.HasPrefix(line, beginning+name+":") && strings.Contains(line, text) {
+			if strings.HasPrefix(line, state+name+":") && strings.Contains(line, text) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there is no %s%s with %s", beginning, name, text)
+		return fmt.Errorf("there is no %s%s with %s", state, name, text)
 	})
 }
 
-// lacks returns a condition: the summary has no line with this beginning for any of these names.
-func (s *side) lacks(beginning string, names ...string) func() error {
-	return s.summarizes(func(lines []string) error {
+// lacks returns a condition: Envoy has no resource with one of these names in a state.
+func (s *side) lacks(state string, names ...string) func() error {
+	return s.resources(func(lines []string) error {
 		for _, name := range names {
-			if hasLine(lines, beginning+name+":") {
-				return fmt.Errorf("there still is %s%s", beginning, name)
+			if hasLine(lines, state+name+":") {
+				return fmt.Errorf("there still is %s%s", state, name)
 			}
 		}
 		return nil
 	})
 }
 
-// mentions returns a condition: the summary has resources with these names, in whatever state.
+// mentions returns a condition: Envoy has resources with these names, in whatever state.
 func (s *side) mentions(names ...string) func() error {
-	return s.summarizes(func(lines []string) error {
+	return s.resources(func(lines []string) error {
 		for _, name := range names {
 			if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, `"`+name+`"`) }) {
 				return fmt.Errorf("Envoy has not heard of %s", name)
@@ -65,13 +65,29 @@ func (s *side) mentions(names ...string) func() error {
 	})
 }
 
-func (s *side) summarizes(holds func(lines []string) error) func() error {
+func (s *side) resources(holds func(lines []string) error) func() error {
 	return func() error {
-		lines, err := s.envoy.summary(false)
+		lines, err := s.envoy.resources(false)
 		if err != nil {
 			return err
 		}
 		return holds(lines)
+	}
+}
+
+// hasHost returns a condition: a cluster of Envoy has a backend.
+func (s *side) hasHost(cluster string, b *backend) func() error {
+	return func() error {
+		lines, err := s.envoy.hosts()
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			if strings.HasPrefix(line, "hosts of "+cluster+":") && strings.Contains(line, `"`+b.host()+`"`) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s does not have the host %s", cluster, b.host())
 	}
 }
 

@@ -13,6 +13,8 @@ type known struct {
 	sometimes func(row) bool
 }
 
+const referrersSpelling = "what the relay resolves has the requested name inside, and Envoy wants the spelling of the resource that refers to it"
+
 func resumedInDelta(r row) bool { return r.form.delta && r.upstream == delta }
 
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
@@ -33,6 +35,13 @@ var knownDifferences = []known{
 		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "The relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
 	},
+	{
+		scenario: "TestMembersOfAGlobGoWhileTheRelayIsAway", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
+		reason: "a relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
+	},
+	{scenario: "TestNamesLeadElsewhere/redirect,_not_in_normal_form", reason: referrersSpelling},
+	{scenario: "TestNamesLeadElsewhere/alternative", reason: referrersSpelling},
+	{scenario: "TestNamesLeadElsewhere/alternative,_escaped_for_gRPC", reason: referrersSpelling},
 }
 
 // knownDifference returns why a row differs, or "" if it must not. always: it does so in each run.

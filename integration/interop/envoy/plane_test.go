@@ -35,8 +35,10 @@ import (
 // world has all resources of a control plane, by type URL and name.
 type world map[string]map[string]proto.Message
 
-func (w world) set(name string, m proto.Message) {
-	typeURL := resourceType(m)
+func (w world) set(name string, m proto.Message) { w.setAs(resourceType(m), name, m) }
+
+// setAs sets a resource of a type that is not that of its body, as that of a redirect.
+func (w world) setAs(typeURL, name string, m proto.Message) {
 	if w[typeURL] == nil {
 		w[typeURL] = map[string]proto.Message{}
 	}

@@ -27,7 +27,7 @@ func renames(t *testing.T, distance time.Duration) {
 		distance: distance,
 		slack:    func(direct int) int { return direct/10 - direct },
 		// Envoy shows the version of the response that brought a Cluster, which had the old one, too.
-		unversioned: hashes,
+		unversioned: severalNames,
 		run: func(s *side) {
 			backends := []*backend{s.backend("first"), s.backend("second")}
 			name := func(i int) string { return fmt.Sprint("release-", i) }

@@ -12,19 +12,14 @@ import (
 	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
-// hashes reports whether the common version of several resources may be a hash behind the relay: SotW clients hold
-// resources that no response of the control plane had together.
-func hashes(f form) bool { return !f.delta }
-
-// replace replaces a resource by another, again and again, and changes something else in the same push. put takes
-// the resource of a number away and adds the next one, which refers to a RouteConfiguration. warms says that the next
-// one waits for its routes before it takes the place; otherwise requests fail meanwhile, with and without the relay.
-func (s *side) replace(warms bool, number func(i int) string, put func(w world, old, name, routes string)) {
+// replace replaces a resource by another, again and again, and changes something else in the same push. put takes the
+// old one away and adds the new one, which refers to a RouteConfiguration. warms says that the new one waits for its
+// routes before it takes the place; otherwise requests fail meanwhile, with and without the relay.
+func (s *side) replace(warms bool, format string, put func(w world, from, to, routes string)) {
 	first, second := s.backend("first"), s.backend("second")
 	n := 0
-	next := func(w world, routes string) {
-		put(w, number(n-1), number(n), routes)
-	}
+	name := func(n int) string { return fmt.Sprintf(format, n) }
+	next := func(w world, routes string) { put(w, name(n-1), name(n), routes) }
 	s.push(func(w world) {
 		// All clusters that are used are there from the beginning, so that no request has to wait for one.
 		for name, b := range map[string]*backend{"one": first, "two": second, "spare": first, "more": first} {
@@ -66,30 +61,30 @@ func (s *side) replace(warms bool, number func(i int) string, put func(w world, 
 		}
 		n++
 		s.push(func(w world) { next(w, change.more(w)) })
-		s.step("it is replaced "+change.name, all(s.mentions(number(n)), s.reaches(change.to)))
+		s.step("it is replaced "+change.name, all(s.mentions(name(n)), s.reaches(change.to)))
 	}
 }
 
 // A Listener is replaced by one with the same address.
 func TestAListenerIsReplaced(t *testing.T) {
-	play(t, scenario{unversioned: hashes, run: func(s *side) {
-		s.replace(true, func(i int) string { return fmt.Sprint("shop-", i) }, func(w world, old, name, routes string) {
-			w.drop(old)
-			w.set(name, s.listener(name, s.address, routes))
+	play(t, scenario{unversioned: severalNames, run: func(s *side) {
+		s.replace(true, "shop-%d", func(w world, from, to, routes string) {
+			w.drop(from)
+			w.set(to, s.listener(to, s.address, routes))
 		})
 	}})
 }
 
 // A scope is replaced by one with the same key.
 func TestAScopeIsReplaced(t *testing.T) {
-	play(t, scenario{unversioned: hashes, run: func(s *side) {
-		s.replace(false, func(i int) string { return fmt.Sprint("scope-", i) }, func(w world, old, name, routes string) {
+	play(t, scenario{unversioned: severalNames, run: func(s *side) {
+		s.replace(false, "scope-%d", func(w world, from, to, routes string) {
 			w.set("shop", listenerOf("shop", s.address, s.manager(&hcmv3.HttpConnectionManager{
 				RouteSpecifier: &hcmv3.HttpConnectionManager_ScopedRoutes{ScopedRoutes: s.scopedByHost()},
 			})))
-			w.drop(old)
-			w.set(name, &routev3.ScopedRouteConfiguration{
-				Name: name, RouteConfigurationName: routes,
+			w.drop(from)
+			w.set(to, &routev3.ScopedRouteConfiguration{
+				Name: to, RouteConfigurationName: routes,
 				Key: &routev3.ScopedRouteConfiguration_Key{Fragments: []*routev3.ScopedRouteConfiguration_Key_Fragment{{
 					Type: &routev3.ScopedRouteConfiguration_Key_Fragment_StringKey{StringKey: s.address},
 				}}},

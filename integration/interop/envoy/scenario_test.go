@@ -60,10 +60,14 @@ type scenario struct {
 	distance time.Duration
 	// linked says that Envoy connects through side.link, which the scenario can cut.
 	linked bool
+	// globs says that Envoy requests the Listeners and Clusters of the authority by globs. There are no old-style names.
+	globs bool
 	// late says that run starts the control plane and Envoy. By default they are started before.
 	late bool
 	// relay changes the relay's configuration.
 	relay func(s *side, config peers.Config)
+	// flags are further flags of the command that prints the bootstrap.
+	flags []string
 	// bootstrapFlags returns further flags of the command that prints the bootstrap. Only behind the relay.
 	bootstrapFlags func(s *side) []string
 	// bootstrap changes the bootstrap.
@@ -93,6 +97,7 @@ type side struct {
 	another  *peers.Relay // in scenarios with two
 	envoy    *envoy
 	server   string // the address to which Envoy connects
+	polled   string // the address that Envoy polls, in scenarios with REST
 	address  string // of Envoy's first listener
 	client   *http.Client
 	load     *generator
@@ -117,6 +122,7 @@ type shared struct {
 	backends   map[string]*backend
 	identities map[string]*identity
 	secure     string // the address of the secure backend
+	folder     string // of the files that Envoy reads
 }
 
 // step is what was seen after a step of a scenario.
@@ -199,6 +205,9 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	}
 	if upstream != direct {
 		config := peers.ConfigFor(s.reach, s.upstream)
+		if sc.globs {
+			delete(config, "old_style_names")
+		}
 		if sc.relay != nil {
 			sc.relay(s, config)
 		}
@@ -250,10 +259,13 @@ func (s *side) bootstrap() object {
 		}
 	}
 	args := []string{"bootstrap", "--for", "envoy", "--config", file, "--server", s.server, "--node-id", nodeID}
+	args = append(args, s.scenario.flags...)
 	if s.relay != nil && s.scenario.bootstrapFlags != nil {
 		args = append(args, s.scenario.bootstrapFlags(s)...)
 	}
-	printed, err := exec.Command(peers.Binary(), args...).CombinedOutput()
+	command := exec.Command(peers.Binary(), args...)
+	command.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0") // by default it ends a second later
+	printed, err := command.CombinedOutput()
 	if err != nil {
 		s.Fatalf("xds-relay bootstrap: %v: %s", err, printed)
 	}
@@ -320,11 +332,15 @@ func (s *side) row() row {
 // await waits for an event. Behind the relay, an event that does not come is a difference, which ends the run.
 func (s *side) await(what string, try func() error) {
 	s.Helper()
+	// Envoy says itself when it was updated, so looking seldom makes no time longer.
+	const pause = 30 * time.Millisecond
 	if s.expected == nil {
-		peers.Eventually(s, what, try)
+		if err := peers.WithinEvery(pause, peers.Patience, try); err != nil {
+			s.Fatalf("waited in vain until %s: %v", what, err)
+		}
 		return
 	}
-	if err := peers.Within(s.limit(), try); err != nil {
+	if err := peers.WithinEvery(pause, s.limit(), try); err != nil {
 		s.problem("waited in vain until %s: %v", what, err)
 		panic(stopped{})
 	}

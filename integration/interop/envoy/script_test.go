@@ -411,7 +411,7 @@ func (s *sotwSession) respond() (proto.Message, <-chan struct{}) {
 	version := hash([]byte(versions.String()))
 	for _, r := range now {
 		body := r.body
-		if r.ttl > 0 {
+		if r.ttl > 0 || nameless(s.typeURL, body) {
 			body = wrapped(r, version, body)
 		}
 		response.Resources = append(response.Resources, body)
@@ -438,8 +438,17 @@ func (s *sotwSession) respond() (proto.Message, <-chan struct{}) {
 	return response, changed
 }
 
-// wrapped returns a resource with its TTL; without a body it is a heartbeat. Envoy takes it for one if its version is
-// that of the last response.
+// wrapped returns a resource with its name and TTL; without a body it is a heartbeat. Envoy takes it for one if its
+// version is that of the last response.
 func wrapped(r versioned, version string, body *anypb.Any) *anypb.Any {
-	return anyOf(&discoveryv3.Resource{Name: r.name, Version: version, Resource: body, Ttl: durationpb.New(r.ttl)})
+	w := &discoveryv3.Resource{Name: r.name, Version: version, Resource: body}
+	if r.ttl > 0 {
+		w.Ttl = durationpb.New(r.ttl)
+	}
+	return anyOf(w)
+}
+
+// nameless reports whether a resource of a type has no name inside, so that in SotW it has to be wrapped.
+func nameless(typeURL string, body *anypb.Any) bool {
+	return body.GetTypeUrl() != typeURL || typeURL == localityEndpointType
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// summary returns the state of an Envoy, a line for each thing: resources with their contents, in which state
-// they are, hosts, and certificates. With versions, the lines have the versions of the resources.
-func (e *envoy) summary(versions bool) ([]string, error) {
+// resources returns the resources of an Envoy with their contents, and in which state they are, a line for each. With
+// versions, the lines have the versions of the resources.
+func (e *envoy) resources(versions bool) ([]string, error) {
 	dump, err := e.page("/config_dump?include_eds")
 	if err != nil {
 		return nil, err
@@ -35,6 +35,16 @@ func (e *envoy) summary(versions bool) ([]string, error) {
 				lines = append(lines, describe(state, entry, versions)...)
 			}
 		}
+	}
+	return lines, nil
+}
+
+// summary returns the state of an Envoy, a line for each thing: resources, hosts, addresses, certificates, and what was
+// refused. With versions, the lines have the versions of the resources.
+func (e *envoy) summary(versions bool) ([]string, error) {
+	lines, err := e.resources(versions)
+	if err != nil {
+		return nil, err
 	}
 	hosts, err := e.hosts()
 	if err != nil {

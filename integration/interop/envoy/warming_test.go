@@ -48,7 +48,7 @@ func TestAClusterWarms(t *testing.T) {
 			s.step("the Cluster and its endpoints have changed", all(s.has(activeCluster, "one", `"connect_timeout":"3s"`), s.reaches(second)))
 
 			s.push(func(w world) { w.set("twin", waiting("twin", "one", time.Second)) })
-			s.step("another Cluster has the same endpoints", s.has("hosts of ", "twin", second.host()))
+			s.step("another Cluster has the same endpoints", s.hasHost("twin", second))
 			s.push(func(w world) { w.set("routes", routesTo("routes", "twin")) })
 			s.step("requests reach them by the other Cluster", s.reaches(second))
 			s.push(func(w world) {
@@ -56,7 +56,7 @@ func TestAClusterWarms(t *testing.T) {
 				w.set("one", endpoints("one", third))
 			})
 			s.step("both Clusters have changed endpoints", all(s.reaches(third),
-				s.has("hosts of ", "one", third.host()), s.has("hosts of ", "twin", third.host())))
+				s.hasHost("one", third), s.hasHost("twin", third)))
 
 			dns := func(b *backend, timeout time.Duration) *clusterv3.Cluster {
 				return &clusterv3.Cluster{
@@ -69,7 +69,7 @@ func TestAClusterWarms(t *testing.T) {
 				w.set("dns", dns(first, time.Second))
 				w.set("one", waiting("one", "", time.Second))
 			})
-			s.step("there is a Cluster that finds its endpoints itself", all(s.has("hosts of ", "dns", first.host()),
+			s.step("there is a Cluster that finds its endpoints itself", all(s.hasHost("dns", first),
 				s.has(activeCluster, "one", `"connect_timeout":"1s"`)))
 			s.push(func(w world) { w.set("routes", routesTo("routes", "dns")) })
 			s.step("requests reach its endpoints", s.reaches(first))
@@ -80,13 +80,14 @@ func TestAClusterWarms(t *testing.T) {
 				w.set("one", endpoints("one", first))
 			})
 			s.step("all Clusters have changed", all(s.reaches(second),
-				s.has(activeCluster, "twin", `"connect_timeout":"1s"`), s.has("hosts of ", "twin", first.host()),
-				s.has(activeCluster, "one", `"connect_timeout":"2s"`), s.has("hosts of ", "one", first.host())))
+				s.has(activeCluster, "twin", `"connect_timeout":"1s"`), s.hasHost("twin", first),
+				s.has(activeCluster, "one", `"connect_timeout":"2s"`), s.hasHost("one", first)))
 		},
 	})
 }
 
-// A Listener that changes waits for its routes and for its certificate. Until then requests reach the one before.
+// A new Cluster waits for its endpoints, and a Listener that changes for its routes and its certificate. Until then
+// requests reach the one before.
 func TestAListenerWarms(t *testing.T) {
 	ca := peers.NewCertifier(t)
 	certificates := map[string]*tlsv3.Secret{}
@@ -108,6 +109,11 @@ func TestAListenerWarms(t *testing.T) {
 			})
 			s.step("requests reach the first backend", s.reaches(first))
 			s.send()
+
+			s.push(func(w world) { w.set("late", s.cluster("late", "")) })
+			s.step("a Cluster waits for its endpoints", s.shows(warmingCluster, "late"))
+			s.push(func(w world) { w.set("late", endpoints("late", second)) })
+			s.step("the Cluster has its endpoints", all(s.lacks(warmingCluster, "late"), s.hasHost("late", second)))
 
 			s.push(func(w world) { w.set("shop", s.listener("shop", s.address, "others")) })
 			s.step("the Listener waits for its routes", all(s.shows(warmingListener, "shop"), s.reaches(first)))
