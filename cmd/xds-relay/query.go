@@ -135,7 +135,11 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 			return nil, fmt.Errorf("--node %s: %d documents (want one)", f.file, len(documents))
 		}
 		node = new(corev3.Node)
-		if _, _, err := documents[0].Unmarshal(node); err != nil {
+		ignored, _, err := documents[0].Unmarshal(node)
+		if err == nil && len(ignored) > 0 { // an error, as in Envoy's bootstrap
+			err = errors.New(ignored[0].String())
+		}
+		if err != nil {
 			return nil, fmt.Errorf("--node %s: not an envoy.config.core.v3.Node: %w", f.file, err)
 		}
 	}
