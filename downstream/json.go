@@ -55,7 +55,8 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 	}
 	good := make([]*anypb.Any, 0, len(msg.GetResources()))
 	for _, res := range msg.GetResources() {
-		err := losesEntries(res)
+		lost := losesEntries(res)
+		err := lost
 		if err == nil {
 			_, err = protojson.Marshal(res)
 		}
@@ -67,7 +68,7 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		if xdstype.Of(msg.GetTypeUrl()) != xdstype.Secret {
 			why += ": " + loglines.Clip(protoText(err))
 		}
-		if xdstype.Of(msg.GetTypeUrl()).FullState {
+		if lost == nil && xdstype.Of(msg.GetTypeUrl()).FullState { // no client has a list from JSON that it could lose
 			return nil, &incompleteError{name: name, why: why}
 		}
 		s.options.Log.Warn("resource left out of a REST response", "type_url", msg.GetTypeUrl(), "name", name, "reason", why)
