@@ -85,13 +85,13 @@ func sizeWrapped(resource int) int {
 
 // AppendDelta appends the resource, under a name, to msg as a field of a
 // DeltaDiscoveryResponse. If the name is the origin's and f adds nothing, all clients
-// share the appended bytes. Otherwise the names, also the one inside the resource, are
-// private, and the rest is shared.
+// share the appended bytes. Otherwise the name is private, and the rest is shared: what other
+// resources refer to is the name inside, which stays.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
 		return append(msg, mem.SliceBuffer(r.Encoded(true)))
 	}
-	head, parts := r.fields(name, f)
+	head, parts := r.fields(name, f, false)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
 }
 
@@ -118,7 +118,7 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 		return append(msg, mem.SliceBuffer(b))
 	}
 	if r.wraps(name, f) {
-		head, parts := r.fields(name, f)
+		head, parts := r.fields(name, f, true)
 		resource := len(head) + sizeParts(parts)
 		all := appendHeader(nil, sizeWrapped(resource))
 		all = wire.AppendString(all, wire.AnyTypeURL, xdstype.Wrapper)
@@ -150,8 +150,8 @@ func (r *Resource) wraps(name string, f Form) bool {
 }
 
 // fields returns the fields of a Resource: a private head, and the parts after it,
-// most of which are shared.
-func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
+// most of which are shared. renamed: the client may know the resource by the name inside.
+func (r *Resource) fields(name string, f Form, renamed bool) (head []byte, parts [][]byte) {
 	head = r.appendHead(nil, name, f)
 	if r.isHeartbeat(f) {
 		return head, nil
@@ -164,7 +164,7 @@ func (r *Resource) fields(name string, f Form) (head []byte, parts [][]byte) {
 		return head, [][]byte{r.sotw()}
 	}
 	head = append(head, r.extra()...)
-	if name == r.Name() {
+	if name == r.Name() || !renamed {
 		return head, [][]byte{r.sotw()}
 	}
 	if parts = r.renamedAny(name); len(parts) > 1 {

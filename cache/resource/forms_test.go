@@ -69,7 +69,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 				want.Aliases = []string{s.Name}
 			}
 		}
-		check := func(got *discoveryv3.Resource) {
+		check := func(got *discoveryv3.Resource, inner string) {
 			if beat != (got.Resource == nil) {
 				t.Fatalf("heartbeat %v: %v", beat, got)
 			}
@@ -90,7 +90,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 		if r.Size(name, f) < encoded.Len() {
 			t.Fatalf("size %d, is %d", r.Size(name, f), encoded.Len())
 		}
-		check(delta.Resources[0])
+		check(delta.Resources[0], r.Inner())
 
 		var sotw discoveryv3.DiscoveryResponse
 		encoded = r.AppendSotW(nil, name, f)
@@ -109,7 +109,7 @@ func TestFormsSayWhatTheClientUnderstands(t *testing.T) {
 			if err := got.UnmarshalTo(&inside); err != nil {
 				t.Fatal(err)
 			}
-			check(&inside)
+			check(&inside, inner)
 			return
 		}
 		if want.Ttl != nil || want.ResourceName != nil {

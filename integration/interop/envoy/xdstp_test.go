@@ -129,6 +129,42 @@ func TestNamesWithAuthorityOfASecondStream(t *testing.T) {
 	})
 }
 
+// Envoy adds its Node's id to the globs that it requests. The relay drops it. Directly, the control plane has the members
+// under names with it. Inside them, and where they refer to each other, are the names without it.
+func TestNamesHaveParametersOfTheNode(t *testing.T) {
+	play(t, scenario{
+		globs: true,
+		// In SotW, Envoy knows a member by the name inside, which has to have the parameter.
+		forms: []form{{delta: true, aggregated: true}, {delta: true, aggregated: false}},
+		relay: func(_ *side, config peers.Config) {
+			config["authorities"].([]any)[0].(peers.Config)["context_parameters"] = peers.Config{"drop": []any{"xds.node.id"}}
+		},
+		bootstrap: func(_ *side, bootstrap object) { bootstrap["node_context_params"] = []any{"id"} },
+		run: func(s *side) {
+			first, second := s.backend("first"), s.backend("second")
+			push := func(b *backend) {
+				s.push(func(w world) {
+					s.globs(w, b)
+					if s.relay != nil {
+						return
+					}
+					for typeURL, name := range map[string]string{
+						resource.ListenerType: xdstpListeners + "shop",
+						resource.ClusterType:  xdstpClusters + "one",
+					} {
+						w.setAs(typeURL, name+"?xds.node.id="+nodeID, w[typeURL][name])
+						delete(w[typeURL], name)
+					}
+				})
+			}
+			push(first)
+			s.step("requests reach the backend", s.reaches(first))
+			push(second)
+			s.step("endpoints change", s.reaches(second))
+		},
+	})
+}
+
 // spellings are names that are not in normal form, and how Envoy requests them.
 var spellings = []struct{ written, requested string }{
 	{"n1?zone=a&env=b", "n1?env=b&zone=a"},
