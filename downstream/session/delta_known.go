@@ -63,7 +63,7 @@ type Delta struct {
 // resource again when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
-	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
+	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && !sub.renewed(st) && (sub.sentErr() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
 		d.confirmed = true
 		d.knows(sub, st)

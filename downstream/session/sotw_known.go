@@ -235,7 +235,7 @@ const ofNoContent = ^uint64(0)
 
 // changed reports whether a resource is new to the client, or whether the client was last sent an error that is over.
 func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
-	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.sentErr() != 0 && st.Err == nil
+	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.renewed(st) || sub.sentErr() != 0 && st.Err == nil
 }
 
 // perceived is a name's state as the client may see it. A client that never had the resource may take silence for the

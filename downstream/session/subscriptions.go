@@ -80,6 +80,8 @@ type rareSub struct {
 	// Delta: own is the key of the resource that the name is an alias of, as in subscriptions.aliases. sentAs is the
 	// other name under which the client was sent it.
 	own, sentAs string
+	// refused is the version that the client has refused: see nameSub.renewed.
+	refused cache.Release
 	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
 	waits bool
 	// members are what the client holds of a glob that was refused later, as in setSub.initial.

@@ -26,7 +26,6 @@ var knownDifferences = []known{
 		// With a stream for each type, the outcome depends on timing.
 		sometimes: func(r row) bool { return !r.form.aggregated },
 	},
-	{scenario: "TestARefusedListenerIsSentAgain", reason: "what a client has refused is not sent again with another version of the same content"},
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "the relay acknowledges what its clients have not acknowledged yet"},
 	{scenario: "TestARuntimeLayerExpiresInSotW", reason: "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
 	{
