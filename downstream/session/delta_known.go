@@ -29,6 +29,8 @@ type Delta struct {
 	resumed, confirmed bool
 	// defers is set for responses in which errors have to wait: see silence.go.
 	defers bool
+	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
+	unreferenced bool
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
 	// "initial_resource_versions".
 	initial map[string]string

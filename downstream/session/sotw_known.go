@@ -31,6 +31,8 @@ type SotW struct {
 	// fullType: a response is the full state of the subscriptions, so what is missing in it is gone. This is so for
 	// Listener and Cluster; for other types only while there is a wildcard or a glob.
 	fullType bool
+	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
+	unreferenced bool
 	// once: there is one request, and one response.
 	once bool
 	// withheld: there are removals to send, which have to wait for the additions of other types. xDS: "Eventual

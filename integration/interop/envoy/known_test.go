@@ -27,7 +27,6 @@ var knownDifferences = []known{
 		sometimes: func(r row) bool { return !r.form.aggregated },
 	},
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "the relay acknowledges what its clients have not acknowledged yet"},
-	{scenario: "TestARuntimeLayerExpiresInSotW", reason: "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
 	{
 		scenario: "TestEnvoySurvivesAHundredReconnects", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
 		reason: "a first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
