@@ -192,7 +192,7 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	next.Earlier = old.earlier(&next)
 	e.state.Store(&next)
 	e.recount(old, &next)
-	if !renewed && sameForClients(old, &next) {
+	if again := e.renewed(old, &next); !renewed && !again && sameForClients(old, &next) {
 		if old.Heartbeats == next.Heartbeats {
 			return wakers
 		}

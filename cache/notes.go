@@ -23,6 +23,7 @@ type note struct {
 	heartbeat uint64 // of the last heartbeat
 	ttlChange uint64 // of the last time that the member got or lost a TTL
 	arrival   uint64 // of the last unchanged arrival, for watchers from which the member is withheld
+	renewed   uint64 // the member has had its content since that change, but has a newer one: see Set.Refuse
 	// err says why the newest state could not be fetched, and failed is its seq. The name need
 	// not be a member.
 	err     *Error

@@ -49,6 +49,10 @@ type Set struct {
 	times    []changeTime
 	replaced replaced
 
+	// refused has the members that a client has refused: see Refuse. renewed: a member has been Renewed.
+	refused map[string]Release
+	renewed bool
+
 	// planned: the update that is being stored has a plan for the set. Guarded by
 	// gate.storing.
 	planned bool

@@ -165,7 +165,7 @@ func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 		if m.Removed {
 			removals = removals || w.knew(m)
 		} else {
-			changes = changes || m.Seq > w.seenUpTo && !s.withheldFrom(w, m)
+			changes = changes || m.Seq > w.seenUpTo && !s.withheldFrom(w, m) && s.newsOf(m, w.seenUpTo) == Changed
 		}
 	}
 	for n := range s.notes.after(w.noteSeq) {

@@ -51,7 +51,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 				return false
 			}
 		case s.withheldAt(w, m, w.batchEnd):
-		case !yield(s.memberOf(m, Changed)):
+		case !yield(s.memberOf(m, s.newsOf(m, w.batchStart))):
 			return false
 		}
 		w.seq, w.seenUpTo = m.Seq, max(w.seenUpTo, m.Seq)
@@ -106,6 +106,7 @@ func (s *Set) maxChunkBytes(w *SetWatch, o *ChunkOptions) int {
 		// The watcher may know members that have been removed since.
 	case o.Form&(ByLocator|Heartbeat) != 0 || o.Form&WithTTL != 0 && s.withTTL > 0:
 	case s.withheld > 0 || s.redirects > 0:
+	case s.renewed && w.seq > 0: // not all of it is new to the watcher
 	default:
 		return o.MaxBytes
 	}

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"runtime"
 	"strings"
 	"time"
@@ -102,6 +103,10 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		failed = failed || c.Err != nil && !c.Gone
 		if m := s.members.Get(c.Name); c.Held && m.Present() {
 			s.first.arrived(c.Name)
+			continue
+		}
+		if s.refused != nil && s.putRenewed(c.Name, c.Resource, cmp.Or(u.Origin.String(), s.stated)) {
+			changed = true
 			continue
 		}
 		if c.Resource != nil || c.removes() {

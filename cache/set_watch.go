@@ -78,6 +78,9 @@ const (
 	Removed
 	// TTLRenewed: a heartbeat renewed the TTL. xDS: "TTL".
 	TTLRenewed
+	// Renewed: the member has come again with another version, after a watcher had refused it (Set.Refuse). It is new
+	// only to those who have.
+	Renewed
 	// TTLChanged: the member got or lost a TTL. Clients that understand TTLs receive the whole
 	// resource again.
 	TTLChanged

@@ -85,6 +85,8 @@ type topic struct {
 	watchers         []Watcher
 	groupWatches     []*Watch
 	ignoreHeartbeats uint32 // number of groupWatches whose group ignores heartbeats
+	// refused is what a client has refused of an entry, 0 for nothing: see Entry.Refuse.
+	refused Release
 	// idleSince is the time since when the topic has no watcher; zero while it has one.
 	idleSince time.Time
 	outdated  bool // see Cache.Outdate

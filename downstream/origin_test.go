@@ -31,6 +31,8 @@ var typesByShortName = map[string]string{
 	"eds2":   xdstype.EndpointsV2,
 	"lds2":   xdstype.ListenerV2,
 	"rds2":   xdstype.RouteV2,
+	"rtds":   xdstype.RuntimeV3,
+	"ecds":   xdstype.ExtensionConfigV3,
 	"widget": "type.googleapis.com/example.Widget", // of which nobody has heard
 }
 

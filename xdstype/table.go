@@ -155,6 +155,7 @@ var (
 	Endpoints   = withWord("endpoint")
 	VirtualHost = withWord("virtual-host") // a request that waits for one goes on only when a response has the resource
 	Secret      = withWord("secret")       // the content is not shown
+	Runtime     = withWord("runtime")      // Envoy gets its TTL in SotW, too
 
 	LocalityEndpoints = withWord("locality-endpoint") // clusters need them to be warm, as they need endpoints and secrets
 )

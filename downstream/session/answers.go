@@ -126,6 +126,9 @@ func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection 
 	is.standing = s.standingOf(is)
 	s.nacks.add(is)
 	s.nacks.last = words
+	for _, name := range slices.Clone(is.standing.names) {
+		s.refuse(is, name)
+	}
 	return is
 }
 
@@ -182,7 +185,8 @@ func (s *subscriptions) LastAnswer() Answer {
 }
 
 // reject processes a client's rejection of a response. It returns nil if the client has rejected that response before.
-// The session takes the client to keep what it had, and sends the resource again only when it changes. Whether a
+// The session takes the client to keep what it had, and sends the resource again only when it changes, or comes again
+// with another version (refuse). Whether a
 // control plane gets the rejection is decided elsewhere: see passOn in package downstream, and the rollouts.
 func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 	if r.rejected {

@@ -11,12 +11,13 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // NewDelta returns the session of a type on a delta stream.
 func NewDelta(typeURL string, c *Client) *Delta {
-	d := &Delta{subscriptions: newSubscriptions(typeURL, c)}
-	d.form = d
+	d := &Delta{subscriptions: newSubscriptions(typeURL, c), unreferenced: !xdstype.Of(typeURL).Referenced}
+	d.form, d.Form = d, d.ttlForm(typeURL, false)
 	return d
 }
 

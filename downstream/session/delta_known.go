@@ -29,6 +29,8 @@ type Delta struct {
 	resumed, confirmed bool
 	// defers is set for responses in which errors have to wait: see silence.go.
 	defers bool
+	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
+	unreferenced bool
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
 	// "initial_resource_versions".
 	initial map[string]string
@@ -63,7 +65,7 @@ type Delta struct {
 // resource again when the error is over.
 func (d *Delta) held(sub *nameSub, st *cache.State) bool {
 	version, ok := d.initial[sub.name()]
-	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && (sub.sentErr() == 0 || st.Err != nil)
+	same := sub.sent() == sentResource && sub.Note == d.mark(st.Resource) && !sub.renewed(st) && (sub.sentErr() == 0 || st.Err != nil)
 	if ok && version == st.Resource.Version() {
 		d.confirmed = true
 		d.knows(sub, st)

@@ -184,6 +184,13 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		m.Err = nil
 	}
 	form, size := set.form(), 0
+	renewed := m.News == cache.Renewed
+	if renewed {
+		if !d.nacks.standsFor(m.Name) {
+			return true // the client has it
+		}
+		m.News = cache.Changed
+	}
 	switch { // A client loses a name when no subscription of it has the name any more: see overlap.go.
 	case sub != nil && sub.ownsName(set):
 		return d.sendNamedMember(r, set, sub, m) // its own subscription sends it
@@ -196,7 +203,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
 	}
-	if m.News != cache.Changed && form&cache.WithTTL == 0 || d.holds(set, sub, m) {
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || !renewed && d.holds(set, sub, m) {
 		m.News = cache.ErrorOnly
 	}
 	if m.News == cache.Changed && d.holdsBack(set, m.Name) {

@@ -155,7 +155,7 @@ func (s *nameSub) wasSentAbsent(why *cache.Error) bool {
 // setSentResource records that the client was sent a resource, without an error.
 func (s *nameSub) setSentResource(st *cache.State) {
 	mark := s.of().mark(st.Resource)
-	if s.sent() != sentResource || s.Note != mark {
+	if s.sent() != sentResource || s.Note != mark || s.renewed(st) {
 		s.setSentIn(s.of().sending())
 	}
 	s.setSent(sentResource)

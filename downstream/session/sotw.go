@@ -13,8 +13,9 @@ import (
 
 // NewSotW returns the session of a type on a SotW stream.
 func NewSotW(typeURL string, c *Client) *SotW {
-	s := &SotW{subscriptions: newSubscriptions(typeURL, c), fullType: xdstype.Of(typeURL).FullState}
-	s.sotw, s.form = true, s
+	t := xdstype.Of(typeURL)
+	s := &SotW{subscriptions: newSubscriptions(typeURL, c), fullType: t.FullState, unreferenced: !t.Referenced}
+	s.sotw, s.form, s.Form = true, s, s.ttlForm(typeURL, true)
 	return s
 }
 

@@ -15,7 +15,7 @@ func (s *SotW) fullState(all bool) *Response {
 	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
 	}
-	changes, removals, beats := s.due()
+	changes, removals, beats, renewed := s.due()
 	if !s.hasSets() && s.named.len() == 0 {
 		s.withheld, s.leftIn = false, false
 		return nil // the client wants nothing, and has dropped what it held
@@ -45,7 +45,7 @@ func (s *SotW) fullState(all bool) *Response {
 			has = s.last.nonce == "" && s.content == s.resumed
 		}
 		s.state, s.hasState = sets.hash, s.named.len() == 0 && r.empty()
-		if has && s.hasState && !onlyBeats && r.empty() {
+		if has && s.hasState && !onlyBeats && !renewed && r.empty() {
 			s.dropSpans()
 			return nil
 		}
@@ -71,15 +71,17 @@ func (s *SotW) fullState(all bool) *Response {
 	return r
 }
 
-// due reports what of a full state the client has not been sent.
-func (s *SotW) due() (changes, removals, beats bool) {
+// due reports what of a full state the client has not been sent. renewed: some of the changes have the content that the
+// client has refused.
+func (s *SotW) due() (changes, removals, beats, renewed bool) {
 	for set := range s.sets() {
 		if status, _ := set.status(); status != cache.Present {
 			changes = changes || !set.errSent // see known
 			continue
 		}
 		c, r, b := set.set.Pending(&set.SetWatch, s.Form)
-		changes, removals, beats = changes || c || set.fresh || set.moved, removals || r, beats || b
+		renewed = renewed || s.renewedIn(set)
+		changes, removals, beats = changes || c || renewed || set.fresh || set.moved, removals || r, beats || b
 	}
 	s.takePendingSets(func(*setSub) bool { return true })
 	removals = removals || s.leftIn
@@ -103,7 +105,7 @@ func (s *SotW) due() (changes, removals, beats bool) {
 		}
 		return true
 	})
-	return changes, removals, beats
+	return changes, removals, beats, renewed
 }
 
 // sendInFullState adds to r what a full state has of a name. It adds the origin's version to there if the name has a
@@ -125,7 +127,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 		return
 	}
 	sub.set(isMissed, false)
-	isNew := sub.sent() != sentResource || sub.Note != s.mark(st.Resource)
+	isNew := sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.renewed(&st)
 	if isNew {
 		r.noteChanged(st.Resource)
 	}

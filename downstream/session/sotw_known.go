@@ -31,6 +31,8 @@ type SotW struct {
 	// fullType: a response is the full state of the subscriptions, so what is missing in it is gone. This is so for
 	// Listener and Cluster; for other types only while there is a wildcard or a glob.
 	fullType bool
+	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
+	unreferenced bool
 	// once: there is one request, and one response.
 	once bool
 	// withheld: there are removals to send, which have to wait for the additions of other types. xDS: "Eventual
@@ -235,7 +237,7 @@ const ofNoContent = ^uint64(0)
 
 // changed reports whether a resource is new to the client, or whether the client was last sent an error that is over.
 func (s *SotW) changed(sub *nameSub, st *cache.State) bool {
-	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.sentErr() != 0 && st.Err == nil
+	return sub.sent() != sentResource || sub.Note != s.mark(st.Resource) || sub.renewed(st) || sub.sentErr() != 0 && st.Err == nil
 }
 
 // perceived is a name's state as the client may see it. A client that never had the resource may take silence for the

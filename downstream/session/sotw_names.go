@@ -89,7 +89,10 @@ func (s *SotW) heartbeats() *Response {
 		if st.Status != cache.Present || s.changed(sub, &st) || !sub.heartbeatDue(&st) {
 			continue
 		}
-		form := sub.form() | cache.Heartbeat
+		form := sub.form()
+		if !s.heartbeatsWhole {
+			form |= cache.Heartbeat
+		}
 		if !r.fits(st.Resource.Size(sub.name(), form), s.Limit) {
 			s.heartbeatsDue = s.heartbeatsDue[i:]
 			return r

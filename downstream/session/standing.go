@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // Which of the client's rejections still stand. The client rejects a response, and may then accept newer versions of what
@@ -50,6 +52,47 @@ func (s *subscriptions) standingOf(r *Rejection) (t standing) {
 		t.some = r.response.had(hadMore) || len(t.names) == 0
 	}
 	return t
+}
+
+// refuse records in the cache that the client has refused a name in a response: the client is sent the resource again
+// when it comes again with another version, though with the same content. So the client watches the name by itself.
+func (s *subscriptions) refuse(r *Rejection, name string) {
+	if i, ok := s.named.shared.find(name); ok {
+		m := s.named.shared
+		if !r.hasInGroup(m.group.ChangedAt(i, m.OnNew)) {
+			return
+		}
+		m.take(i)
+	}
+	for sub := range s.ownOf(name) {
+		if e := sub.entry(); e != nil && sub.isRejected() {
+			sub.makeRare().refused = e.Refuse()
+		}
+	}
+	for p := range r.ofSets() {
+		p.set.set.Refuse(memberKey(name))
+	}
+}
+
+// renewed reports that a state has what the client has refused with another version.
+func (s *nameSub) renewed(st *cache.State) bool {
+	if !s.isRejected() || st.Resource == nil {
+		return false
+	}
+	r := s.rare()
+	return r != nil && r.refused != 0 && r.refused != st.Release()
+}
+
+// renewedIn reports that a member of a set that the client has refused has come again with another version.
+func (s *subscriptions) renewedIn(set *setSub) (some bool) {
+	if s.nacks.standingIn(set) == nil {
+		return false
+	}
+	set.set.Renewed(&set.SetWatch, func(name string) (more bool) {
+		some = s.nacks.standsFor(name)
+		return !some
+	})
+	return some
 }
 
 // settleRejections records what the client has accepted. acked are the responses that it has just acknowledged, inFlight

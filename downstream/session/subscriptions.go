@@ -6,7 +6,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/hashtable"
 	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // subscriptions are one client's subscriptions of one type: the common part of both forms.
@@ -47,8 +46,8 @@ type subscriptions struct {
 	newest, settled number
 	nBegun          uint16 // subscriptions to names that have begun; it may overflow
 	sotw            bool   // form is that of SotW
-	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
-	unreferenced bool
+	// Form is that of the client, for this type.
+	Form cache.Form
 	// sides is nil as long as no group watches something on the new side of a rollout for the client.
 	sides *includedSides
 	// trouble is nil as long as nothing was ever refused or lost, which is so for most clients.
@@ -80,6 +79,8 @@ type rareSub struct {
 	// Delta: own is the key of the resource that the name is an alias of, as in subscriptions.aliases. sentAs is the
 	// other name under which the client was sent it.
 	own, sentAs string
+	// refused is the version that the client has refused: see nameSub.renewed.
+	refused cache.Release
 	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
 	waits bool
 	// members are what the client holds of a glob that was refused later, as in setSub.initial.
@@ -95,7 +96,7 @@ type sessionForm interface {
 }
 
 func newSubscriptions(typeURL string, c *Client) subscriptions {
-	return subscriptions{Client: c, typeURL: typeURL, unreferenced: !xdstype.Of(typeURL).Referenced}
+	return subscriptions{Client: c, typeURL: typeURL, Form: c.Form}
 }
 
 // Offer sets the list of names that the next request has, if several clients have sent it.

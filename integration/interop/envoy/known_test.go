@@ -28,16 +28,14 @@ var knownDifferences = []known{
 		// With a stream for each type, the outcome depends on timing.
 		sometimes: func(r row) bool { return !r.form.aggregated },
 	},
-	{scenario: "TestARefusedListenerIsSentAgain", reason: "What a client has refused is not sent again with another version of the same content"},
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
-	{scenario: "TestARuntimeLayerExpiresInSotW", reason: "TTLs go only to clients that announce them, and Envoy does not although it takes them"},
 	{
 		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "The relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
 	},
 	{
 		scenario: "TestMembersOfAGlobGoWhileTheRelayIsAway", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
-		reason: "a relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
+		reason: "A relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
 	},
 	{scenario: "TestNamesLeadElsewhere/redirect,_not_in_normal_form", reason: referrersSpelling},
 	{scenario: "TestNamesLeadElsewhere/alternative", reason: referrersSpelling},

@@ -1,0 +1,117 @@
+package cache
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/cache/internal/members"
+)
+
+// What a client has refused is not what it has. A control plane may send it again with a new version and the same
+// content, because the reason has passed: an address that was in use. To those who have accepted it, that is nothing
+// new. So an equal resource with a new version is a change only after a client has refused it, once for each refusal,
+// and the watchers decide whom it concerns.
+
+// Release is a hash of the version of a state and that of its origin, not 0. In SotW, only the origin has versions.
+type Release uint32
+
+func releaseOf(r *Resource, origin string) Release {
+	h := xxhash.New()
+	_, _ = h.WriteString(r.Version())
+	_, _ = h.Write([]byte{0})
+	_, _ = h.WriteString(origin)
+	return Release(h.Sum64()) | 1 //nolint:gosec // a part of the hash
+}
+
+// Release returns that of a state that has a resource.
+func (s *State) Release() Release { return releaseOf(s.Resource, s.Origin.String()) }
+
+// Refuse records that a client has refused the entry's resource: its watchers are notified when it comes again with
+// another Release. It returns the one that was refused, 0 if there is no resource.
+func (e *Entry) Refuse() Release {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := e.state.Load()
+	if st.Resource == nil {
+		return 0
+	}
+	e.refused = st.Release()
+	return e.refused
+}
+
+// renewed reports that a refused resource has come again with another Release. The caller holds mu.
+func (e *Entry) renewed(old, next *State) bool {
+	if e.refused == 0 || next.Resource != nil && sameContent(old.Resource, next.Resource) && next.Release() == e.refused {
+		return false
+	}
+	e.refused = 0
+	return next.Status == Present && next.Resource != nil
+}
+
+// Refuse records that a client has refused a member: the set's watchers are notified when it comes again with another
+// Release (Renewed).
+func (s *Set) Refuse(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members.Get(key)
+	if !m.Present() || m.Resource.DoNotCache() || m.Resource.TTL() > 0 {
+		return
+	}
+	if s.refused == nil {
+		s.refused = map[string]Release{}
+	}
+	s.refused[key] = releaseOf(m.Resource, s.stated)
+}
+
+// putRenewed stores a refused member that has come again with another Release, and reports whether it is one. origin is
+// the version of the update.
+func (s *Set) putRenewed(key string, r *Resource, origin string) bool {
+	refused, ok := s.refused[key]
+	if !ok {
+		return false
+	}
+	m, n := s.members.Get(key), s.notes.byKey[key]
+	same := m.Present() && r != nil && m.Resource.Hash() == r.Hash() && (n == nil || n.err == nil)
+	if same && releaseOf(r, origin) == refused {
+		return false
+	}
+	delete(s.refused, key)
+	if !same || m.Resource.TTL() > 0 || r.TTL() > 0 || r.DoNotCache() {
+		return false // it is another change
+	}
+	s.first.note(key, r)
+	had := m.Seq
+	if n != nil && n.renewed > 0 {
+		had = n.renewed
+	}
+	s.count(m, -1)
+	s.seq++
+	m.Seq, m.Resource = s.seq, r
+	s.members.Put(key, &m)
+	s.count(m, 1)
+	s.notes.renew(key, s.seq).renewed, s.renewed = had, true
+	s.bodies, s.extended = nil, extended{}
+	return true
+}
+
+// Renewed calls yield for the name of each member that is Renewed since w's position, until it returns false. The rules
+// for yield of Since apply.
+func (s *Set) Renewed(w *SetWatch, yield func(name string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.renewed {
+		return
+	}
+	for m := range s.members.After(w.seq) {
+		if !m.Removed && m.Seq > w.seenUpTo && s.newsOf(m, w.seenUpTo) == Renewed && !yield(m.Resource.Name()) {
+			return
+		}
+	}
+}
+
+// newsOf returns what a changed member is to a watcher that has received everything up to a change.
+func (s *Set) newsOf(m members.Member, upTo uint64) News {
+	if n := s.notes.byKey[s.members.Key(m)]; n != nil && 0 < n.renewed && n.renewed <= upTo {
+		return Renewed
+	}
+	return Changed
+}
