@@ -100,6 +100,8 @@ type scopeTopics struct {
 	ended bool
 
 	outdated atomic.Bool // some topics may be outdated: see Cache.Outdate
+	// impatient is until when entries do not linger, in Unix nanoseconds: see Cache.DropIdle.
+	impatient atomic.Int64
 }
 
 // table holds the topics of one type in one scope. Guarded by scopeTopics.mu.
@@ -253,6 +255,7 @@ func watch(c *Cache, k Key, reg *Watch, w Watcher, find func(*table) *topic, cre
 				if adopted {
 					c.adopt(tp)
 				}
+				c.review(tp)
 				of.mu.RUnlock()
 				if wasIdle {
 					c.idle.remove(tp)
@@ -297,6 +300,9 @@ func (c *Cache) Unwatch(w Watching) {
 	tp, now := reg.topic, time.Now()
 	if tp.remove(reg, now) {
 		c.idle.add(tp, now, c.isEmpty(tp))
+		if tp.entry != nil && now.UnixNano() < tp.table.of.impatient.Load() {
+			c.giveUp(tp, now)
+		}
 	}
 }
 

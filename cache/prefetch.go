@@ -21,11 +21,12 @@ type Prefetcher interface {
 	prefetches()
 }
 
-// Adopter is a [Source] that is notified when a client requests a topic that was only prefetched.
+// Adopter is a [Source] that is notified when a client requests a topic that was only prefetched, or is absent.
 type Adopter interface {
 	// Adopt is called when the first client requests a topic that was only prefetched and has no
-	// answer: the timeout of the answer starts again. It is called after Start, must not block and must
-	// not call the cache.
+	// answer: the timeout of the answer starts again. It is also called when another client requests a topic whose
+	// resource does not exist: the control plane may need a new request to send the resource when it exists. Adopt is
+	// called after Start, must not block and must not call the cache.
 	Adopt(Key)
 }
 
@@ -65,6 +66,16 @@ func (t *topic) notePrefetch(w Watcher) (adopted bool) {
 		of.(Prefetcher).Adopted()
 	}
 	return true
+}
+
+// isGone reports whether the control plane has said that there is no resource.
+func (e *Entry) isGone() bool { return e.state.Load().Status == Absent }
+
+// review notifies the source that another client watches a topic that is absent.
+func (c *Cache) review(tp *topic) {
+	if tp.entry != nil && tp.entry.isGone() && tp.key.Scope == tp.key.Scope.Accepted() {
+		Adopt(c.source, tp.key)
+	}
 }
 
 // adopt starts the timeout of an answer again, for the first client of an entry that was only prefetched.

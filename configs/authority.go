@@ -151,6 +151,16 @@ type Server struct {
 	//	every_request   all requests
 	//	first_request   the first one, which saves bytes if Nodes are large
 	Node RequestNode `yaml:"node" default:"every_request" with:"auto,delta,sotw"`
+	// Which SotW requests of an aggregated stream the server answers. Some servers (java-control-plane,
+	// go-control-plane's snapshots) answer only if they have every name of the request, and send no update until then.
+	// For these, the relay requests exactly what clients request at the moment while anything changes
+	// (names linger in quiet times only), and after 2s without an answer it finds the names that the server
+	// does not have, and leaves them out until the server sends something.
+	//
+	//	auto    the relay finds out: a server that answers without having every name is as with `all`
+	//	all     requests with names that the server does not have, too
+	//	known   only requests of which it has every name
+	SotWAnswers SotWAnswers `yaml:"sotw_answers" default:"auto" with:"auto,sotw"`
 	// The time from the beginning of one poll to the beginning of the next; the relay shortens it at
 	// random by up to a tenth. At least 100ms. If the server holds a request longer than that, the next
 	// poll follows at once.

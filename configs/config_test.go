@@ -146,13 +146,13 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 	wantAuthorities := []Authority{
 		{Name: "Cloud.example.com:8443", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolSotW, MaxRequestBytes: 1 << 20, MaxResponseBytes: 1 << 30,
-			Aggregated: false, Node: NodeFirstRequest,
+			Aggregated: false, Node: NodeFirstRequest, SotWAnswers: SotWAnswersAuto,
 			Keepalive: Keepalive{10 * time.Second, 20 * time.Second}, Probe: Probe{3 * time.Second, 4 * time.Second}, Windows: Windows{64 << 10, 4 << 20}, Backoff: Backoff{time.Second, time.Second},
 			TLS: &ServerTLS{MinVersion: TLS12},
 		}}, Failover: failover, Guard: guard, Check: CheckWarn, LoadReports: LoadReportsOn},
 		{Name: "*.example.com", Servers: []Server{{
 			Address: "cp:443", Protocol: ProtocolAuto, MaxRequestBytes: 4032 << 10, MaxResponseBytes: 64 << 20,
-			Aggregated: true, Globs: false, Node: NodeEveryRequest,
+			Aggregated: true, Globs: false, Node: NodeEveryRequest, SotWAnswers: SotWAnswersAuto,
 			Keepalive: Keepalive{5 * time.Minute, 20 * time.Second}, Probe: Probe{10 * time.Second, 10 * time.Second}, Windows: Windows{1 << 20, 4 << 20}, Backoff: Backoff{time.Second, 30 * time.Second},
 			TLS: &ServerTLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d", MinVersion: TLS12},
 		}, {

@@ -202,6 +202,8 @@ func choicesOf(t reflect.Type) (words []string, ok bool) {
 		return texts(v.choices()), true
 	case Check:
 		return texts(v.choices()), true
+	case SotWAnswers:
+		return texts(v.choices()), true
 	case RequestNode:
 		return texts(v.choices()), true
 	case LoadReports:

@@ -238,11 +238,30 @@ const (
 	NodeFirstRequest RequestNode = "first_request" // of a stream
 )
 
+// SotWAnswers says which SotW requests a server answers.
+type SotWAnswers string
+
+// The values of SotWAnswers.
+const (
+	SotWAnswersAuto  SotWAnswers = "auto"  // it is not known
+	SotWAnswersAll   SotWAnswers = "all"   // requests with names that it does not have, too
+	SotWAnswersKnown SotWAnswers = "known" // requests of which it has every name
+)
+
+func (SotWAnswers) choices() []SotWAnswers {
+	return []SotWAnswers{SotWAnswersAuto, SotWAnswersAll, SotWAnswersKnown}
+}
+
 func (RequestNode) choices() []RequestNode { return []RequestNode{NodeEveryRequest, NodeFirstRequest} }
 
 // UnmarshalText sets n from its notation.
 func (n *RequestNode) UnmarshalText(text []byte) error {
 	return choose(n, text, "does not say which requests have the Node")
+}
+
+// UnmarshalText sets a from its notation.
+func (a *SotWAnswers) UnmarshalText(text []byte) error {
+	return choose(a, text, "does not say which requests are answered")
 }
 
 // FailoverPolicy says when the relay uses the next server, or an alternative.

@@ -182,7 +182,7 @@ func (g *Group) processNotes(now time.Time) {
 				c.feed.Start(n.key)
 			}
 		}
-		if g.failure != nil && !n.stop && !n.resume {
+		if g.failure != nil && !n.stop && !n.resume && !(n.adopt && g.wanted.isAnswered(n.key)) {
 			g.reportFailure(n.key)
 		}
 	}

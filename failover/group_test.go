@@ -313,10 +313,8 @@ func (p *groupPlayer) show() {
 	for _, name := range names {
 		k := cache.Key{Scope: someScope, TypeURL: someType, Name: name}
 		if !k.IsSet() {
-			w := &nameWatch{}
-			e, _ := p.cache.Watch(k, w)
+			e, _ := p.cache.Find(k)
 			st := e.State()
-			p.cache.Unwatch(w)
 			p.printf("  %s: %s", name, st.Status)
 			if st.Resource != nil {
 				p.printf(" %s", st.Resource.Version())

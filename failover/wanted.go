@@ -36,6 +36,12 @@ func (w wantedTopics) add(k cache.Key) {
 	}
 }
 
+// isAnswered reports whether a topic has an answer.
+func (w wantedTopics) isAnswered(k cache.Key) bool {
+	t := w[typeInScope{k.Scope, k.TypeURL}]
+	return t != nil && t.answered[k.Name]
+}
+
 // resume records that a client holds the resource of a topic from an earlier stream.
 func (w wantedTopics) resume(k cache.Key) {
 	if !w.contains(k) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -63,6 +64,7 @@ type sink interface {
 	HasSmallClient(k cache.Key, most int64) bool
 	Requests() *cache.Requests
 	GiveUpIdle(match func(cache.Scope) bool) bool
+	DropIdle(scope cache.Scope, within time.Duration)
 }
 
 // newOrigins returns origins without a generation. They connect to nothing yet.

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/store"
 	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // The source of a scope: streams to the servers of its authority, one or several by priority.
@@ -30,6 +31,10 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.ClientRequests = s.cache.Requests()
 	o.NoGlobs = !server.Globs
 	o.NodeOnce = server.Node == configs.NodeFirstRequest
+	o.Answers = map[configs.SotWAnswers]session.Answers{
+		configs.SotWAnswersAuto: session.AnswersAuto, configs.SotWAnswersKnown: session.AnswersKnown,
+	}[server.SotWAnswers]
+	o.DropIdle = s.cache.DropIdle
 	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally

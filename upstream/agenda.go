@@ -68,6 +68,9 @@ func (s *Stream) remove(f *feed) {
 // recount updates the agenda's sum for one type. The caller holds mu.
 func (s *Stream) recount(f *feed) {
 	t := tally{wanted: f.wanted()}
+	if f.topics.Listens() {
+		t.listens = 1
+	}
 	if t.wanted == 0 {
 		t.idle = 1
 	}

@@ -40,6 +40,8 @@ type call struct {
 	// answered says that there was a response, of any type.
 	heard    int
 	answered bool
+	// heardAt is when the last response came, of any type. Stream.mu guards it.
+	heardAt time.Time
 
 	// Only the sender uses these.
 	announced bool     // the node was sent
@@ -120,6 +122,7 @@ func (s *Stream) attend(c *call) error {
 		case <-c.ended:
 			return nil
 		}
+		s.settle()
 		wanted := s.takeNotes()
 		if opened != nil {
 			if !wanted {
@@ -191,6 +194,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			continue
 		}
 		if counts {
+			f.topics.Hear(c.heardAt)
 			s.apply(f.topics, f.session.Conclude(now, s.opts.ResponseTimeout, what))
 		}
 		if ok, again := s.gathered(f, now); !ok {
@@ -449,6 +453,9 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	if s.opts.Links != nil && !f.topics.Answered() {
 		s.opts.Links.Answered(f.typeURL())
 	}
+	c.heardAt = time.Now()
+	s.heard(f)
+	s.restless = s.isStrict(c.form)
 	first := !f.topics.Answered()
 	u, nack := f.session.Response(time.Now(), r)
 	u.Receipt = r.Receipt
@@ -472,6 +479,41 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		return errUnsent
 	}
 	return nil
+}
+
+// heard tells the types to which a response of another type matters that there was one. The caller holds mu.
+func (s *Stream) heard(of *feed) {
+	if s.agenda.sum.listens == 0 {
+		return
+	}
+	now := time.Now()
+	for _, f := range s.feeds {
+		if f != of && f.session != nil && f.topics.Listens() {
+			f.session.Heard(now)
+			s.agenda.add(f)
+		}
+	}
+}
+
+// restlessness is how long after a response of a strict control plane no names begin to linger. Clients react to the
+// response meanwhile.
+const restlessness = 2 * time.Second
+
+// isStrict reports whether the control plane may answer only requests of which it has every name.
+func (s *Stream) isStrict(f *form) bool {
+	return f.name == SotW && s.isAggregated() && s.opts.DropIdle != nil && s.opts.Presence != nil && s.opts.Presence.habits.Strict(s.opts.Answers)
+}
+
+// settle drops the names that linger after a response of a strict control plane: when such a control plane changes its
+// state, it may not have them any more.
+func (s *Stream) settle() {
+	s.mu.Lock()
+	restless := s.restless
+	s.restless = false
+	s.mu.Unlock()
+	if restless {
+		s.opts.DropIdle(s.scope, restlessness)
+	}
 }
 
 // overtake tells the other types that the control plane has answered one for the first time on the stream. The

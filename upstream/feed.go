@@ -53,10 +53,11 @@ type agenda struct {
 
 // tally is what one type adds to the agenda's sum.
 type tally struct {
-	wanted int // names and wildcards that are wanted
-	idle   int // 1 if there are none
-	late   int // 1 if a new stream is needed
-	unsent int // the memory of answers that wait to be sent, in bytes
+	wanted  int // names and wildcards that are wanted
+	idle    int // 1 if there are none
+	late    int // 1 if a new stream is needed
+	listens int // 1 if responses of other types matter
+	unsent  int // the memory of answers that wait to be sent, in bytes
 }
 
 // entry is the agenda's record of a type.
@@ -78,6 +79,7 @@ func (a *agenda) count(f *feed, t tally) {
 	a.sum.wanted += t.wanted - before.wanted
 	a.sum.idle += t.idle - before.idle
 	a.sum.late += t.late - before.late
+	a.sum.listens += t.listens - before.listens
 	a.sum.unsent += t.unsent - before.unsent
 	*before = t
 }

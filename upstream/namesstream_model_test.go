@@ -108,6 +108,7 @@ func (c *streamClient) Requests(now time.Time, update func(cache.Update)) []prot
 		return nil
 	}
 	update(f.topics.Expire(now))
+	f.topics.Hear(now) // the control plane answers another type
 	update(f.session.Conclude(now, session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
 	return f.session.Requests(now, 1<<20)
 }

@@ -183,6 +183,7 @@ func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 			return
 		}
 	}
+	f.topics.Hear(time.Now()) // the control plane answers another type
 	s.apply(f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
 	for _, m := range f.session.Requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.Out, "%s: ", name)

@@ -45,6 +45,12 @@ type Options struct {
 	// NoGlobs says that the control plane does not know glob collections. They are then fed
 	// from the wildcard of their type. In SotW they always are.
 	NoGlobs bool
+	// Answers says which requests the control plane answers on an aggregated SotW stream: AnswersAll by default.
+	Answers session.Answers
+	// DropIdle, if not nil, drops the names of the scope that nobody requests, and for that time those that nobody
+	// requests any more. It is called after responses of a control plane that answers only requests of which it has every
+	// name: see cache.Cache.DropIdle.
+	DropIdle func(scope cache.Scope, within time.Duration)
 	// Chain, if not nil, has the relays that the stream announces.
 	Chain Announced
 	// ResourceErrors, if not nil, counts the resource_errors received. Streams may share it.

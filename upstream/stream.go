@@ -63,6 +63,8 @@ type Stream struct {
 	agenda agenda
 	// taken counts how often the notes were taken from the inbox.
 	taken uint64
+	// restless: a strict control plane has sent something, and lingering names have to go. See settle.
+	restless bool
 	// down is the error of all requested topics, from a failure until a stream is open again.
 	down *cache.Error
 	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
@@ -113,8 +115,14 @@ func (s *Stream) config(typeURL string) session.Config {
 	if p := s.opts.Presence; p != nil {
 		c.Habits = p.habits
 	}
+	if s.isAggregated() {
+		c.Answers = s.opts.Answers
+	}
 	return c
 }
+
+// isAggregated reports that all types share the stream.
+func (s *Stream) isAggregated() bool { return s.forms[0].typeURL == "" }
 
 // withScope returns a logger whose lines name the scope.
 func withScope(log *slog.Logger, scope cache.Scope) *slog.Logger {

@@ -99,6 +99,13 @@ type subscription struct {
 	// resumed says that a client holds it from an earlier stream. listed says that the relay has
 	// listed it to the control plane although it does not hold it. See resumed.go.
 	resumed, listed bool
+	// parked, in SotW, says that it is left out of requests. See strict.go.
+	parked bool
+	// unheard says that it had no answer in time, while the control plane sent nothing at all.
+	unheard bool
+	// told says that the first request of the stream has listed it with its version, and nothing came for it since.
+	// See forgetful.go.
+	told bool
 	// recalled is the resource that the relay had before it was started, until the control plane
 	// has sent something about it; nil if there is none. See recall.go.
 	recalled *cache.Resource
@@ -107,6 +114,11 @@ type subscription struct {
 	// reported says that the control plane has sent answer.Err in resource_errors. It sends an error
 	// once, and the error holds until it sends the resource.
 	reported bool
+}
+
+// isAbsent reports that the control plane has said that there is no resource.
+func (sub *subscription) isAbsent() bool {
+	return sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
 }
 
 // crosses reports that it is not known yet what a removal means for a name. See crossing.go.
@@ -172,6 +184,8 @@ type Config struct {
 	// NoGlobs says that globs are not requested from the control plane, but fed from the
 	// wildcard. In SotW they always are.
 	NoGlobs bool
+	// Answers says which requests the control plane answers in SotW.
+	Answers Answers
 	// Habits are those of the control plane. Nil means that nothing is known of it.
 	Habits *Habits
 }
@@ -262,7 +276,7 @@ func (sub *subscription) lost() {
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.repeated = false, false, false, false, false
 	sub.unread, sub.removed = false, false
-	sub.recalled = nil
+	sub.recalled, sub.told, sub.parked, sub.unheard = nil, false, false, false
 }
 
 // ask notes that subscriptions were sent in a request, and has them wait for an answer. A

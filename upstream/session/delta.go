@@ -133,7 +133,7 @@ func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 		case sub.wanted && !sub.sent && c.sizeOf(sub) > room:
 			refuse(of, sub, tooLong(c.sizeOf(sub)))
 		case sub.wanted && (!sub.sent || sub.again):
-			sub.answered = sub.answered && !sub.again
+			sub.answered, sub.told = sub.answered && !sub.again, false
 			sub.sent, sub.again = true, false
 			all.add = append(all.add, sub)
 		case !sub.wanted && sub.sent:
@@ -144,6 +144,8 @@ func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 	c.changed = late
 	return all
 }
+
+func (*deltaSession) Heard(time.Time) bool { return false }
 
 func (d *deltaSession) Begun() bool { return d.begun }
 
@@ -202,9 +204,14 @@ func (d *deltaSession) subscribeNames(now time.Time, p *deltaPacker, add []*subs
 			resumed = append(resumed, sub)
 		case !first || held == nil || d.of.Sets != nil && d.of.Sets.member(sub.name) != nil:
 			p.subscribe(sub.name)
-		case !p.resubscribe(sub.name, held.Name(), d.versionOf(held)):
-			sub.recalled = nil // the control plane sends it again
-			d.unlisted++
+		default:
+			version := d.versionOf(held)
+			if !p.resubscribe(sub.name, held.Name(), version) {
+				sub.recalled = nil // the control plane sends it again
+				d.unlisted++
+				continue
+			}
+			sub.told = version != "" && sub.answered && sub.via == ""
 		}
 	}
 	for _, sub := range resumed {
@@ -247,6 +254,9 @@ func (d *deltaSession) list(p *deltaPacker) {
 		}
 	}
 	d.listRecalled(p, recalled)
+	if c := s.wildcard; c != nil && c.resumed && d.unlisted == 0 {
+		c.told = true
+	}
 }
 
 // listRecalled lists recalled resources. The control plane sends those again for which there is no room.

@@ -101,6 +101,7 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 			s.graces.Set(c, now.Add(restGrace))
 			continue
 		}
+		s.loseTold(c, u)
 		s.endGrace(c)
 		s.send(cache.SetUpdate{Name: c.name, Complete: true, Origin: c.origin, Answer: cache.FirstAnswer}, u)
 	}

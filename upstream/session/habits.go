@@ -43,6 +43,8 @@ type Habits struct {
 	whole int
 	// cuts: a first answer was in several responses, or may have been.
 	cuts bool
+	// lenient: in SotW, it has answered a request of names that it does not have. See strict.go.
+	lenient bool
 	// pause is the longest time between two parts of a first answer. See grace.go.
 	pause time.Duration
 }

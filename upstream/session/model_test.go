@@ -63,6 +63,7 @@ func (c *modelClient) NeedsStream() bool {
 // Requests implements sessiontest.Client.
 func (c *modelClient) Requests(now time.Time, update func(cache.Update)) []proto.Message {
 	update(c.subs.Expire(now))
+	c.subs.Hear(now) // the control plane answers another type
 	update(c.session.Conclude(now, DefaultResponseTimeout, silenceAfter(c.subs.Answered())))
 	return c.session.Requests(now, 1<<20)
 }

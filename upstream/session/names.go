@@ -27,8 +27,20 @@ type Names struct {
 	// fulls counts the responses that were the whole state.
 	fulls uint64
 
+	// answers and habits are those of Config.
+	answers Answers
+	habits  *Habits
+
 	// Of the present stream:
 
+	// parked is how many names are parked, and trialAt when the next of them are tried. See strict.go.
+	parked  int
+	trialAt time.Time
+	// heard is when the control plane last sent something, of any type.
+	heard time.Time
+	// unheard are names without an answer of which nothing can be said, as the control plane has sent nothing at all since
+	// they were requested.
+	unheard []*subscription
 	// reviewAt is when refused names are tried again, zero if no name was refused.
 	reviewAt time.Time
 	// forgetAt is when the names that were given up are forgotten, zero if there are none.
@@ -45,13 +57,23 @@ type Names struct {
 	// recalls: some names have a recalled resource. confirmAt is when these count as confirmed,
 	// zero for never.
 	recalls   bool
+	unasked   unasked
 	confirmAt time.Time
 	nudges    nudges
+	// returns are absent names that clients have requested again: see adopted.go.
+	returns nudges
+	// forgets: the control plane does not read initial_resource_versions. toldAt is when names that were listed and have
+	// not come count as gone, zero for never. See forgetful.go.
+	forgets bool
+	toldAt  time.Time
 }
 
 // NewNames returns the names of a type, without subscriptions.
 func NewNames(c Config) *Names {
-	return &Names{core: newCore(c), subs: map[string]*subscription{}, modest: c.Modest}
+	if c.Habits == nil {
+		c.Habits = new(Habits)
+	}
+	return &Names{core: newCore(c), subs: map[string]*subscription{}, modest: c.Modest, answers: c.Answers, habits: c.Habits}
 }
 
 // AnyWanted reports whether any name is wanted.
@@ -132,6 +154,7 @@ func (n *Names) start(name string, down *cache.Error, u *cache.Update) {
 	if sub == nil {
 		sub = &subscription{name: name}
 		n.keep(sub)
+		n.takeUnasked(sub)
 	}
 	if !sub.started {
 		sub.started, sub.wanted = true, true
@@ -178,6 +201,7 @@ func (n *Names) stop(name string) {
 }
 
 func (n *Names) forget(sub *subscription) {
+	n.keepLeft(sub)
 	n.subs = cache.Without(n.subs, &n.room, sub.name)
 	n.directories.remove(sub.name)
 	n.unalias(sub.name)
@@ -252,7 +276,9 @@ func (n *Names) Lost() {
 	n.reviewAt, n.unlisted, n.relist = time.Time{}, false, false
 	n.missed, n.missedUntil = nil, time.Time{}
 	n.directories = directories{}
-	n.recalls, n.confirmAt, n.nudges = false, time.Time{}, nudges{}
+	n.recalls, n.confirmAt, n.nudges, n.unasked = false, time.Time{}, nudges{}, unasked{}
+	n.forgets, n.toldAt, n.returns = false, time.Time{}, nudges{}
+	n.parked, n.trialAt, n.heard, n.unheard = 0, time.Time{}, time.Time{}, nil
 	for _, sub := range n.subs {
 		if sub.again {
 			n.shown = "" // the control plane must send all of it
@@ -306,8 +332,11 @@ func (n *Names) needStream(begun bool) bool { return begun && (n.relist || n.mis
 
 func (n *Names) nextDue() (time.Time, bool) {
 	at, _ := n.expiries.Next()
-	at = earlier(earlier(at, n.forgetAt), n.reviewAt)
-	at = earlier(earlier(at, n.confirmAt), n.nudges.at)
+	at = earlier(earlier(at, n.forgetAt), earlier(n.reviewAt, n.trialAt))
+	at = earlier(earlier(at, n.confirmAt), earlier(n.nudges.at, n.toldAt))
+	if len(n.returns.names) > 0 {
+		at = earlier(at, n.returns.at)
+	}
 	return at, !at.IsZero()
 }
 

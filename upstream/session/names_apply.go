@@ -30,6 +30,8 @@ func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	work := parts{every: yieldEvery}
 	for i := range v.list {
 		work.begin(v.list[i].size())
+		n.keepUnasked(&v.list[i])
+		n.noteTold(&v.list[i])
 		if n.ofSet(&v.list[i]) {
 			n.noteRemoved(v.list[i].key, now)
 			continue
@@ -46,6 +48,7 @@ func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	if full {
 		u.Changes = n.takeMissing(u.Changes)
 	}
+	n.awaitTold(now)
 	for i := range u.Changes {
 		u.Changes[i].Answer = n.answering
 	}
@@ -108,13 +111,13 @@ func (n *Names) keepAlive(sub *subscription, r *Resource) (cache.Change, bool) {
 func (n *Names) takeMissing(changes []cache.Change) []cache.Change {
 	for _, name := range slices.Sorted(maps.Keys(n.subs)) {
 		sub := n.subs[name]
-		absent := sub.answered && sub.answer.Resource == nil && sub.answer.Err == nil
+		absent := sub.isAbsent()
 		// A name that was added on this stream, or again, may be missing because the control plane
 		// sent the response before it received the request. A name that was silent for the response
 		// timeout was requested long before.
-		known := sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent())
+		known := sub.sent && !sub.left && (sub.first || sub.answer.Resource != nil || sub.isSilent() || sub.unheard)
 		// A name that is requested once more was missing in a request, and may be missing because of that.
-		if sub.seen == n.responses || !known || absent || sub.reported || sub.repeated {
+		if sub.seen == n.responses || !known || absent || sub.reported || sub.repeated || sub.parked {
 			continue
 		}
 		sub.answered, sub.answer, sub.via = true, cache.Change{Name: name, Origin: n.now}, ""
@@ -167,6 +170,8 @@ func (n *Names) expire(now time.Time) cache.Update {
 	}
 	u := n.NewUpdate()
 	n.confirmDue(now, &u)
+	n.loseTold(now, &u)
+	n.takeReturns(now)
 	for _, key := range n.expiries.Due(now) {
 		v := n.expireVariant(key, n)
 		if c, ok := n.take(&v); ok {

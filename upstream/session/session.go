@@ -33,6 +33,8 @@ type Session interface {
 	// Conclude applies what follows from the control plane's silence. It must be called
 	// before Requests.
 	Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update
+	// Heard notes that the control plane has sent a response of another type. It reports whether that changes what is due.
+	Heard(now time.Time) bool
 	// Pending returns the approximate memory of unsent answers, in bytes.
 	Pending() int
 	// Unfit returns what did not fit into requests since it was last called, in words. It is

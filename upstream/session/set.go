@@ -66,6 +66,9 @@ type set struct {
 	// resumed: the set was known before the stream, which resumes with its members.
 	// stated: in SotW, there was a full response.
 	resumed, stated bool
+	// unsaid, if not nil, are the members that were listed and have not come, of a control plane that has not read the
+	// list. See forgetful.go.
+	unsaid map[string]struct{}
 	// came are the first members that came in the first answers of the stream, at most maxCame.
 	came map[string]struct{}
 	// latest is when the first answer counts as complete in any case, zero before a response.

@@ -44,6 +44,9 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	if whole && !sotw {
 		s.dropNameless(v)
 	}
+	if whole && !sotw {
+		s.noteTold(now, v)
+	}
 	s.takeVersion(v, version, func(*accepted) bool { return true })
 	u := s.NewUpdate()
 	r := s.newSetsUpdate(v, whole, full)

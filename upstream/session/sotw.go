@@ -135,6 +135,9 @@ type sotwNames struct {
 	budget budget
 	// leaving are the names that were given up recently.
 	leaving []leaving
+	trials  trials
+	// dirty: the names of the request have changed by trials. repeat: the request must be sent although they have not.
+	dirty, repeat bool
 }
 
 // leaving is a name that was given up. If a response was on its way, the control plane ignores the
@@ -151,7 +154,8 @@ func newSotWNames(n *Names) *sotwNames {
 }
 
 func (s *sotwNames) Requests(now time.Time, limit int) []proto.Message {
-	changed := s.change(now, limit)
+	changed := s.change(now, limit) || s.repeat
+	s.repeat = false
 	answered := len(s.answers) > 0
 	out := s.acknowledge()
 	if rest, again := s.again(); again {
@@ -167,9 +171,10 @@ func (s *sotwNames) Requests(now time.Time, limit int) []proto.Message {
 func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 	n := s.names
 	review := s.budget.due(now)
-	if !review && len(n.changed) == 0 {
+	if !review && len(n.changed) == 0 && !s.dirty {
 		return false
 	}
+	s.dirty = false
 	s.budget.room = sotwRoomFor(n.typeURL, limit)
 	s.drop(now)
 	added := s.add(now)
@@ -188,12 +193,17 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 	n.ask(added, !s.begun, now)
 	wanted := make([]string, 0, len(n.subs))
 	for _, name := range n.sorted() {
-		if n.subs[name].sent {
+		if sub := n.subs[name]; sub.sent && !sub.parked {
 			wanted = append(wanted, name)
 		}
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
-	s.wanted = wanted
+	if s.wanted = wanted; changed {
+		s.trials.changed = now
+	}
+	if len(added) > 0 {
+		s.awaitAnswer(now)
+	}
 	return changed
 }
 
@@ -264,6 +274,8 @@ func (s *sotwNames) Response(now time.Time, r *Response) (cache.Update, string) 
 	s.answer(r, v.nack)
 	u := s.names.apply(now, &v, true, r.Version)
 	s.core.shown = shownBy(r, v.nack)
+	s.answeredTrial(now, &v)
+	s.Heard(now)
 	return u, v.nack
 }
 
@@ -279,10 +291,16 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 		s.leaving[0] = leaving{} // otherwise the slice's memory would keep it
 		s.leaving = s.leaving[1:]
 	}
+	s.trySilence(now)
+	unheard := what == Selective && n.heard.Before(now.Add(-timeout)) && len(s.wanted) > 1
 	for _, sub := range n.overdue(now.Add(-timeout)) {
-		if what == Mute {
+		if what == Mute || unheard {
 			if !sub.answered {
 				n.fail(sub, noAnswer(timeout), &u)
+			}
+			if unheard {
+				sub.unheard = true
+				n.unheard = append(n.unheard, sub)
 			}
 			continue
 		}
@@ -296,7 +314,7 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 			sub.repeated, sub.answered = false, true
 		case n.hidden:
 			n.fail(sub, errHidden(), &u)
-		case n.fulls > sub.fulls, what == Polled:
+		case n.fulls > sub.fulls && !sub.parked, what == Polled:
 			// It is missing in a full response, or in the answer to a poll for these names.
 			sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 			u.Changes = append(u.Changes, sub.answer)
@@ -400,6 +418,8 @@ func (s *sotwSets) Conclude(now time.Time, timeout time.Duration, what Silence) 
 	}
 	return u
 }
+
+func (*sotwSets) Heard(time.Time) bool { return false }
 
 func (s *sotwSets) ForceAnswer() bool {
 	s.force = s.resume(s.sets) != ""

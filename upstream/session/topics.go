@@ -96,6 +96,25 @@ func (t *Topics) Responses() uint64 { return t.core().responses }
 // Answered reports whether there was a response on the present stream.
 func (t *Topics) Answered() bool { return t.core().responses > t.core().before }
 
+// Listens reports whether responses of other types matter: see Session.Heard and Hear.
+func (t *Topics) Listens() bool { return t.Names != nil && t.Names.parked+len(t.Names.unheard) > 0 }
+
+// Hear notes when the control plane last sent a response on the stream, of any type. It must be called before
+// Session.Conclude.
+func (t *Topics) Hear(at time.Time) {
+	n := t.Names
+	if n == nil || !n.heard.Before(at) {
+		return
+	}
+	if n.heard = at; len(n.unheard) > 0 {
+		n.wait(n.unheard, at)
+		for _, sub := range n.unheard {
+			sub.failure = nil
+		}
+		n.unheard = nil
+	}
+}
+
 // Overtaken notes that another type, which was requested on the same stream, has been answered for the first
 // time. It reports whether that changes when something is due.
 func (t *Topics) Overtaken(now time.Time, by *Topics) bool {

@@ -19,13 +19,14 @@ import (
 
 // TestTranscripts plays testdata/*.txt: one type of one client, without I/O.
 //
-//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again] [answers]
+//	client form=delta|sotw type=cds [limit=BYTES] [params=K:V] [noglobs] [check=warn|refuse|off] [again] [answers] [auto]
 //	                                                a new client, with an open stream. noglobs: it
 //	                                                does not request globs. check: what becomes of
 //	                                                resources that clients would reject. again: it
 //	                                                has the same control plane as the last client.
 //	                                                answers: print to which answer each update of
-//	                                                a set belongs
+//	                                                a set belongs. auto: in SotW, the control plane may
+//	                                                answer only requests of which it has every name
 //	resend                                          send everything that is held to the cache again
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; with `quietly`,
 //	                                                nothing is sent yet
@@ -81,14 +82,16 @@ type player struct {
 	limit   int
 	scope   cache.Scope
 	noGlobs bool
+	strict  Answers
 	check   taster.Mode
 	of      *Topics // nil until something is subscribed to
 	session Session
 	now     time.Time
 	down    *cache.Error
 	had     []*cache.Resource // before the relay was started
-	// answered says that the control plane has answered on this stream.
+	// answered says that the control plane has answered on this stream, and heard when it did last.
 	answered bool
+	heard    time.Time
 }
 
 func (p *player) play(t *testing.T, d *datadriven.TestData) string {
@@ -108,6 +111,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		params := ""
 		d.MaybeScanArgs(t, "params", &params)
 		p.scope = cache.Scope{Authority: "a", Params: strings.ReplaceAll(params, ":", "=")}
+		if d.HasArg("auto") {
+			p.strict = AnswersAuto
+		}
 		p.noGlobs, p.Answers = d.HasArg("noglobs"), d.HasArg("answers")
 		check := "warn"
 		d.MaybeScanArgs(t, "check", &check)
@@ -155,6 +161,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		d.MaybeScanArgs(t, "size", &r.Size)
 		if r.TypeURL != typeURLs[p.Type] || p.session == nil || !p.session.Begun() {
 			p.answer()
+			if p.session != nil {
+				p.session.Heard(p.now)
+			}
 			return "ignored: not asked for"
 		}
 		p.answer()
@@ -200,6 +209,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		if p.of.NeedStream(p.session.Begun()) {
 			return p.Out.String() + "a new stream is needed"
 		}
+		p.of.Hear(p.heard)
 		p.Print(p.session.Conclude(p.now, DefaultResponseTimeout, silenceAfter(p.answered)))
 		if p.form == Delta && !p.session.Begun() {
 			p.of.Recall(p.recall)
@@ -243,6 +253,9 @@ func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cac
 		for k := range p.of.each {
 			k.common().check = p.check
 		}
+		if n := p.of.Names; n != nil {
+			n.answers, n.habits = p.strict, p.habits
+		}
 	}
 	if began {
 		*u = p.of.NewUpdate()
@@ -261,7 +274,7 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 		d.ScanArgs(t, "form", &name)
 		p.form = map[string]Form{"delta": Delta, "sotw": SotW}[name]
 	}
-	p.down, p.answered = nil, false
+	p.down, p.answered, p.heard = nil, false, time.Time{}
 	if p.of != nil {
 		p.session = p.form.Begin(p.of)
 	}
@@ -269,6 +282,7 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 
 // answer notes that the control plane has sent a response on the stream.
 func (p *player) answer() {
+	p.heard = p.now
 	if !p.answered {
 		p.answered = true
 		if p.of != nil {

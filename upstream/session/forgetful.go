@@ -1,0 +1,108 @@
+package session
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+)
+
+// A delta control plane has to report what is gone of initial_resource_versions. Some (java-control-plane) do not
+// read these: a new stream gets everything that is requested, and nothing about the rest. Such a control plane shows
+// that it has not read them: it sends again what was listed, in the same version. Then its first answer is the
+// whole, once it is complete (see grace.go): what was listed and does not come is gone.
+
+// sendsAgain reports whether a response has a resource that the control plane was told to be held, in the version that
+// it was told.
+func (v *resourceUpdate) sendsAgain(held *cache.Resource) bool {
+	return v.resource != nil && held != nil && v.resource.Version != "" && v.resource.Version == held.Version()
+}
+
+// noteTold notes a response for a name that was listed with its version.
+func (n *Names) noteTold(v *resourceUpdate) {
+	sub := n.subs[v.key]
+	if sub == nil || !sub.told {
+		return
+	}
+	sub.told = false
+	n.forgets = n.forgets || n.sets == nil && len(v.aliases) == 0 && v.sendsAgain(sub.answer.Resource)
+}
+
+// awaitTold schedules the removal of the names that were listed and have not come.
+func (n *Names) awaitTold(now time.Time) {
+	if n.forgets {
+		n.toldAt = now.Add(graceTime)
+	}
+}
+
+// loseTold removes the names that were listed and have not come, if it is time.
+func (n *Names) loseTold(now time.Time, u *cache.Update) {
+	if n.toldAt.IsZero() || now.Before(n.toldAt) {
+		return
+	}
+	n.forgets, n.toldAt = false, time.Time{}
+	if n.sets != nil {
+		return // what came again may have been for these
+	}
+	for _, name := range n.sorted() {
+		sub := n.subs[name]
+		if !sub.told {
+			continue
+		}
+		sub.told = false
+		n.expiries.End(name)
+		v := resourceUpdate{key: name, gone: true}
+		if c, ok := n.take(&v); ok {
+			u.Changes = append(u.Changes, c)
+		}
+		u.Changes = n.takeAliases([]resourceUpdate{v}, u.Changes)
+	}
+}
+
+// noteTold notes the first response for a wildcard whose members were listed with their versions.
+func (s *Sets) noteTold(now time.Time, v *accepted) {
+	c := s.wildcard
+	if len(s.globs) > 0 || s.names != nil {
+		c.told, c.unsaid = false, nil // what comes again may be for these
+	}
+	if c.told {
+		c.told = false
+		for i := range v.list {
+			if o := &v.list[i]; o.sendsAgain(c.members.Get(o.key)) {
+				c.unsaid = make(map[string]struct{}, c.members.Len())
+				for key := range c.members.All() {
+					c.unsaid[key] = struct{}{}
+				}
+				break
+			}
+		}
+	}
+	if c.unsaid == nil {
+		return
+	}
+	for i := range v.list {
+		delete(c.unsaid, v.list[i].key)
+	}
+	s.graces.Set(c, now.Add(s.habits.grace()))
+}
+
+// loseTold removes the members that were listed and have not come.
+func (s *Sets) loseTold(c *set, u *cache.Update) {
+	if len(c.unsaid) == 0 {
+		c.unsaid = nil
+		return
+	}
+	lost := cache.SetUpdate{Name: c.name, Origin: c.origin, Answer: cache.FirstAnswer}
+	for _, key := range slices.Sorted(maps.Keys(c.unsaid)) {
+		if c.members.Get(key) != nil {
+			c.put(key, nil)
+			s.drop(key)
+			lost.Changes = append(lost.Changes, cache.Change{Name: key, Gone: true, Origin: c.origin})
+		}
+	}
+	c.unsaid = nil
+	if len(lost.Changes) > 0 {
+		s.send(lost, u)
+	}
+}
