@@ -13,7 +13,7 @@ type known struct {
 	sometimes func(row) bool
 }
 
-const referrersSpelling = "what the relay resolves has the requested name inside, and Envoy wants the spelling of the resource that refers to it"
+const referrersSpelling = "What the relay resolves has the requested name inside, and Envoy wants the spelling of the resource that refers to it"
 
 func resumedInDelta(r row) bool { return r.form.delta && r.upstream == delta }
 
