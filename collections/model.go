@@ -22,7 +22,7 @@ type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watching)
-	Apply(cache.Update)
+	Apply(...cache.Update)
 }
 
 // Names maps names to topics and policies. It must be safe for concurrent use.

@@ -108,10 +108,15 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 		r.collect(n, updates)
 	}
 	r.reportClashes()
+	inOrder := make([]cache.Update, 0, len(updates))
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
-			r.topics.Apply(*u)
+			inOrder = append(inOrder, *u)
 		}
+	}
+	cache.InOrder(inOrder)
+	for scope := range cache.EachScope(inOrder) {
+		r.topics.Apply(scope...)
 	}
 	if len(r.queues) > 0 {
 		return 0, true // for the rest of the work

@@ -21,9 +21,9 @@ func (h *Child) Event(e Event) {
 	g.reschedule(now)
 }
 
-// Apply stores an update if the server is active. While the server is not up, its
+// Apply stores updates if the server is active. While the server is not up, its
 // errors are dropped: the group itself reports an error once all servers have failed.
-func (h *Child) Apply(u cache.Update) {
+func (h *Child) Apply(updates ...cache.Update) {
 	g, c := h.group, h.self
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,14 +32,13 @@ func (h *Child) Apply(u cache.Update) {
 		return
 	}
 	if !g.machine.Up(c.server) {
-
-		u = withoutErrors(u)
+		updates = withoutErrors(updates)
 	}
-	if len(u.Changes)+len(u.Sets) > 0 {
-		g.sink.Apply(u)
-		g.trackTTLs(&u, c)
+	if len(updates) > 0 {
+		g.sink.Apply(updates...)
+		g.trackTTLs(updates, c)
 	}
-	if before := g.wanted.missing(); g.wanted.recordAnswers(u) && before {
+	if before := g.wanted.missing(); g.wanted.recordAnswers(updates) && before {
 		now := time.Now()
 		g.machine.Missing(now, g.wanted.missing())
 		g.act()
@@ -66,19 +65,24 @@ func (g *Group) reschedule(now time.Time) {
 	}
 }
 
-// withoutErrors returns the update without its changes that are only errors.
-func withoutErrors(u cache.Update) cache.Update {
-	changes, sets := u.Changes, u.Sets
-	u.Changes, u.Sets = nil, nil
-	for _, c := range changes {
-		if c.Err == nil || c.Gone || c.Resource != nil {
-			u.Changes = append(u.Changes, c)
+// withoutErrors returns the updates without their changes that are only errors.
+func withoutErrors(updates []cache.Update) (rest []cache.Update) {
+	for _, u := range updates {
+		changes, sets := u.Changes, u.Sets
+		u.Changes, u.Sets = nil, nil
+		for _, c := range changes {
+			if c.Err == nil || c.Gone || c.Resource != nil {
+				u.Changes = append(u.Changes, c)
+			}
+		}
+		for _, s := range sets {
+			if s.Err == nil {
+				u.Sets = append(u.Sets, s)
+			}
+		}
+		if len(u.Changes)+len(u.Sets) > 0 {
+			rest = append(rest, u)
 		}
 	}
-	for _, s := range sets {
-		if s.Err == nil {
-			u.Sets = append(u.Sets, s)
-		}
-	}
-	return u
+	return rest
 }

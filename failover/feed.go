@@ -23,7 +23,7 @@ type ServerSource interface {
 
 // Sink stores updates: the cache.
 type Sink interface {
-	Apply(cache.Update)
+	Apply(...cache.Update)
 }
 
 // Holder returns the resources that are cached for a topic: the cache. See

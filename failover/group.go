@@ -132,8 +132,8 @@ func (g *Group) step() time.Duration {
 	g.processNotes(now)
 	g.machine.Tick(now)
 	g.act()
-	for _, u := range g.ttls.expire(now) {
-		g.sink.Apply(u)
+	if gone := g.ttls.expire(now); len(gone) > 0 {
+		g.sink.Apply(gone...)
 	}
 	if g.wakeAt = g.ttls.earlier(g.machine.Next(now)); !g.wakeAt.IsZero() {
 		return max(g.wakeAt.Sub(now), 1)
@@ -141,10 +141,12 @@ func (g *Group) step() time.Duration {
 	return 0
 }
 
-// trackTTLs records the TTLs of an update that the sink has stored. The caller holds
+// trackTTLs records the TTLs of updates that the sink has stored. The caller holds
 // mu.
-func (g *Group) trackTTLs(u *cache.Update, by *child) {
-	g.ttls.record(u, by, g.wanted.contains, time.Now())
+func (g *Group) trackTTLs(updates []cache.Update, by *child) {
+	for i := range updates {
+		g.ttls.record(&updates[i], by, g.wanted.contains, time.Now())
+	}
 	if at := g.ttls.earlier(time.Time{}); !at.IsZero() && (g.wakeAt.IsZero() || at.Before(g.wakeAt)) {
 		g.inbox.Wake()
 	}

@@ -93,9 +93,9 @@ type onlyActive struct {
 	check func(cache.Update)
 }
 
-func (s *onlyActive) Apply(u cache.Update) {
-	s.check(u)
-	s.cache.Apply(u)
+func (s *onlyActive) Apply(updates ...cache.Update) {
+	s.check(updates[0])
+	s.cache.Apply(updates...)
 }
 
 // TestOnlyTheActiveServerIsApplied checks that the sink gets the updates of one server at a

@@ -119,6 +119,7 @@ func (l *ttls) expire(now time.Time) (gone []cache.Update) {
 		}
 		gone = append(gone, u)
 	}
+	cache.InOrder(gone)
 	return gone
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Sink receives the updates that pass: the cache, or what stands before it.
 type Sink interface {
-	Apply(cache.Update)
+	Apply(...cache.Update)
 }
 
 // Cache has the methods of the cache that a Guard needs: see [cache.Cache].
@@ -80,21 +80,32 @@ func New(sink Sink, c Cache, s Settings) *Guard {
 	return &Guard{Settings: s, sink: sink, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
 }
 
-// Apply passes an update on, without the removals that the guard holds.
-func (g *Guard) Apply(u cache.Update) {
-	if len(u.Sets) == 0 {
-		g.sink.Apply(u)
+// Apply passes updates on, without the removals that the guard holds.
+func (g *Guard) Apply(updates ...cache.Update) {
+	if !slices.ContainsFunc(updates, func(u cache.Update) bool { return len(u.Sets) > 0 }) {
+		g.sink.Apply(updates...)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o := g.Options(u.Scope)
-	if o == nil {
-		g.sink.Apply(u)
-		return
-	}
 	g.takeStopped()
 	now, decided := time.Now(), false
+	for i := range updates {
+		decided = g.judge(now, &updates[i]) || decided
+	}
+	g.sink.Apply(updates...)
+	if decided {
+		g.arm(now)
+	}
+}
+
+// judge decides on the sets of an update, and replaces those of which members are held. It returns false if there was
+// nothing to decide. The caller holds mu.
+func (g *Guard) judge(now time.Time, u *cache.Update) (decided bool) {
+	o := g.Options(u.Scope)
+	if o == nil {
+		return false
+	}
 	for i := range u.Sets {
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name}
 		if !g.machine.concerns(key, &u.Sets[i], o) {
@@ -108,12 +119,9 @@ func (g *Guard) Apply(u cache.Update) {
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone)}
 		})
-		g.note(key, &d, &u, o)
+		g.note(key, &d, u, o)
 	}
-	g.sink.Apply(u)
-	if decided {
-		g.arm(now)
-	}
+	return decided
 }
 
 // decide calls the machine's decide. The caller holds mu.
@@ -196,6 +204,7 @@ func (g *Guard) release() {
 			waits[key] = g.Waits(key, since)
 		}
 	}
+	var updates []cache.Update
 	for key, r := range g.machine.due(now, waits) {
 		u := cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{{Name: key.Name, Origin: r.origin}}}
 		for _, name := range r.names {
@@ -209,7 +218,11 @@ func (g *Guard) release() {
 				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
 		}
 		g.know(key)
-		g.sink.Apply(u)
+		updates = append(updates, u)
+	}
+	cache.InOrder(updates)
+	for scope := range cache.EachScope(updates) {
+		g.sink.Apply(scope...)
 	}
 	g.arm(now)
 }

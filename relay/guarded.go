@@ -136,7 +136,7 @@ type guardedTopics struct {
 }
 
 // Apply implements collections.Topics.
-func (t guardedTopics) Apply(u cache.Update) { t.guard.Apply(u) }
+func (t guardedTopics) Apply(updates ...cache.Update) { t.guard.Apply(updates...) }
 
 // held returns the sets that have held members, by authority.
 func (r *Relay) held() map[string][]guard.Held {

@@ -34,12 +34,12 @@ type valve struct {
 	closed bool
 }
 
-// Apply passes an update on.
-func (v *valve) Apply(u cache.Update) {
+// Apply passes updates on.
+func (v *valve) Apply(updates ...cache.Update) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if !v.closed {
-		v.to.Apply(u)
+		v.to.Apply(updates...)
 	}
 }
 

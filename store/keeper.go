@@ -2,6 +2,7 @@ package store
 
 import (
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,9 +37,9 @@ type Keeper struct {
 	queue  []*topic // topics that are not served, in the order in which they began
 	// unreachable: an error reported that the servers are unreachable, and no answer has arrived since.
 	unreachable bool
-	stale       int // topics that are served from the store
-	sets        int // the number of sets among the topics
-	fresh       fresh
+	stale       int     // topics that are served from the store
+	sets        int     // the number of sets among the topics
+	fresh       []fresh // of the updates that are being applied
 }
 
 // fresh are the first answers in an update, by index, for topics that are not served from the store. The cache may
@@ -47,7 +48,7 @@ type fresh struct{ entries, sets []int }
 
 // Cache has the methods of the cache that a Keeper needs: see [cache.Cache].
 type Cache interface {
-	Apply(cache.Update)
+	Apply(...cache.Update)
 	Compare(*cache.Update) cache.Comparison
 	Len(cache.Key) int
 }
@@ -123,25 +124,34 @@ func (k *Keeper) Stale() int {
 	return k.stale
 }
 
-// Apply passes an update from the servers to the cache, and notes it in the store. It leaves out the errors of stored
+// Apply passes updates from the servers to the cache, and notes them in the store. It leaves out the errors of stored
 // topics.
-func (k *Keeper) Apply(u cache.Update) {
+func (k *Keeper) Apply(updates ...cache.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.takeNotes()
-	k.fresh = fresh{}
+	k.fresh = make([]fresh, len(updates))
 	if len(k.topics) > 0 {
-		u = k.answer(u)
+		var stored []cache.Update
+		for i := range updates {
+			updates[i] = k.answer(i, updates[i], &stored)
+		}
+		k.apply(stored)
 	}
-	changed := k.cache.Compare(&u)
-	k.cache.Apply(u)
-	k.note(&u, &changed)
-	u.Receipt.Event("noted for the store", nil)
+	changed := make([]cache.Comparison, len(updates))
+	for i := range updates {
+		changed[i] = k.cache.Compare(&updates[i])
+	}
+	k.cache.Apply(updates...)
+	for i := range updates {
+		k.note(&updates[i], &changed[i], &k.fresh[i])
+		updates[i].Receipt.Event("noted for the store", nil)
+	}
 }
 
 // note notes in the store an update's changes and first answers.
-func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
-	if len(changed.Entries)+len(changed.Sets)+len(k.fresh.entries) == 0 {
+func (k *Keeper) note(u *cache.Update, changed *cache.Comparison, fresh *fresh) {
+	if len(changed.Entries)+len(changed.Sets)+len(fresh.entries) == 0 {
 		return
 	}
 	key := func(name string) cache.Key { return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name} }
@@ -153,10 +163,10 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 		for _, i := range changed.Entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
 		}
-		for _, i := range k.fresh.entries {
+		for _, i := range fresh.entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
 		}
-		for _, i := range k.fresh.sets {
+		for _, i := range fresh.sets {
 			if changed.Sets[i].Present {
 				n.Contents(key(u.Sets[i].Name))
 			}
@@ -346,9 +356,9 @@ func (k *Keeper) stored(t *topic) bool {
 	return t.entry != nil && t.entry.Resource != nil || t.set != nil && t.set.Whole() && len(t.set.Members) > 0
 }
 
-// answer processes an update's answers for topics without an answer. It returns the update without the errors that
-// are held back. The caller holds mu.
-func (k *Keeper) answer(u cache.Update) cache.Update {
+// answer processes the answers of the update with an index for topics without an answer. It returns the update without
+// the errors that are held back, and adds stored state to be served to stored. The caller holds mu.
+func (k *Keeper) answer(at int, u cache.Update, all *[]cache.Update) cache.Update {
 	now := time.Now()
 	changes, sets := u.Changes, u.Sets
 	u.Changes, u.Sets = changes[:0:0], sets[:0:0]
@@ -363,7 +373,7 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		waits := k.waits(key)
 		if k.passes(now, key, err) {
 			if waits && !c.Held && (c.Resource != nil || c.Gone || c.Err == nil) {
-				k.fresh.entries = append(k.fresh.entries, len(u.Changes))
+				k.fresh[at].entries = append(k.fresh[at].entries, len(u.Changes))
 			}
 			u.Changes = append(u.Changes, *c)
 			k.applyToSet(&u, c, &stored)
@@ -375,12 +385,12 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		waits := k.waits(key)
 		if k.passes(now, key, sets[i].Err) {
 			if waits && sets[i].Err == nil {
-				k.fresh.sets = append(k.fresh.sets, len(u.Sets))
+				k.fresh[at].sets = append(k.fresh[at].sets, len(u.Sets))
 			}
 			u.Sets = append(u.Sets, sets[i])
 		}
 	}
-	k.apply(&stored)
+	*all = append(*all, stored)
 	return u
 }
 
@@ -449,10 +459,11 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 	u.Sets = append(u.Sets, set)
 }
 
-func (k *Keeper) apply(u *cache.Update) {
-	if len(u.Changes)+len(u.Sets) > 0 {
-		k.cache.Apply(*u)
-	}
+// apply applies the stored state of some topics, that of all types at once.
+func (k *Keeper) apply(updates []cache.Update) {
+	updates = slices.DeleteFunc(updates, func(u cache.Update) bool { return len(u.Changes)+len(u.Sets) == 0 })
+	cache.InOrder(updates)
+	k.cache.Apply(updates...)
 }
 
 // run is the keeper's goroutine: it serves topics once they have waited long enough.
@@ -519,8 +530,10 @@ func (k *Keeper) step() (next time.Duration, more bool) {
 			k.serve(t, u)
 		} // without stored state, no error was held back
 	}
+	var due []cache.Update
 	for _, u := range updates {
-		k.apply(u)
+		due = append(due, *u)
 	}
+	k.apply(due)
 	return next, next == 0 && len(k.queue) > 0
 }

@@ -21,9 +21,9 @@ type endsSink struct {
 	any  bool
 }
 
-func (s *endsSink) Apply(u cache.Update) {
+func (s *endsSink) Apply(updates ...cache.Update) {
 	s.mu.Lock()
-	s.ends, s.any = u.ExpiresAt, true
+	s.ends, s.any = updates[0].ExpiresAt, true
 	s.mu.Unlock()
 }
 

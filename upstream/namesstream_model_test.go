@@ -65,7 +65,13 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 var modelOutside = map[string]bool{"c": true}
 
 // Apply implements Sink.
-func (m *twoStreamsModel) Apply(u cache.Update) {
+func (m *twoStreamsModel) Apply(updates ...cache.Update) {
+	for _, u := range updates {
+		m.apply(u)
+	}
+}
+
+func (m *twoStreamsModel) apply(u cache.Update) {
 	if m.Sets[cache.Wildcard] == nil {
 		// A topic that has stopped and started again before the stream has processed that may get a
 		// part of the set first. All of it follows.

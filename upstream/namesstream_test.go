@@ -61,7 +61,11 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 }
 
 // Apply implements Sink.
-func (p *twoStreamsPlayer) Apply(u cache.Update) { p.Print(u) }
+func (p *twoStreamsPlayer) Apply(updates ...cache.Update) {
+	for _, u := range updates {
+		p.Print(u)
+	}
+}
 
 func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()

@@ -123,17 +123,20 @@ func (r *refusal) send() {
 			r.mu.Unlock()
 			return
 		}
-		updates := map[string]*cache.Update{} // by type URL
+		byType := map[string]int{} // indices in updates
+		var updates []cache.Update
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // stopped since
 			}
-			u := updates[k.TypeURL]
-			if u == nil {
-				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
-				updates[k.TypeURL] = u
+			at, there := byType[k.TypeURL]
+			if !there {
+				at = len(updates)
+				byType[k.TypeURL] = at
+				updates = append(updates, cache.Update{Scope: k.Scope, TypeURL: k.TypeURL})
 			}
+			u := &updates[at]
 			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
 			} else {
@@ -141,8 +144,8 @@ func (r *refusal) send() {
 			}
 		}
 		r.mu.Unlock()
-		for _, u := range updates {
-			r.sink.Apply(*u)
+		if len(updates) > 0 {
+			r.sink.Apply(updates...)
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 // Sink receives the updates of a stream. It is a [cache.Cache], or something in front of one.
 type Sink interface {
-	Apply(cache.Update)
+	Apply(...cache.Update)
 }
 
 // Stream feeds the topics of one scope from a control plane. It has one gRPC stream at a time, which is open while

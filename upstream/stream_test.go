@@ -469,7 +469,7 @@ func TestAckComesAfterTheCache(t *testing.T) {
 // gate is a sink that blocks until it is opened.
 type gate struct{ open chan struct{} }
 
-func (g *gate) Apply(cache.Update) { <-g.open }
+func (g *gate) Apply(...cache.Update) { <-g.open }
 
 func TestAutoTakesSotWWhereDeltaIsUnimplemented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

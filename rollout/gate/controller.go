@@ -197,15 +197,15 @@ type gated struct {
 }
 
 // Apply implements Sink.
-func (s gated) Apply(u cache.Update) {
+func (s gated) Apply(updates ...cache.Update) {
 	s.mu.Lock()
-	g := s.gates[u.Scope]
+	g := s.gates[updates[0].Scope]
 	s.mu.Unlock()
 	if g == nil {
-		s.below.Apply(u)
+		s.below.Apply(updates...)
 		return
 	}
-	g.apply(s.below, s.of, u)
+	g.apply(s.below, s.of, updates)
 }
 
 // Start reports that a topic of the new side has gained a watcher. It does not block.

@@ -16,7 +16,7 @@ import (
 )
 
 // Sink takes updates: a keeper, or the cache.
-type Sink interface{ Apply(cache.Update) }
+type Sink interface{ Apply(...cache.Update) }
 
 // memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted calls yield with the
 // accepted resources of a topic that has no answer yet. It returns false if there are none.
@@ -143,40 +143,61 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 // now is the machine's time.
 func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
 
-// apply passes on an update from the source. of are the settings that the source was opened with, which determine the
+// apply passes on updates from the source. of are the settings that the source was opened with, which determine the
 // types that are rolled out.
-func (g *gate) apply(below Sink, of *Options, u cache.Update) {
-	if !of.RollsOut(u.TypeURL) && g.typed.Load().Types == of.Types {
-		below.Apply(u)
+func (g *gate) apply(below Sink, of *Options, updates []cache.Update) {
+	rolledOut := func(u cache.Update) bool { return of.RollsOut(u.TypeURL) }
+	if g.typed.Load().Types == of.Types && !slices.ContainsFunc(updates, rolledOut) {
+		below.Apply(updates...)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.retype(of)
-	if !of.RollsOut(u.TypeURL) {
-		below.Apply(u)
+	if !slices.ContainsFunc(updates, rolledOut) {
+		below.Apply(updates...)
 		return
 	}
 	g.accepts = below
-	s := splitting{gate: g, in: &u, toAccepted: u, toNew: u}
-	s.split()
-	if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
-		below.Apply(s.toAccepted)
+	var splits []*splitting
+	toAccepted := make([]cache.Update, 0, len(updates))
+	restarts := false
+	for i := range updates {
+		u := &updates[i]
+		if !rolledOut(*u) {
+			toAccepted = append(toAccepted, *u)
+			continue
+		}
+		s := &splitting{gate: g, in: u, toAccepted: *u, toNew: *u}
+		s.split()
+		restarts = restarts || s.restarts
+		splits = append(splits, s)
+		if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
+			toAccepted = append(toAccepted, s.toAccepted)
+		}
+		u.Receipt.Event("rollout", func() []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
+		})
+	}
+	if len(toAccepted) > 0 {
+		below.Apply(toAccepted...)
 	}
 	joined := g.pending.takeReleased()
-	if s.restarts {
+	if restarts {
 		joined = append(joined, g.takeLater()...)
 	}
-	u.Receipt.Event("rollout", func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
-	})
 	// Clients that must leave the new side leave before its topics change.
-	apart := g.changed(s.restarts)
-	s.leaveOut(apart)
+	apart := g.changed(restarts)
 	g.renew(append(joined, apart...))
-	s.toNew.Scope.New = true
-	if len(g.topics) > 0 && len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
-		g.cache.Apply(s.toNew)
+	var toNew []cache.Update
+	for _, s := range splits {
+		if s.leaveOut(apart); len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
+			s.toNew.Scope.New = true
+			toNew = append(toNew, s.toNew)
+		}
+	}
+	if len(g.topics) > 0 {
+		g.cache.Apply(toNew...)
 	}
 }
 
@@ -227,12 +248,19 @@ func (g *gate) accept(all bool) {
 	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
 }
 
-// acceptOnly gives the pending changes that satisfy which to the accepted topics. The caller holds mu.
+// acceptOnly gives the pending changes that satisfy which to the accepted topics, all at once. The caller holds mu.
 func (g *gate) acceptOnly(which func(item, *change) bool) {
+	var updates, newer []cache.Update
 	for _, of := range g.pending.take(which) {
-		if len(of.items) > 0 {
-			g.applyAccepted(&of)
-		}
+		u := g.updateOf(&of)
+		updates, newer = append(updates, u), append(newer, inNew(u))
+	}
+	if len(updates) == 0 {
+		return
+	}
+	g.accepts.Apply(updates...)
+	if len(g.topics) > 0 {
+		g.cache.Apply(newer...)
 	}
 }
 
@@ -241,8 +269,8 @@ func (g *gate) whole(typeURL string) bool {
 	return g.pending.types[typeURL] == 0 && g.later.types[typeURL] == 0
 }
 
-// applyAccepted accepts some changes of one type. The caller holds mu.
-func (g *gate) applyAccepted(of *update) {
+// updateOf returns the update of the accepted topics that accepts some changes of one type. The caller holds mu.
+func (g *gate) updateOf(of *update) cache.Update {
 	whole := g.whole(of.typeURL)
 	u := cache.Update{Scope: g.scope, TypeURL: of.typeURL}
 	if whole {
@@ -292,10 +320,7 @@ func (g *gate) applyAccepted(of *update) {
 		u.Sets = append(u.Sets, *set)
 	}
 	u.Receipt = u.Receipt.AfterRollout()
-	g.accepts.Apply(u)
-	if len(g.topics) > 0 {
-		g.cache.Apply(inNew(u))
-	}
+	return u
 }
 
 // inNew returns an accepted update in the form for the new topics.

@@ -37,15 +37,15 @@ func (s *Source) Stop(k cache.Key) {
 	}
 }
 
-// feed sends the pending updates to the sink. Only the feeding goroutine calls
-// it, so the last update is the newest.
+// feed sends the pending updates to the sink, those of a scope together: a resource is never visible without
+// those that came with it. Only the feeding goroutine calls it, so the last update is the newest.
 func (s *Source) feed() {
-	for _, u := range s.updates() {
-		s.sink.Apply(u)
+	for scope := range cache.EachScope(s.updates()) {
+		s.sink.Apply(scope...)
 	}
 }
 
-// updates takes the pending updates, one per type and scope.
+// updates takes the pending updates, one per type and scope, in order.
 func (s *Source) updates() []cache.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +92,7 @@ func (s *Source) updates() []cache.Update {
 	for _, u := range byTable {
 		updates = append(updates, *u)
 	}
+	cache.InOrder(updates)
 	return updates
 }
 

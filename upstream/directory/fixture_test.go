@@ -45,12 +45,14 @@ func cluster(name, content string) string {
 type recorder struct {
 	mu      sync.Mutex
 	updates []cache.Update
+	calls   int
 }
 
-func (r *recorder) Apply(u cache.Update) {
+func (r *recorder) Apply(updates ...cache.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.updates = append(r.updates, u)
+	r.updates = append(r.updates, updates...)
+	r.calls++
 }
 
 // take returns what was applied since the last time, printed, in the order of

@@ -19,7 +19,7 @@ import (
 
 // Sink receives the updates from the files: the cache.
 type Sink interface {
-	Apply(cache.Update)
+	Apply(...cache.Update)
 }
 
 // Source feeds the topics of one authority, in any number of scopes, from the

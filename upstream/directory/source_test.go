@@ -1,9 +1,11 @@
 package directory
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func TestANameIsAnsweredAtOnceWhetherItIsThereOrNot(t *testing.T) {
@@ -395,7 +398,7 @@ func TestUnchangedFilesAreKept(t *testing.T) {
 // blocked is a sink that takes its time.
 type blocked struct{ entered, leave chan struct{} }
 
-func (b blocked) Apply(cache.Update) {
+func (b blocked) Apply(...cache.Update) {
 	close(b.entered)
 	<-b.leave
 }
@@ -444,6 +447,28 @@ func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
 		synctest.Wait()
 		if got, _ := sink.take(); got != "" {
 			t.Errorf("updates after it was closed: %s", got)
+		}
+	})
+}
+
+// All types of one reading are one change, in the order in which clients need them.
+func TestTypesOfAReadingComeTogetherInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.start(scopes[1], xdstype.ListenerV3, "l")
+		f.start(scopes[1], clusterType, "c")
+		for range 10 { // a map has another order each time
+			f.write(map[string]string{"a.yaml": cluster("c", rand.Text()), "b.yaml": fmt.Sprintf("'@type': %s\nname: l\nstat_prefix: %s\n", xdstype.ListenerV3, rand.Text())})
+			f.sink.mu.Lock()
+			var types []string
+			for _, u := range f.sink.updates {
+				types = append(types, u.TypeURL)
+			}
+			calls := f.sink.calls
+			f.sink.updates, f.sink.calls = nil, 0
+			f.sink.mu.Unlock()
+			if calls != 1 || !slices.Equal(types, []string{clusterType, xdstype.ListenerV3}) {
+				t.Fatalf("%d calls, with %v", calls, types)
+			}
 		}
 	})
 }

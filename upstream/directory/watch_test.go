@@ -24,7 +24,11 @@ const deadline = watch.Rescan / 2
 // channel is a sink to wait at.
 type channel chan cache.Update
 
-func (c channel) Apply(u cache.Update) { c <- u }
+func (c channel) Apply(updates ...cache.Update) {
+	for _, u := range updates {
+		c <- u
+	}
+}
 
 // onDisk is a Source of a directory on disk, with interest in some names.
 type onDisk struct {
