@@ -55,7 +55,7 @@ func TestTheSecondUpdateOfASetFollowsTheFirst(t *testing.T) {
 	defer c.Close()
 	s := c.WatchSet(testKey(Wildcard), &setCounter{})
 	whole := func(names ...string) Update {
-		u := SetUpdate{Full: true}
+		u := SetUpdate{Extent: Whole}
 		for _, name := range names {
 			u.Changes = append(u.Changes, Change{Name: name, Resource: res(name, "1", "")})
 		}

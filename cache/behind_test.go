@@ -42,7 +42,7 @@ func TestAMemberFollowsItsName(t *testing.T) {
 	if status, _ := s.Status(); status != Requested || w.notified != 0 {
 		t.Errorf("a name is an answer for its set: %v, notified %d times", status, w.notified)
 	}
-	apply([]SetUpdate{{Name: dirGlob, Full: true, Changes: []Change{name(memberA, "1", false)}, Partial: true, Origin: NewOriginVersion(nil, "1")}})
+	apply([]SetUpdate{{Name: dirGlob, Extent: Whole, Changes: []Change{name(memberA, "1", false)}, Partial: true, Origin: NewOriginVersion(nil, "1")}})
 	expect("with an answer", "1", "")
 	notified := w.notified
 	apply(nil, name(memberA, "2", false))

@@ -19,9 +19,6 @@ func (s *Set) beginFirst(gone []string) {
 	}
 }
 
-// completes reports whether an update completes the first answer.
-func (u *SetUpdate) completes() bool { return u.Complete || u.Full && !u.Incomplete }
-
 // note records the resource that has arrived under a key, nil for a removal. It reports whether
 // that is a new removal. f may be nil.
 func (f *firstAnswer) note(key string, r *Resource) (removed bool) {

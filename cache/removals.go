@@ -54,8 +54,8 @@ func (s *Set) removedBy(u *SetUpdate) Removals {
 		}
 	}
 	switch {
-	case u.Full && u.Incomplete, !u.completes():
-	case u.Full && stay+len(out.Gone) < s.present:
+	case u.Extent == Begins, !u.Extent.Completes():
+	case u.Extent.Full() && stay+len(out.Gone) < s.present:
 		named := make(map[string]struct{}, len(u.Changes))
 		for i := range u.Changes {
 			named[u.Changes[i].Name] = struct{}{}
@@ -66,7 +66,7 @@ func (s *Set) removedBy(u *SetUpdate) Removals {
 				out.Gone = append(out.Gone, Removal{Key: key, Resource: m.Resource})
 			}
 		}
-	case !u.Full && s.first != nil:
+	case !u.Extent.Full() && s.first != nil:
 		for key := range s.first.missing {
 			if m := s.members.Get(key); m.Present() {
 				out.Gone = append(out.Gone, Removal{Key: key, Resource: m.Resource})

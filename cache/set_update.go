@@ -28,7 +28,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 		return plan{late: true}
 	}
 	s.planned = true
-	if !u.Full || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
+	if !u.Extent.Full() || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
 		return p
 	}
 	keep := make(map[string]struct{}, len(u.Changes))
@@ -67,7 +67,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Watchers that wait for a complete set are also notified that it is complete.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes() || s.outdated
+	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.Extent.Completes() || s.outdated
 	s.outdated, s.replaced.noted = false, 0
 	stored := 0
 	// During a large update, watchers can come and go, and clients of other scopes get processor time even if
@@ -79,7 +79,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			s.mu.Lock()
 		}
 	}
-	if u.Full && u.Incomplete {
+	if u.Extent == Begins {
 		s.beginFirst(p.gone)
 		p.gone = nil
 	}
@@ -93,7 +93,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			s.notes.remove(n)
 		}
 	}
-	if u.Full {
+	if u.Extent.Full() {
 		s.members.Reserve(len(u.Changes))
 	}
 	failed := false
@@ -112,7 +112,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 		pause()
 	}
-	if u.completes() {
+	if u.Extent.Completes() {
 		for key := range s.endFirst() {
 			changed = s.put(key, nil) || changed
 			pause()

@@ -16,6 +16,31 @@ const (
 	FirstAnswer               // one of the first answers of a new stream, or of another server
 )
 
+// Extent says what an update of a set says of the members that it does not name.
+type Extent uint8
+
+// The extents of an update.
+const (
+	Some   Extent = iota // nothing: they stay
+	Whole                // the update has all members: they are removed
+	Begins               // more of the origin's first answer may follow: they stay until it is complete
+	Ends                 // the first answer is complete: those that no part of it has named are removed
+)
+
+// WholeIf returns Whole if an update has all members, and otherwise Some.
+func WholeIf(whole bool) Extent {
+	if whole {
+		return Whole
+	}
+	return Some
+}
+
+// Full reports whether an update replaces what earlier updates said of the set.
+func (e Extent) Full() bool { return e == Whole || e == Begins }
+
+// Completes reports whether the set is known completely after an update.
+func (e Extent) Completes() bool { return e == Whole || e == Ends }
+
 // Change is the new state of one name.
 type Change struct {
 	// Name is the key of an entry (Key.Name), or of a set's member.
@@ -55,14 +80,11 @@ type SetUpdate struct {
 	// Name is the set's key (Key.Name).
 	Name    string
 	Changes []Change
-	// Full: Changes is the whole set, and other members are removed.
-	Full bool
+	// Extent says what becomes of members that Changes does not name.
+	Extent Extent
 	// Partial: a part of the set could not be fetched. A missing member may exist
 	// nevertheless. It is valid until the set's next update.
 	Partial bool
-	// Incomplete, of a Full update: more of the origin's first answer may follow. The set
-	// keeps its missing members until an update is Complete, or is Full and not Incomplete.
-	Incomplete, Complete bool
 	// Stale is as in Change, for all members. It is valid until the set's next update.
 	Stale bool
 	// Answer says to which answer of the source the update belongs.

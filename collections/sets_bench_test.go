@@ -80,7 +80,7 @@ func oneChange(b *testing.B, n int, rename bool) {
 		members[i] = cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: clusterType, Value: clusterNamed(b, name, "content")})}
 	}
 	say := func(name string, full bool, changes ...cache.Change) {
-		w.cache.Apply(cache.Update{Scope: leaf.Scope, TypeURL: leaf.TypeURL, Sets: []cache.SetUpdate{{Name: name, Full: full, Changes: changes}}})
+		w.cache.Apply(cache.Update{Scope: leaf.Scope, TypeURL: leaf.TypeURL, Sets: []cache.SetUpdate{{Name: name, Extent: cache.WholeIf(full), Changes: changes}}})
 	}
 	say(glob, true, members...)
 	held := int64(heapInUse())

@@ -86,7 +86,7 @@ func (w *workWorld) settle() {
 func (w *workWorld) answer(k cache.Key) {
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	if k.IsSet() {
-		set := cache.SetUpdate{Name: k.Name, Full: true}
+		set := cache.SetUpdate{Name: k.Name, Extent: cache.Whole}
 		for _, r := range w.members[k.Name] {
 			set.Changes = append(set.Changes, cache.Change{Name: r.Name(), Resource: r})
 		}

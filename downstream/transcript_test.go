@@ -550,8 +550,15 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	inEntry, inSet := true, u.Scope.OldStyle || urn.IsXdstp(strings.TrimLeft(name, "!-"))
 	switch {
 	case name == cache.Wildcard:
-		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
-		set().Incomplete, set().Complete = slices.Contains(words, "incomplete"), slices.Contains(words, "complete")
+		set().Partial = slices.Contains(words, "partial")
+		switch {
+		case slices.Contains(words, "incomplete"):
+			set().Extent = cache.Begins
+		case slices.Contains(words, "full"):
+			set().Extent = cache.Whole
+		case slices.Contains(words, "complete"):
+			set().Extent = cache.Ends
+		}
 		for _, w := range words[1:] {
 			if version, ok := strings.CutPrefix(w, "version="); ok {
 				set().Origin = cache.NewOriginVersion(u.Scope, version)

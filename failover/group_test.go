@@ -271,7 +271,7 @@ func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
 	case "sends":
 		u.Changes = changes
 	case "has":
-		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: changes}}
+		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Whole, Changes: changes}}
 	case "adds":
 		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: changes}}
 	default:

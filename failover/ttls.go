@@ -48,7 +48,7 @@ func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, n
 		if set.Err != nil || !wanted(k) {
 			continue
 		}
-		if set.Full {
+		if set.Extent.Full() {
 			l.forget(k)
 		}
 		for j := range set.Changes {

@@ -30,7 +30,7 @@ func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 		{"cannot be had", of(x), of(cache.Change{Name: "x", Err: failed}), 1},
 		{"not wanted", of(cache.Change{Name: "y", Resource: resource}), of(x), 1},
 		{"gone from a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Changes: []cache.Change{{Name: "x"}}}), 0},
-		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Full: true}), 0},
+		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Extent: cache.Whole}), 0},
 		{"a set that cannot be had", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Err: failed}), 1},
 	} {
 		var l ttls

@@ -16,7 +16,7 @@ func BenchmarkUpdate(b *testing.B) {
 		for i := range members {
 			all = append(all, cache.Change{Name: fmt.Sprintf("cluster-%d", i), Resource: member(fmt.Sprintf("cluster-%d", i), "content", 0)})
 		}
-		whole := update(cache.SetUpdate{Name: cache.Wildcard, Full: true, Answer: cache.FirstAnswer, Changes: all})
+		whole := update(cache.SetUpdate{Name: cache.Wildcard, Extent: cache.Whole, Answer: cache.FirstAnswer, Changes: all})
 		for _, what := range []string{"later", "first"} {
 			for _, through := range []string{"cache", "guard"} {
 				b.Run(fmt.Sprintf("answer=%s/members=%d/through=%s", what, members, through), func(b *testing.B) {

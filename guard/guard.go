@@ -128,7 +128,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) (decided bool) {
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
 	// Stored comes first: the cache may get the stored members in between.
 	var stored map[string]*cache.Resource
-	if g.Stored != nil && u.Full {
+	if g.Stored != nil && u.Extent.Full() {
 		g.Stored(key, func(name string, r *cache.Resource) {
 			if stored == nil {
 				stored = map[string]*cache.Resource{}

@@ -246,11 +246,24 @@ func settings(t *testing.T, d *datadriven.TestData) (*Options, []string) {
 	return o, stored
 }
 
+// extentOf is what an update says of members that it does not name.
+func extentOf(full, incomplete, complete bool) cache.Extent {
+	switch {
+	case full && incomplete:
+		return cache.Begins
+	case full:
+		return cache.Whole
+	case complete:
+		return cache.Ends
+	}
+	return cache.Some
+}
+
 // updateOf is the update that a transcript describes.
 func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 	t.Helper()
 	set := cache.SetUpdate{
-		Name: cache.Wildcard, Full: d.HasArg("full"), Incomplete: d.HasArg("incomplete"), Complete: d.HasArg("complete"),
+		Name: cache.Wildcard, Extent: extentOf(d.HasArg("full"), d.HasArg("incomplete"), d.HasArg("complete")),
 		Answer: map[string]cache.Answer{"first": cache.FirstAnswer, "later": cache.LaterAnswer, "silent": cache.NoAnswer}[d.Cmd],
 	}
 	if d.HasArg("of") {

@@ -113,7 +113,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 			d.gone = len(s.held) // the members ended with an earlier topic
 		}
 		s = &set{held: map[string]end{}}
-		if !would.Present && u.Full {
+		if !would.Present && u.Extent.Full() {
 			s.stored, s.had = stored, len(stored)
 		}
 	}
@@ -206,7 +206,7 @@ func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
 			delete(s.stored, c.Name)
 		}
 	}
-	if u.Complete || u.Full && !u.Incomplete {
+	if u.Extent.Completes() {
 		for _, name := range slices.Sorted(maps.Keys(s.stored)) {
 			gone = append(gone, cache.Removal{Key: name, Resource: s.stored[name]})
 		}

@@ -72,7 +72,7 @@ func playSteps(o *Options, steps []step) string {
 	for i, s := range append(steps, step{wait: time.Second, answer: cache.FirstAnswer, complete: true}) {
 		time.Sleep(s.wait)
 		synctest.Wait()
-		u := cache.SetUpdate{Name: cache.Wildcard, Answer: s.answer, Full: s.full, Incomplete: s.incomplete, Complete: s.complete}
+		u := cache.SetUpdate{Name: cache.Wildcard, Answer: s.answer, Extent: extentOf(s.full, s.incomplete, s.complete)}
 		named := map[string]bool{}
 		for _, n := range s.names {
 			name := fmt.Sprintf("c%d", n)

@@ -184,8 +184,8 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison, fresh *fresh) 
 				}
 				n.Member(key(set.Name), c.Name, c.Resource)
 			}
-			whole := set.Full && !set.Incomplete
-			others := set.Complete || whole && !is.Present || after[i] != expected
+			whole := set.Extent == cache.Whole
+			others := set.Extent == cache.Ends || whole && !is.Present || after[i] != expected
 			if len(is.Changes) > 0 || !is.Present || others {
 				n.Whole(key(set.Name), others)
 			}
@@ -448,7 +448,7 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 		u.Changes = append(u.Changes, cache.Change{Name: t.key.Name, Resource: t.entry.Resource, Stale: true})
 		return
 	}
-	set := cache.SetUpdate{Name: t.key.Name, Full: true, Incomplete: true, Stale: true, Changes: make([]cache.Change, 0, len(t.set.Members))}
+	set := cache.SetUpdate{Name: t.key.Name, Extent: cache.Begins, Stale: true, Changes: make([]cache.Change, 0, len(t.set.Members))}
 	t.members = make(map[string]struct{}, len(t.set.Members))
 	for _, r := range t.set.Members {
 		t.members[r.Member] = struct{}{}

@@ -134,10 +134,10 @@ func afterARestart(t *testing.T, test func(*kept)) {
 		before.says(is("a", "1"), is("b", "1"), is("gone", "1"))
 		before.says(cache.Change{Name: "gone", Gone: true})
 		before.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1"), is("n", "1"), is("o", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1"), is("n", "1"), is("o", "1")},
 		}}})
 		before.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "2"), is("n", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "2"), is("n", "1")},
 		}}})
 		before.close()
 		k := newKept(t, path)
@@ -225,7 +225,7 @@ func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, filepath.Join(dir, "db"))
 		wildcard := cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1"), is("n", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1"), is("n", "1")},
 		}}}
 		k.watch("a", "b", cache.Wildcard)
 		k.says(is("a", "1"), is("b", "1"))
@@ -247,13 +247,13 @@ func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
 		}
 		// The first part of an answer: the cache has the rest from before.
 		first := wildcard
-		first.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Incomplete: true, Changes: []cache.Change{is("m", "1")}}}
+		first.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Begins, Changes: []cache.Change{is("m", "1")}}}
 		k.Apply(first)
 		k.store.Flush(time.Minute)
 		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 2 {
 			t.Errorf("%d members are stored, whole: %t", len(set.Members), set.Whole())
 		}
-		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1")}}}})
+		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1")}}}})
 		k.store.Flush(time.Minute)
 		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 1 {
 			t.Errorf("%d members are stored after a removal, whole: %t", len(set.Members), set.Whole())
@@ -281,7 +281,7 @@ func TestAStoredSetIsServedAndIsNotAll(t *testing.T) {
 			t.Errorf("the set has %d members; stale: %t, incomplete: %t", set.Len(), set.Stale(), set.Incomplete())
 		}
 		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "2")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "2")},
 		}}})
 		if set.Len() != 1 || set.Stale() || set.Incomplete() {
 			t.Errorf("then it has %d members; stale: %t, incomplete: %t", set.Len(), set.Stale(), set.Incomplete())

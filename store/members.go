@@ -9,7 +9,7 @@ import "github.com/xds-relay/xds-relay/cache"
 // members may still follow in it. So no client is sent fewer members, or an empty set, because of the first part.
 // Members in that part are not served in their stored state. The caller holds mu.
 func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cache.Update) {
-	if is.Err != nil || !is.Full || !is.Incomplete {
+	if is.Err != nil || is.Extent != cache.Begins {
 		return
 	}
 	key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: is.Name}

@@ -75,7 +75,7 @@ func (m *twoStreamsModel) apply(u cache.Update) {
 	if m.Sets[cache.Wildcard] == nil {
 		// A topic that has stopped and started again before the stream has processed that may get a
 		// part of the set first. All of it follows.
-		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
+		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Extent.Full() && s.Err == nil })
 	}
 	m.Model.Apply(u)
 }

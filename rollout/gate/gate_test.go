@@ -94,7 +94,7 @@ func (f *fixture) send(full bool, changed ...string) {
 	f.version++
 	f.origin.Set(fmt.Sprint(f.version))
 	u := cache.Update{Scope: f.scope, TypeURL: testType, Origin: f.origin}
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: full, Origin: f.origin}
+	set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.WholeIf(full), Origin: f.origin}
 	if full {
 		changed = slices.Collect(maps.Keys(f.source))
 	}

@@ -354,7 +354,10 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 		return cache.SetUpdate{Name: k.Name, Err: err}, true
 	case cache.Present:
 	}
-	u = cache.SetUpdate{Name: k.Name, Full: true, Incomplete: s.Incomplete(), Partial: s.Partial(), Stale: s.Stale()}
+	u = cache.SetUpdate{Name: k.Name, Extent: cache.Whole, Partial: s.Partial(), Stale: s.Stale()}
+	if s.Incomplete() {
+		u.Extent = cache.Begins
+	}
 	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 && g.later.types[k.TypeURL] == 0 {
 		u.Origin = mirrorsOf(s.Origin()).ofNew()
 	}

@@ -111,7 +111,7 @@ func (s *splitting) recall(k cache.Key) bool {
 	}
 	u := cache.Update{Scope: s.scope, TypeURL: k.TypeURL, Server: s.in.Server}
 	if k.IsSet() {
-		u.Sets = []cache.SetUpdate{{Name: k.Name, Full: true, Changes: had}}
+		u.Sets = []cache.SetUpdate{{Name: k.Name, Extent: cache.Whole, Changes: had}}
 	} else {
 		u.Changes = had
 	}
@@ -254,7 +254,7 @@ const betweenParts = time.Second
 func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: u.Name}
 	_, set := s.cache.Find(k)
-	completes := u.Complete || u.Full && !u.Incomplete
+	completes := u.Extent.Completes()
 	state := s.sets[k]
 	known := false
 	if set != nil {
@@ -286,7 +286,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		first = time.Since(state.at) < betweenParts
 		state.first, state.at = first, time.Now()
 	}
-	if u.Full {
+	if u.Extent.Full() {
 		state = &setState{first: first, at: time.Now(), seen: make(map[string]struct{}, len(u.Changes))}
 	}
 	asIs := true
@@ -313,7 +313,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 			accepted, newer := s.take(item{s.in.TypeURL, u.Name, name}, set.Member(name), true, &gone)
 			out.add(gone, accepted, newer)
 		}
-	case u.Full:
+	case u.Extent.Full():
 		s.sets[k] = state
 		asIs = false
 	}
@@ -391,11 +391,12 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 		s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
 		return
 	}
-	complete := u.Complete || u.Full && !u.Incomplete
-	for _, to := range []*cache.SetUpdate{&accepted, &newer} {
-		if !of.first {
-			to.Full, to.Incomplete, to.Complete = false, false, complete
+	if !of.first {
+		rest := cache.Some
+		if u.Extent.Completes() {
+			rest = cache.Ends
 		}
+		accepted.Extent, newer.Extent = rest, rest
 	}
 	accepted.Changes, newer.Changes = changesOf(of.accepted, (*mirrors).ofAccepted), changesOf(of.newer, (*mirrors).ofNew)
 	if s.held {

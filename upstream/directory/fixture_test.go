@@ -66,7 +66,7 @@ func (r *recorder) take() (sent string, updates int) {
 		line := changes(u.Changes)
 		for _, s := range u.Sets {
 			full := ""
-			if s.Full {
+			if s.Extent.Full() {
 				full = "="
 			}
 			if s.Err != nil {
