@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"time"
-
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
@@ -110,9 +108,6 @@ type Update struct {
 	// Origin is the newest version of the origin. Most of the source's resources have it,
 	// also resources that are not in this update.
 	Origin *OriginVersion
-	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
-	// sources that pass updates on, possibly late. The cache ignores it.
-	ExpiresAt map[string]time.Time
 	// Receipt is the receipt of the response that has just brought the update, nil if no response did.
 	Receipt *propagation.Receipt
 	// Server is the address of the control plane that sent the update, empty if none did. It is

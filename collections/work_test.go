@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -39,7 +40,7 @@ func newWorkWorld(t *testing.T, view ...string) *workWorld {
 	}
 	w.cache = cache.New(w, cache.Options{IdleEntries: 1 << 20})
 	t.Cleanup(w.cache.Close)
-	w.resolver = newResolver(w.cache, w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
+	w.resolver = newResolver(w.cache, delivery.Direct(w.cache), w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
 	return w
 }
 

@@ -1,12 +1,9 @@
-// Package failover feeds the topics of one [cache.Scope] from several servers by
-// priority, and reports which authorities are unreachable. gRFC A71: "xDS Fallback".
+// Package failover decides which of several servers feeds the topics of a [cache.Scope], by
+// priority, and knows which authorities are unreachable. gRFC A71: "xDS Fallback". Package feed
+// runs it.
 //
 //	Machine       decides which servers to try and which one is active: events and the
 //	              time go in, actions come out; it has no goroutine, lock, clock or I/O
-//	Group         runs a Machine around the servers' feeds, and is the [cache.Source]
-//	              of the scope
-//	Single        the same for a scope with one server, of which only the reachability
-//	              matters
 //	Reachability  lists the unreachable scopes, for code that chooses between
 //	              authorities (`#alt`)
 //

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
@@ -48,11 +49,11 @@ type twoStreamsPlayer struct {
 
 var sideNames = []string{"first", "names"}
 
-func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
+func newSides(scope cache.Scope, f *form, to delivery.Receiver) []*Stream {
 	var sides []*Stream
 	for range sideNames {
 		sides = append(sides, &Stream{
-			scope: scope, sink: sink, form: f, forms: []*form{f}, feeds: map[string]*feed{},
+			scope: scope, to: to, form: f, forms: []*form{f}, feeds: map[string]*feed{},
 			inbox: inbox.New[note](), live: true,
 		})
 	}
@@ -60,9 +61,9 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 	return sides
 }
 
-// Apply implements Sink.
-func (p *twoStreamsPlayer) Apply(updates ...cache.Update) {
-	for _, u := range updates {
+// Deliver implements delivery.Receiver.
+func (p *twoStreamsPlayer) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
 		p.Print(u)
 	}
 }
@@ -109,7 +110,7 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.answered(&call{})
 		u, _ := f.session.Response(time.Now(), r)
-		s.apply(f.topics, u)
+		s.deliver(delivery.Response, f.topics, u)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -125,7 +126,7 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 			for _, f := range s.sorted() {
 				u := f.topics.NewUpdate()
 				f.topics.Failed(s.down, &u)
-				s.apply(f.topics, u)
+				s.deliver(delivery.Response, f.topics, u)
 			}
 		}
 	case "open":
@@ -175,7 +176,7 @@ func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 	if f == nil {
 		return
 	}
-	s.apply(f.topics, f.topics.Expire(time.Now()))
+	s.deliver(delivery.Silence, f.topics, f.topics.Expire(time.Now()))
 	if f.session == nil && !f.stale {
 		return
 	}
@@ -187,7 +188,7 @@ func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 			return
 		}
 	}
-	s.apply(f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
+	s.deliver(delivery.Silence, f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
 	for _, m := range f.session.Requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.Out, "%s: ", name)
 		p.Send(m)

@@ -15,12 +15,14 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// Sink takes updates: a keeper, or the cache.
-type Sink interface{ Apply(...cache.Update) }
-
-// memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted calls yield with the
-// accepted resources of a topic that has no answer yet. It returns false if there are none.
-type memory interface {
+// Below takes what is accepted: the feed of the scope. Its lock comes before that of a gate, and is held during all other
+// methods.
+type Below interface {
+	sync.Locker
+	// Accept gives updates of one scope to the accepted topics.
+	Accept(updates []cache.Update)
+	// Accepted calls yield with the resources of a topic without an answer that were accepted before the relay was
+	// started. It returns false if there are none.
 	Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool
 }
 
@@ -62,18 +64,19 @@ type gate struct {
 	clients   map[string]*nodeClients
 	connected map[connected]*slot // only slots that have members
 
+	// accepts receives accepted updates. It is nil before the first update. mu is held while it changes.
+	accepts atomic.Pointer[Below]
+
 	// typed are the settings whose Types the source was opened with. mu is held while they change.
 	typed atomic.Pointer[Options]
 
 	// taken is the buffer of the events that the gate's goroutine processed last, for reuse.
 	taken []event
 
-	mu      sync.Mutex
-	machine *rollout.Machine
-	pending pending
-	later   later
-	// accepts receives accepted updates. It is nil before the first update.
-	accepts  Sink
+	mu       sync.Mutex
+	machine  *rollout.Machine
+	pending  pending
+	later    later
 	rejecter Rejecter // nil if there is no control plane to send a NACK to
 	topics   map[cache.Key]*newTopic
 	// held are the accepted topics that have pending changes.
@@ -140,25 +143,48 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 	return g
 }
 
+// lock locks the gate, for code that may accept changes. The feed that these go to is locked first.
+func (g *gate) lock() (unlock func()) {
+	for {
+		below := g.accepts.Load()
+		if below != nil {
+			(*below).Lock()
+		}
+		g.mu.Lock()
+		unlock := func() {
+			g.mu.Unlock()
+			if below != nil {
+				(*below).Unlock()
+			}
+		}
+		if g.accepts.Load() == below {
+			return unlock
+		}
+		unlock() // the scope has another feed by now
+	}
+}
+
 // now is the machine's time.
 func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
 
 // apply passes on updates from the source. of are the settings that the source was opened with, which determine the
-// types that are rolled out.
-func (g *gate) apply(below Sink, of *Options, updates []cache.Update) {
+// types that are rolled out. The caller holds the lock of below.
+func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
 	rolledOut := func(u cache.Update) bool { return of.RollsOut(u.TypeURL) }
 	if g.typed.Load().Types == of.Types && !slices.ContainsFunc(updates, rolledOut) {
-		below.Apply(updates...)
+		below.Accept(updates)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.retype(of)
 	if !slices.ContainsFunc(updates, rolledOut) {
-		below.Apply(updates...)
+		below.Accept(updates)
 		return
 	}
-	g.accepts = below
+	if last := g.accepts.Load(); last == nil || *last != below {
+		g.accepts.Store(&below)
+	}
 	var splits []*splitting
 	toAccepted := make([]cache.Update, 0, len(updates))
 	restarts := false
@@ -180,7 +206,7 @@ func (g *gate) apply(below Sink, of *Options, updates []cache.Update) {
 		})
 	}
 	if len(toAccepted) > 0 {
-		below.Apply(toAccepted...)
+		below.Accept(toAccepted)
 	}
 	joined := g.pending.takeReleased()
 	if restarts {
@@ -233,9 +259,9 @@ func (g *gate) changed(restarts bool) (items []item) {
 }
 
 // accept gives pending changes to the accepted topics: all of them, or those that need not wait for a person. The
-// caller holds mu.
+// caller has called lock, or apply.
 func (g *gate) accept(all bool) {
-	if g.accepts == nil {
+	if g.accepts.Load() == nil {
 		return
 	}
 	g.acceptOnly(func(_ item, c *change) bool { return all || c.waits == "" && !(c.removal() && g.pending.nWaits > 0) })
@@ -258,7 +284,7 @@ func (g *gate) acceptOnly(which func(item, *change) bool) {
 	if len(updates) == 0 {
 		return
 	}
-	g.accepts.Apply(updates...)
+	(*g.accepts.Load()).Accept(updates)
 	if len(g.topics) > 0 {
 		g.cache.Apply(newer...)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,28 @@ func (s *sourceless) Stop(k cache.Key) {
 	}
 }
 
+// direct is a feed that has nothing below the gates but the cache.
+type direct struct {
+	sync.Mutex
+	*cache.Cache
+}
+
+func (d *direct) Accept(updates []cache.Update)                        { d.Apply(updates...) }
+func (*direct) Accepted(cache.Key, func(string, *cache.Resource)) bool { return false }
+
+// through is the way of updates through the gates.
+type through struct {
+	c     *Controller
+	below *direct
+	of    *Options
+}
+
+func (t through) Apply(updates ...cache.Update) {
+	t.below.Lock()
+	defer t.below.Unlock()
+	t.c.Apply(t.below, t.of, updates)
+}
+
 type watcher struct{ cache.SetWatch }
 
 func (*watcher) Changed() cache.Waker { return nil }
@@ -40,7 +63,7 @@ type fixture struct {
 	*rapid.T
 	cache  *cache.Cache
 	gate   *gate
-	sink   Sink
+	sink   through
 	scope  cache.Scope
 	set    *cache.Set // accepted
 	newSet *cache.Set
@@ -66,7 +89,7 @@ func newFixture(t *rapid.T) *fixture {
 	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o}
 	src.c = NewController(c, func(cache.Scope) *Options { return f.settings }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
 	src.c.Opened(f.scope, o)
-	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c, o)
+	f.gate, f.sink = src.c.gates[f.scope], through{src.c, &direct{Cache: c}, o}
 	close(f.gate.stop) // the test plays the goroutine
 	<-f.gate.done
 	set, one := cache.Key{Scope: f.scope, TypeURL: testType, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: testType, Name: oneName}

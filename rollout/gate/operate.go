@@ -129,11 +129,11 @@ func (g *gate) status() Status {
 // each calls do for the selected gates, and returns how many calls returned true.
 func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 	for _, g := range c.selected(w) {
-		g.mu.Lock()
+		unlock := g.lock()
 		if do(g) {
 			n++
 		}
-		g.mu.Unlock()
+		unlock()
 		g.inbox.Wake()
 	}
 	return n

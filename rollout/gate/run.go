@@ -35,8 +35,7 @@ func (g *gate) run() {
 // step processes all events and everything that is due. It returns the time until something else is due, 0 if nothing
 // is, and the functions to call without the lock.
 func (g *gate) step() (next time.Duration, after []func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.lock()()
 	g.taken = g.inbox.TakeAgain(g.taken)
 	for _, e := range g.taken {
 		after = g.process(e, after)

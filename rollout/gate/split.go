@@ -101,12 +101,9 @@ func (s *splitting) note(v *cache.OriginVersion) *mirrors { return note(v, !s.he
 // recall gives an accepted topic that has no answer the state that was accepted before the relay was started. It
 // reports whether there was one. If so, a first answer that differs is rolled out.
 func (s *splitting) recall(k cache.Key) bool {
-	from, ok := s.accepts.(memory)
-	if !ok {
-		return false
-	}
+	below := *s.accepts.Load()
 	var had []cache.Change
-	if !from.Accepted(k, func(key string, r *cache.Resource) { had = append(had, cache.Change{Name: key, Resource: r}) }) {
+	if !below.Accepted(k, func(key string, r *cache.Resource) { had = append(had, cache.Change{Name: key, Resource: r}) }) {
 		return false
 	}
 	u := cache.Update{Scope: s.scope, TypeURL: k.TypeURL, Server: s.in.Server}
@@ -115,7 +112,7 @@ func (s *splitting) recall(k cache.Key) bool {
 	} else {
 		u.Changes = had
 	}
-	s.accepts.Apply(u)
+	below.Accept([]cache.Update{u})
 	if len(s.topics) > 0 {
 		u.Scope.New = true
 		s.cache.Apply(u)

@@ -1,6 +1,6 @@
 package directory
 
-// The updates to the sink: the state of a topic after its start, and
+// The deliveries: the state of a topic after its start, and
 // then its changes.
 
 import (
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // Start notes the interest in a topic. See [cache.Source].
@@ -37,11 +38,11 @@ func (s *Source) Stop(k cache.Key) {
 	}
 }
 
-// feed sends the pending updates to the sink, those of a scope together: a resource is never visible without
+// feed delivers the pending updates, those of a scope together: a resource is never visible without
 // those that came with it. Only the feeding goroutine calls it, so the last update is the newest.
 func (s *Source) feed() {
 	for scope := range cache.EachScope(s.updates()) {
-		s.sink.Apply(scope...)
+		s.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: scope}})
 	}
 }
 
@@ -96,7 +97,7 @@ func (s *Source) updates() []cache.Update {
 	return updates
 }
 
-// addChanges adds the changes of topics whose state the sink has.
+// addChanges adds the changes of topics whose state was delivered.
 func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
 	sets := map[string][]cache.Change{}
 	for key := range changed {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/watch"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -48,10 +49,10 @@ type recorder struct {
 	calls   int
 }
 
-func (r *recorder) Apply(updates ...cache.Update) {
+func (r *recorder) Deliver(e delivery.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.updates = append(r.updates, updates...)
+	r.updates = append(r.updates, e.Types...)
 	r.calls++
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -360,6 +361,9 @@ func (w *entryWatcher) Wake() { w.changed <- struct{}{} }
 // lateSink is for a sink that itself needs the source.
 type lateSink struct{ *cache.Cache }
 
+// Deliver implements delivery.Receiver.
+func (s *lateSink) Deliver(e delivery.Event) { s.Apply(e.Types...) }
+
 func TestSourceFeedsACache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &lateSink{}
@@ -398,7 +402,7 @@ func TestUnchangedFilesAreKept(t *testing.T) {
 // blocked is a sink that takes its time.
 type blocked struct{ entered, leave chan struct{} }
 
-func (b blocked) Apply(...cache.Update) {
+func (b blocked) Deliver(delivery.Event) {
 	close(b.entered)
 	<-b.leave
 }

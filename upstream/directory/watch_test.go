@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/watch"
 )
 
@@ -24,8 +25,8 @@ const deadline = watch.Rescan / 2
 // channel is a sink to wait at.
 type channel chan cache.Update
 
-func (c channel) Apply(updates ...cache.Update) {
-	for _, u := range updates {
+func (c channel) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
 		c <- u
 	}
 }

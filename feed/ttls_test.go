@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"testing"
@@ -35,9 +35,9 @@ func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 	} {
 		var l ttls
 		wanted := func(k cache.Key) bool { return k.Name != "y" }
-		by := &child{active: true}
-		l.record(&tt.first, by, wanted, time.Now())
-		l.record(&tt.then, by, wanted, time.Now())
+		by := &Link{active: true}
+		l.record(&tt.first, nil, by, wanted, time.Now())
+		l.record(&tt.then, nil, by, wanted, time.Now())
 		if n := l.expiries.Len(); n != tt.left || n == 0 && len(l.servers) > 0 {
 			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.servers)
 		}
