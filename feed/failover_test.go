@@ -55,7 +55,7 @@ var someScope = cache.Scope{Authority: "shop", OldStyle: true}
 type groupPlayer struct {
 	cache *cache.Cache
 	feed  *Feed
-	reach *failover.Reachability
+	reach *Reachability
 	names []string
 	feeds map[string]*fakeFeed // by server, those that are open
 	watch map[string]any
@@ -99,7 +99,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 	}
 	source := &lateSource{}
 	p.cache = cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
-	p.reach = failover.NewReachability()
+	p.reach = NewReachability()
 	p.reach.Notify(func(s cache.Scope) {
 		since, down := p.reach.Unreachable(s)
 		if down {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -28,7 +27,7 @@ type Options struct {
 	Rollouts     *gate.Controller
 	Rollout      *gate.Options // nil if nothing is rolled out
 	Cache        Cache
-	Reachability *failover.Reachability
+	Reachability *Reachability
 	Log          *slog.Logger
 }
 
@@ -43,7 +42,7 @@ type Cache interface {
 // The latter two feed several scopes.
 type Feed struct {
 	Options
-	links    guard.Links
+	links    Links
 	only     Source        // of the only server, nil if there are several or none
 	answered chan struct{} // closed once a server has answered, or could not be reached
 	inbox    *inbox.Inbox[note]

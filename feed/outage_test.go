@@ -42,7 +42,7 @@ func TestAnOutageIsOfAllServers(t *testing.T) {
 			return quietFeed{done: make(chan struct{})}
 		}
 		g := New(Options{
-			Cache: c, Reachability: failover.NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
+			Cache: c, Reachability: NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
 			Servers: Servers{Scope: someScope, Names: []string{"one", "two"}, Open: open, Failover: failover.Options{Timeout: 10 * time.Second, Hysteresis: time.Second}},
 		})
 		defer g.Close()

@@ -131,7 +131,7 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	}
 	o := failover.Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
 	g = New(Options{
-		Cache: sink, Reachability: failover.NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
+		Cache: sink, Reachability: NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
 		Servers: Servers{Scope: someScope, Names: []string{"0", "1", "2"}, Open: open, Failover: o},
 	})
 	source.Feed = g

@@ -220,7 +220,7 @@ func (f *Feed) act() {
 		failure.Outage = new(cache.Outage)
 		f.reportAllFailed(&failure)
 	}
-	f.Reachability.Set(f.Servers.Scope, since, down)
+	f.Reachability.set(f.Servers.Scope, since, down)
 }
 
 func (f *Feed) perform(a failover.Action) {
@@ -324,7 +324,7 @@ func (f *Feed) closeServers(yield func(Source) bool) {
 		}
 	}
 	if f.machine != nil {
-		f.Reachability.Set(f.Servers.Scope, time.Time{}, false)
+		f.Reachability.set(f.Servers.Scope, time.Time{}, false)
 	}
 	for _, s := range f.closing {
 		if !yield(s) {

@@ -15,7 +15,7 @@ import (
 // TestOnlyServerIsWatched holds when a scope with one server counts as unreachable.
 func TestOnlyServerIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reach := failover.NewReachability()
+		reach := NewReachability()
 		var changes atomic.Int64
 		reach.Notify(func(cache.Scope) { changes.Add(1) })
 		var link *Link

@@ -84,7 +84,7 @@ func newKept(t *testing.T, path string) *kept {
 // open opens the feed.
 func (k *kept) open(started time.Time) {
 	k.Feed = New(Options{
-		Cache: k.cache, Reachability: failover.NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard, Store: k.store,
+		Cache: k.cache, Reachability: NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard, Store: k.store,
 		StoreWaits: store.KeeperOptions{Started: started, Wait: func() time.Duration { return time.Duration(k.wait.Load()) }},
 		Servers: Servers{Scope: scope, Names: []string{testCP}, Failover: failover.Options{Timeout: time.Hour}, Open: func(_ int, to *Link) Source {
 			k.link = to

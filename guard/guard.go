@@ -27,7 +27,7 @@ type Settings struct {
 	// Stored, if not nil, iterates over the store's members of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
 	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
-	// the source: see Links.
+	// the source: see feed.Links.
 	Waits func(set cache.Key, since time.Time) time.Time
 	// Stats returns the counters of a scope.
 	Stats func(cache.Scope) *Stats

@@ -76,7 +76,7 @@ type player struct {
 	cache  *cache.Cache
 	client *client
 	set    *cache.Set
-	links  guard.Links
+	links  feed.Links
 	stats  guard.Stats
 	stored []string
 	log    lines

@@ -12,7 +12,6 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -35,7 +34,7 @@ func (s derivedSource) Stop(k cache.Key) {
 // leafNames implements collections.Names.
 type leafNames struct {
 	newest       func() *generation
-	reachability *failover.Reachability
+	reachability *feed.Reachability
 }
 
 // Key implements collections.Names.

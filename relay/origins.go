@@ -15,7 +15,6 @@ import (
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -36,7 +35,7 @@ type origins struct {
 	guards  *guards
 	reached reached
 	// reachability has the unreachable scopes.
-	reachability *failover.Reachability
+	reachability *feed.Reachability
 	// cache has the resources from which a stream to another server may resume, and knows which topics small clients
 	// watch.
 	cache    sink
@@ -68,7 +67,7 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 		log: log, credentials: credentials, rollouts: rollouts, cache: sink,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[place]*sharedConn{},
-		reachability: failover.NewReachability(),
+		reachability: feed.NewReachability(),
 		streams:      map[cache.Scope]*serverSource{},
 		patterns:     map[cache.Scope]struct{}{},
 	}

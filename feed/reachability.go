@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"maps"
@@ -48,8 +48,8 @@ func (r *Reachability) Count() map[string]int {
 	return n
 }
 
-// Set records the state of a scope.
-func (r *Reachability) Set(scope cache.Scope, since time.Time, down bool) {
+// set records the state of a scope.
+func (r *Reachability) set(scope cache.Scope, since time.Time, down bool) {
 	r.mu.Lock()
 	_, was := r.down[scope]
 	if down {
