@@ -49,6 +49,7 @@ type Feed struct {
 	stepping atomic.Bool // a goroutine is about to call step
 	serving  atomic.Bool // a goroutine is about to call serve
 	loads    loads
+	look     func(cache.Key) store.Stored // keeper.Look
 
 	// mu is held while the cache applies updates, so that nothing comes between a decision and the update.
 	mu     sync.Mutex
@@ -66,7 +67,7 @@ func New(o Options) *Feed {
 	f := &Feed{Options: o, answered: make(chan struct{}), inbox: inbox.New[note]()}
 	if o.Store != nil {
 		f.keeper = store.NewKeeper(o.Store, o.Servers.Scope, o.Cache, o.StoreWaits)
-		f.Guard.Stored = f.keeper.Stored
+		f.Guard.Stored, f.look = f.keeper.Stored, f.keeper.Look
 	}
 	if len(o.Servers.Names) > 0 {
 		f.Guard.Waits = func(set cache.Key, since time.Time) time.Time { return f.links.Waits(set.TypeURL, since) }
@@ -107,26 +108,13 @@ func (s *Link) Deliver(e delivery.Event) {
 // stage passes updates through the scope's rollout, if there is one, and accepts the rest. The caller holds mu.
 func (f *Feed) stage(updates []cache.Update) {
 	if f.Rollout == nil {
-		f.accept(updates)
+		(*accepting)(f).Accept(updates)
 		return
 	}
 	f.Rollouts.Apply((*accepting)(f), f.Rollout, updates)
 }
 
-// accept gives updates to the cache, and notes them for the store. The caller holds mu.
-func (f *Feed) accept(updates []cache.Update) {
-	if f.keeper == nil {
-		f.Cache.Apply(updates...)
-		return
-	}
-	stored := f.keeper.Judge(updates)
-	f.Cache.Apply(stored...)
-	noting := f.keeper.Compare(updates)
-	f.Cache.Apply(updates...)
-	f.keeper.Note(updates, noting)
-}
-
-// accepting is the Feed for what a rollout accepts: a gate.Below.
+// accepting is the Feed below its rollout: a gate.Below.
 type accepting Feed
 
 // Lock implements gate.Below.
@@ -135,8 +123,17 @@ func (f *accepting) Lock() { f.mu.Lock() }
 // Unlock implements gate.Below.
 func (f *accepting) Unlock() { f.mu.Unlock() }
 
-// Accept implements gate.Below.
-func (f *accepting) Accept(updates []cache.Update) { (*Feed)(f).accept(updates) }
+// Accept implements gate.Below. It gives updates to the cache, and notes them for the store. The caller holds mu.
+func (f *accepting) Accept(updates []cache.Update) {
+	if f.keeper == nil {
+		f.Cache.Apply(updates...)
+		return
+	}
+	f.Cache.Apply(f.keeper.Judge(updates)...)
+	before := f.keeper.Compare(updates)
+	f.Cache.Apply(updates...)
+	f.keeper.Note(updates, before)
+}
 
 // Accepted implements gate.Below.
 func (f *accepting) Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool {

@@ -73,7 +73,7 @@ func (f *Feed) loadAll() {
 		}
 		found := make([]store.Stored, len(keys))
 		for i, k := range keys {
-			found[i] = f.keeper.Look(k)
+			found[i] = f.look(k)
 		}
 		f.mu.Lock()
 		if !f.closed {
@@ -167,7 +167,7 @@ func (f *Feed) serve() {
 		f.mu.Unlock()
 		found := make([]store.Stored, len(due))
 		for i, k := range due {
-			found[i] = f.keeper.Look(k)
+			found[i] = f.look(k)
 		}
 		f.mu.Lock()
 		if !f.closed {

@@ -55,7 +55,8 @@ type KeeperOptions struct {
 type topic struct {
 	key   cache.Key
 	since time.Time
-	// entry or set is what was stored. Both are nil if the store had nothing, or was not read yet.
+	// found: the store was read. entry or set is what it had, both are nil if it had nothing.
+	found bool
 	entry *Record
 	set   *Set
 	// members are the keys of the members that were served from the store.
@@ -257,6 +258,7 @@ func (k *Keeper) Found(s *Stored) {
 		return
 	}
 	before := t.set
+	t.found = true
 	if t.entry, t.set = s.entry, s.set; before != nil {
 		t.keepReturned(before)
 	}
@@ -351,9 +353,11 @@ func (k *Keeper) passes(key cache.Key, err *cache.Error) bool {
 	switch {
 	case t == nil:
 		return true
-	case err == nil || err.Refused || !err.Transient() || !t.stored():
+	case err == nil || err.Refused || !err.Transient() || t.found && !t.stored():
 		k.Stop(key)
 		return true
+	case !t.found:
+		return true // the disk is slow: clients have the error until it answers
 	case t.served:
 		return false
 	}

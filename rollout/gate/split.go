@@ -33,7 +33,7 @@ func (s *splitting) split() {
 		k, i := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}, item{typeURL: s.in.TypeURL, name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
-		if entry != nil && !known && s.recall(k) {
+		if entry != nil && !known && (c.Resource != nil || c.Err == nil || c.Gone) && s.recall(k) {
 			has, known = acceptedOf(entry)
 		}
 		if entry != nil && !known {
