@@ -24,7 +24,6 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
-	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // TestEveryStage plays testdata/every/*.txt: a feed with two servers, a guard, a rollout and a store.
@@ -152,7 +151,7 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 			Scope: someScope, Names: names, Failover: failover.Options{Timeout: 15 * time.Second, Hysteresis: 5 * time.Second},
 			Open: func(i int, to *Link) Source {
 				w.links[names[i]] = to
-				return &everyServer{quietFeed{done: make(chan struct{})}, to}
+				return quietFeed{done: make(chan struct{})}
 			},
 		},
 	})
@@ -165,14 +164,6 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 	}
 	return w
 }
-
-// everyServer is the source of a server. Like a stream, it asks what is stored when a topic starts.
-type everyServer struct {
-	quietFeed
-	link *Link
-}
-
-func (s *everyServer) Statuses() []upstream.Status { return nil }
 
 func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "feed" {

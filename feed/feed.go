@@ -47,8 +47,10 @@ type Feed struct {
 	answered chan struct{} // closed once a server has answered, or could not be reached
 	inbox    *inbox.Inbox[note]
 	stepping atomic.Bool // a goroutine is about to call step
-	serving  atomic.Bool // a goroutine is about to call serve
+	serving  atomic.Bool // a goroutine calls serve
 	loads    loads
+	reading  sync.WaitGroup               // goroutines that read what is stored
+	ended    atomic.Bool                  // they have to end
 	look     func(cache.Key) store.Stored // keeper.Look
 
 	// mu is held while the cache applies updates, so that nothing comes between a decision and the update.
@@ -58,6 +60,7 @@ type Feed struct {
 	// muted: deliveries are dropped. closed: so are events, and nothing is due any more.
 	muted, closed bool
 	timer         *time.Timer // nil until something is due
+	wakeAt        time.Time   // when the timer fires, zero for never
 	servers
 }
 
@@ -145,7 +148,7 @@ func (f *Feed) step() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stepping.Store(false)
-	if f.closed {
+	if f.wakeAt = (time.Time{}); f.closed {
 		return
 	}
 	now := time.Now()
@@ -169,16 +172,19 @@ func (f *Feed) wake() {
 
 // plan sets the timer. The caller holds mu.
 func (f *Feed) plan(now time.Time) {
-	next := earlier(f.guard.Next(), f.nextTick(now))
+	next := f.nextTick(now)
+	if !f.muted {
+		next = earlier(next, f.guard.Next())
+	}
 	if f.keeper != nil && !f.serving.Load() {
 		next = earlier(next, f.keeper.Next())
 	}
-	switch {
-	case f.closed:
+	if f.closed || next.Equal(f.wakeAt) {
+		return
+	}
+	switch f.wakeAt = next; {
 	case next.IsZero():
-		if f.timer != nil {
-			f.timer.Stop()
-		}
+		f.timer.Stop()
 	case f.timer == nil:
 		f.timer = time.AfterFunc(max(next.Sub(now), 1), f.step)
 	default:
@@ -226,8 +232,12 @@ func (f *Feed) Mute() {
 	f.muted = true
 }
 
-// Close closes the sources, and waits for them. What a rollout accepts still reaches the cache.
+// Close closes the sources, and waits for them, but not long for a slow disk. What a rollout accepts still reaches the
+// cache.
 func (f *Feed) Close() {
+	f.loads.mu.Lock()
+	f.ended.Store(true) // no more reading begins
+	f.loads.mu.Unlock()
 	f.mu.Lock()
 	f.closed = true
 	if f.timer != nil {
@@ -238,5 +248,8 @@ func (f *Feed) Close() {
 	f.mu.Unlock()
 	for _, s := range sources {
 		<-s.Done()
+	}
+	if f.keeper != nil {
+		f.awaitReading()
 	}
 }

@@ -53,9 +53,9 @@ func (f *Feed) load(k cache.Key) {
 		l.queue = append(l.queue, k)
 		l.waits.Add(1)
 	}
-	if !l.running {
+	if !l.running && !f.ended.Load() {
 		l.running = true
-		go f.loadAll()
+		f.reading.Go(f.loadAll)
 	}
 }
 
@@ -71,10 +71,7 @@ func (f *Feed) loadAll() {
 		if len(keys) == 0 {
 			return
 		}
-		found := make([]store.Stored, len(keys))
-		for i, k := range keys {
-			found[i] = f.look(k)
-		}
+		found := f.lookAll(keys)
 		f.mu.Lock()
 		if !f.closed {
 			f.takeNotes(time.Now()) // the topics have begun by now, or are over
@@ -90,6 +87,29 @@ func (f *Feed) loadAll() {
 		}
 		l.mu.Unlock()
 		l.waits.Add(-int64(len(keys)))
+	}
+}
+
+// lookAll reads what is stored of topics, until the Feed is closed.
+func (f *Feed) lookAll(keys []cache.Key) (found []store.Stored) {
+	for _, k := range keys {
+		if f.ended.Load() {
+			break
+		}
+		found = append(found, f.look(k))
+	}
+	return found
+}
+
+// awaitReading waits, for a bounded time, until nothing reads what is stored.
+func (f *Feed) awaitReading() {
+	done := make(chan struct{})
+	go func() { defer close(done); f.reading.Wait() }()
+	patience := time.NewTimer(loadsWithin)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
 	}
 }
 
@@ -147,7 +167,7 @@ func (f *Feed) serveLater(now time.Time) {
 		return
 	}
 	if at := f.keeper.Next(); !at.IsZero() && !at.After(now) && !f.serving.Swap(true) {
-		go f.serve()
+		f.reading.Go(f.serve)
 	}
 }
 
@@ -165,10 +185,7 @@ func (f *Feed) serve() {
 			return
 		}
 		f.mu.Unlock()
-		found := make([]store.Stored, len(due))
-		for i, k := range due {
-			found[i] = f.look(k)
-		}
+		found := f.lookAll(due)
 		f.mu.Lock()
 		if !f.closed {
 			f.takeNotes(time.Now())
