@@ -231,11 +231,11 @@ func BenchmarkCorridor(b *testing.B) {
 			_ = w.store.Close()
 		}()
 		w.watch(every("cluster", cache.Wildcard))
-		for w.links["a"] == nil {
+		for w.link("a") == nil {
 			w.Drain()
 		}
-		w.links["a"].Deliver(delivery.Event{Kind: delivery.Responded})
-		run(b, w.links["a"])
+		w.link("a").Deliver(delivery.Event{Kind: delivery.Responded})
+		run(b, w.link("a"))
 	})
 	b.Run("stages=none", func(b *testing.B) {
 		c := cache.New(silentSource{}, cache.Options{IdleEntries: 1})

@@ -75,7 +75,8 @@ type everyWorld struct {
 	cache    *cache.Cache
 	store    *store.Store
 	gates    *gate.Controller
-	links    map[string]*Link
+	linking  sync.Mutex
+	links    map[string]*Link // guarded by linking
 	stats    guard.Stats
 	watched  map[cache.Key]cache.Watching
 	member   *gate.Member
@@ -150,6 +151,8 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 		Servers: Servers{
 			Scope: someScope, Names: names, Failover: failover.Options{Timeout: 15 * time.Second, Hysteresis: 5 * time.Second},
 			Open: func(i int, to *Link) Source {
+				w.linking.Lock()
+				defer w.linking.Unlock()
 				w.links[names[i]] = to
 				return quietFeed{done: make(chan struct{})}
 			},
@@ -208,6 +211,13 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	return p.show()
 }
 
+// link returns the newest link of a server, nil if it was never open.
+func (w *everyWorld) link(server string) *Link {
+	w.linking.Lock()
+	defer w.linking.Unlock()
+	return w.links[server]
+}
+
 func (w *everyWorld) watch(k cache.Key) {
 	if w.watched[k] != nil {
 		return
@@ -244,7 +254,7 @@ func (w *everyWorld) client(t *testing.T, d *datadriven.TestData) {
 
 // says is what a server says.
 func (w *everyWorld) says(t *testing.T, d *datadriven.TestData) {
-	link := w.links[d.Cmd]
+	link := w.link(d.Cmd)
 	if link == nil {
 		d.Fatalf(t, "%s was never open", d.Cmd)
 	}

@@ -193,9 +193,9 @@ func (c *corridor) play(steps []corridorStep) string {
 	for i, s := range steps {
 		<-time.After(time.Duration(s.wait) * time.Second)
 		synctest.Wait()
-		link := c.links[serverNames[s.server]]
+		link := c.link(serverNames[s.server])
 		if link == nil {
-			s.server, link = 0, c.links["a"]
+			s.server, link = 0, c.link("a")
 		}
 		switch s.kind {
 		case 0:
@@ -218,7 +218,7 @@ func (c *corridor) play(steps []corridorStep) string {
 			c.known = [2]bool{}
 		default:
 			link.Deliver(delivery.Event{Kind: delivery.Responded})
-			c.deliver(c.links[serverNames[s.server]], s.server, s, true)
+			c.deliver(c.link(serverNames[s.server]), s.server, s, true)
 		}
 		synctest.Wait()
 		if c.wrong != "" {
@@ -233,12 +233,12 @@ func (c *corridor) play(steps []corridorStep) string {
 		}
 	}
 	// The first server is back, and says everything.
-	link := c.links["a"]
+	link := c.link("a")
 	link.Deliver(delivery.Event{Kind: delivery.Responded})
 	<-time.After(10 * time.Second)
 	synctest.Wait()
 	c.known[0] = false
-	c.deliver(c.links["a"], 0, corridorStep{names: []int{0, 2, 4}, extent: cache.Whole}, true)
+	c.deliver(c.link("a"), 0, corridorStep{names: []int{0, 2, 4}, extent: cache.Whole}, true)
 	for range 6 {
 		<-time.After(2 * time.Minute)
 		synctest.Wait()
