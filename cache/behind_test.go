@@ -59,4 +59,12 @@ func TestAMemberFollowsItsName(t *testing.T) {
 	expect("the source speaks of the set itself", "4", "")
 	apply(nil, Change{Name: memberA, Gone: true, Member: true})
 	expect("a name that is gone", "4", "")
+	if s.Awaits(memberA) || !s.Awaits(memberB) {
+		t.Error("the set does not await just the name that it does not have")
+	}
+	notified = w.notified
+	apply([]SetUpdate{{Name: dirGlob, Extent: Whole, Changes: []Change{name(memberA, "4", false)}}})
+	if s.Awaits(memberB) || w.notified != notified+1 {
+		t.Errorf("after its answer, the set awaits %s, and has notified the watcher %d times", memberB, w.notified-notified)
+	}
 }

@@ -72,13 +72,13 @@ func (s *Set) AwaitsAll() bool {
 }
 
 // Awaits reports whether a key is not a member and may still come in the rest of the first
-// answer.
+// answer, or in the next answer of a set that is behind.
 func (s *Set) Awaits(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.first == nil || s.first.removed[key] {
+	if m := s.members.Get(key); m.Present() {
 		return false
 	}
-	m := s.members.Get(key)
-	return !m.Present()
+	_, unknown := s.unknown[key]
+	return unknown || s.first != nil && !s.first.removed[key]
 }

@@ -68,6 +68,10 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	// Watchers that wait for a complete set are also notified that it is complete.
 	first, before := s.status != Present, s.sum
 	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.Extent.Completes() || s.outdated
+	if u.Extent != Some {
+		changed = changed || len(s.unknown) > 0
+		s.unknown = nil
+	}
 	s.outdated, s.replaced.noted = false, 0
 	stored := 0
 	// During a large update, watchers can come and go, and clients of other scopes get processor time even if
@@ -169,6 +173,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	removed := s.first.note(key, r)
+	delete(s.unknown, key)
 	switch {
 	case r == nil && !m.Present():
 		if m.Resource == nil {

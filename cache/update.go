@@ -59,8 +59,9 @@ type Change struct {
 	// Held, for a member of a set: the source no longer has the member, but the set keeps it. If the
 	// set does not have it, Resource is its last resource.
 	Held bool
-	// Member, for an entry with a Resource: the source's answer for the set of the name's directory is
-	// incomplete. If the set has a member of that name, the member gets the same Resource.
+	// Member, for an entry with a Resource: the source has no answer yet for the set of the name's directory, which may
+	// be from an earlier source. If the set has a member of that name, the member gets the same Resource. Otherwise the
+	// set awaits the member: see Set.Awaits.
 	Member bool
 	// Receipt belongs to code that delays the change between the source and the cache. The cache
 	// ignores it.

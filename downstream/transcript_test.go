@@ -52,7 +52,8 @@ import (
 //	                                  and any of: ttl=1m; nocache; match=K=V, a
 //	                                  variant for who asks with that; of=NAME, the
 //	                                  resource of which this is an alias;
-//	                                  service=NAME, the endpoints of a Cluster
+//	                                  service=NAME, the endpoints of a Cluster;
+//	                                  ahead, the glob has no answer of this source yet
 //	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
@@ -605,6 +606,8 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 				spec.TTL = ttl
 			case "nocache":
 				spec.DoNotCache = true
+			case "ahead":
+				change.Member = true
 			case "match":
 				spec.Constraints = encodeConstraints(t, value)
 			case "of":
