@@ -38,10 +38,12 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 			keep[c.Name] = struct{}{}
 		}
 	}
-	for m := range s.members.All() {
-		key := s.members.Key(m)
-		if _, ok := keep[key]; !ok && !m.Removed {
-			p.gone = append(p.gone, key)
+	if !u.Explicit {
+		for m := range s.members.All() {
+			key := s.members.Key(m)
+			if _, ok := keep[key]; !ok && !m.Removed {
+				p.gone = append(p.gone, key)
+			}
 		}
 	}
 	for key, n := range s.notes.byKey {
@@ -104,10 +106,6 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	for i := range u.Changes {
 		c := &u.Changes[i]
 		failed = failed || c.Err != nil && !c.Gone
-		if m := s.members.Get(c.Name); c.Held && m.Present() {
-			s.first.arrived(c.Name)
-			continue
-		}
 		if c.Resource != nil || c.removes() {
 			changed = s.put(c.Name, c.Resource) || changed
 		}

@@ -56,9 +56,6 @@ type Change struct {
 	// Stale: Resource is from before the relay was started, and no control plane has confirmed it
 	// since.
 	Stale bool
-	// Held, for a member of a set: the source no longer has the member, but the set keeps it. If the
-	// set does not have it, Resource is its last resource.
-	Held bool
 	// Member, for an entry with a Resource: the source has no answer yet for the set of the name's directory, which may
 	// be from an earlier source. If the set has a member of that name, the member gets the same Resource. Otherwise the
 	// set awaits the member: see Set.Awaits.
@@ -81,6 +78,8 @@ type SetUpdate struct {
 	Changes []Change
 	// Extent says what becomes of members that Changes does not name.
 	Extent Extent
+	// Explicit: Changes has all members that are removed, also those that follow from Extent.
+	Explicit bool
 	// Partial: a part of the set could not be fetched. A missing member may exist
 	// nevertheless. It is valid until the set's next update.
 	Partial bool
@@ -117,7 +116,7 @@ type Update struct {
 }
 
 // removes reports whether a change removes the member of its name.
-func (c *Change) removes() bool { return c.Resource == nil && !c.Held && (c.Err == nil || c.Gone) }
+func (c *Change) removes() bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
 
 func (c Change) state() State {
 	switch {

@@ -1,9 +1,10 @@
 // Package feed is the corridor between what sources say and what clients are served. A Feed is the way of one scope's
 // sources to the cache. feed.go says what may happen to a change on the way:
 //
-//	Source ──Deliver──▶ pick (failover) → hold (guard) → stage (rollout) → accept ──▶ cache, then a note to the store
+//	Source ──Deliver──▶ pick (failover) → resolve → hold (guard) → stage (rollout) → accept ──▶ cache, then a note to the store
 //
 //	feed.go     the way of a delivery
+//	resolve.go  what an answer removes
 //	servers.go  which sources are open, and which of them counts
 //	topics.go   which topics there are: calls of the cache, for the sources and the judges
 //	stored.go   what is served from the store while no server answers

@@ -59,6 +59,7 @@ type Feed struct {
 	keeper *store.Keeper // nil without a store
 	// muted: deliveries are dropped. closed: so are events, and nothing is due any more.
 	muted, closed bool
+	resolver      resolver
 	timer         *time.Timer // nil until something is due
 	wakeAt        time.Time   // when the timer fires, zero for never
 	servers
@@ -100,10 +101,12 @@ func (s *Link) Deliver(e delivery.Event) {
 	case !f.muted:
 		updates := f.pick(s, e.Types)
 		if len(updates) > 0 {
+			f.resolve(updates)
+			said := slices.Clone(updates)
 			f.guard.Judge(now, updates)
 			f.stage(updates)
+			f.picked(now, s, said, e.ExpiresAt)
 		}
-		f.picked(now, s, updates, e.ExpiresAt)
 	}
 	f.plan(now)
 }

@@ -139,7 +139,6 @@ func newPlayer(o *guard.Options, stored []string) *player {
 			for _, name := range p.stored {
 				yield(name, member(name, "", 0))
 			}
-			p.stored = nil // there is an answer now
 		},
 		Log: log, Lines: &loglines.Shared{},
 	}})
@@ -151,6 +150,7 @@ func newPlayer(o *guard.Options, stored []string) *player {
 // Apply is a delivery of the source.
 func (p *player) Apply(updates ...cache.Update) {
 	p.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: updates}})
+	p.stored = nil // there is an answer now
 }
 
 func (p *player) watch() {

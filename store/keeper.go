@@ -313,7 +313,7 @@ func (k *Keeper) answer(at int, u cache.Update, all *[]cache.Update) cache.Updat
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}
 		waits := k.waits(key)
 		if k.passes(key, err) {
-			if waits && !c.Held && (c.Resource != nil || c.Gone || c.Err == nil) {
+			if waits && (c.Resource != nil || c.Gone || c.Err == nil) {
 				k.fresh[at].entries = append(k.fresh[at].entries, len(u.Changes))
 			}
 			u.Changes = append(u.Changes, *c)

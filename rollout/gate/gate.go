@@ -123,8 +123,6 @@ type setState struct {
 	first bool
 	// at is when the last part of the answer arrived.
 	at time.Time
-	// seen are the members of the answer so far. It is nil if the answer began without a full state.
-	seen map[string]struct{}
 }
 
 func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {

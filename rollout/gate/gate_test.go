@@ -51,7 +51,29 @@ type through struct {
 func (t through) Apply(updates ...cache.Update) {
 	t.below.Lock()
 	defer t.below.Unlock()
+	for i := range updates {
+		for j := range updates[i].Sets {
+			t.resolve(cache.Key{Scope: updates[i].Scope, TypeURL: updates[i].TypeURL, Name: updates[i].Sets[j].Name}, &updates[i].Sets[j])
+		}
+	}
 	t.c.Apply(t.below, t.of, updates)
+}
+
+// resolve names what an update removes, as a feed does.
+func (t through) resolve(k cache.Key, u *cache.SetUpdate) {
+	if u.Extent != cache.Whole {
+		return
+	}
+	gone := map[string]bool{}
+	t.below.Contents(k, func(name string, _ *cache.Resource) { gone[name] = true })
+	t.c.Added(k, func(name string) { gone[name] = true })
+	for i := range u.Changes {
+		delete(gone, u.Changes[i].Name)
+	}
+	for name := range gone {
+		u.Changes = append(u.Changes, cache.Change{Name: name, Gone: true})
+	}
+	u.Explicit = true
 }
 
 type watcher struct{ cache.SetWatch }

@@ -206,6 +206,33 @@ func (g *gate) thaw() {
 	g.goOn()
 }
 
+// Added calls yield with the members of a set that the source has added, and that are not accepted yet.
+func (c *Controller) Added(k cache.Key, yield func(name string)) {
+	c.mu.Lock()
+	g := c.gates[k.Scope]
+	c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, c := range g.pending.sets[topicName{k.TypeURL, k.Name}] {
+		if !c.had {
+			yield(name)
+		}
+	}
+	if g.later.types[k.TypeURL] == 0 {
+		return
+	}
+	for i := range g.later.changes {
+		if i.typeURL == k.TypeURL && i.set == k.Name {
+			if has, _ := g.acceptedItem(i); has == nil {
+				yield(i.name)
+			}
+		}
+	}
+}
+
 // Newest returns the newest resource of a name if it is not accepted yet: nil if the source has removed the resource.
 // ok is false if the accepted state is the newest. The scope of k is the accepted one.
 func (c *Controller) Newest(k cache.Key) (newest *cache.Resource, ok bool) {

@@ -160,7 +160,7 @@ func same(a, b *cache.Resource) bool {
 // the change goes to the accepted topics, and whether it goes to the new ones.
 func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Change) (accepted, newer bool) {
 	switch {
-	case c.Resource == nil && c.Err != nil && !c.Gone, c.Held:
+	case c.Resource == nil && c.Err != nil && !c.Gone:
 		return true, true // the change leaves the item as it was
 	case !known, c.Resource != nil && c.Resource.DoNotCache():
 		s.pending.drop(i)
@@ -284,14 +284,11 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		state.first, state.at = first, time.Now()
 	}
 	if u.Extent.Full() {
-		state = &setState{first: first, at: time.Now(), seen: make(map[string]struct{}, len(u.Changes))}
+		state = &setState{first: first, at: time.Now()}
 	}
 	asIs := true
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if state != nil && state.seen != nil && (c.Resource != nil || c.Held || c.Err != nil && !c.Gone) {
-			state.seen[c.Name] = struct{}{}
-		}
 		// While the first answer continues, members that are new belong to it.
 		accepted, newer := s.takeMember(&out, u.Name, set.Member(c.Name), first, c)
 		asIs = asIs && accepted && newer
@@ -300,16 +297,8 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		}
 	}
 	switch {
-	case completes && state != nil && state.seen == nil:
+	case completes:
 		delete(s.sets, k)
-	case completes && state != nil:
-		delete(s.sets, k)
-		for _, name := range s.missing(u.Name, k, state) {
-			asIs = false
-			gone := cache.Change{Name: name, Gone: true}
-			accepted, newer := s.take(item{s.in.TypeURL, u.Name, name}, set.Member(name), true, &gone)
-			out.add(gone, accepted, newer)
-		}
 	case u.Extent.Full():
 		s.sets[k] = state
 		asIs = false
@@ -343,31 +332,6 @@ func (out *setSplit) add(c cache.Change, accepted, newer bool) {
 	if newer {
 		out.newer = append(out.newer, c)
 	}
-}
-
-// missing returns the names that are not in a complete answer and were members before, accepted or not.
-func (s *splitting) missing(set string, k cache.Key, of *setState) (names []string) {
-	s.cache.Contents(k, func(key string, _ *cache.Resource) {
-		if _, ok := of.seen[key]; !ok {
-			names = append(names, key)
-		}
-	})
-	for name, c := range s.pending.sets[topicName{k.TypeURL, set}] {
-		if _, ok := of.seen[name]; !ok && !c.had {
-			names = append(names, name)
-		}
-	}
-	if s.later.types[k.TypeURL] == 0 {
-		return names
-	}
-	for i := range s.later.changes {
-		if _, ok := of.seen[i.name]; !ok && i.typeURL == k.TypeURL && i.set == set && s.pending.changes[i] == nil {
-			if has, _ := s.acceptedItem(i); has == nil {
-				names = append(names, i.name)
-			}
-		}
-	}
-	return names
 }
 
 // addSet adds the parts of a set's update to the two updates.
