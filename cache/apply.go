@@ -1,38 +1,88 @@
 package cache
 
 import (
+	"cmp"
+	"iter"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // wakerLists are reused, because they are long if there are many clients.
 var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
 
-// Apply stores an update, and then wakes the watchers of the changed topics, so that they see the
-// update as a whole. Its cost depends only on the changes and their watchers.
-func (c *Cache) Apply(u Update) {
-	of := c.topics(u.Scope)
+// Apply stores updates of one scope, one for each type, and then wakes the watchers of the changed topics, so that they
+// see the updates as a whole. The updates are in the order in which clients need their types: see InOrder. The cost
+// depends only on the changes and their watchers.
+func (c *Cache) Apply(updates ...Update) {
+	if len(updates) == 0 {
+		return
+	}
+	of := c.topics(updates[0].Scope)
 	if of == nil {
 		return
 	}
 	of.gate.storing.Lock()
-	u = of.withMembers(u)
-	entries, sets := of.find(&u)
-	plans := make([]plan, len(sets))
-	for i, s := range sets {
-		if s != nil {
-			plans[i] = s.plan(&u.Sets[i])
-		}
+	var one [1]storing
+	parts := one[:0]
+	for _, u := range updates {
+		parts = append(parts, of.prepare(u))
+		parts[len(parts)-1].change = c.begin(&u)
 	}
 	list := wakerLists.Get().(*[]Waker)
 	wakers := (*list)[:0]
-	change := c.begin(&u)
 	of.gate.close()
-	of.change = change
+	for i := range parts {
+		wakers = c.store(of, &parts[i], wakers)
+	}
+	for i := range parts {
+		parts[i].change.Open()
+	}
+	of.gate.open()
+	of.gate.storing.Unlock()
+	for i := range updates {
+		updates[i].Receipt.Event("stored in the cache", nil)
+	}
+	for i, w := range wakers {
+		w.Wake()
+		wakers[i] = nil
+	}
+	*list = wakers
+	wakerLists.Put(list)
+}
+
+// storing is an update that is being stored.
+type storing struct {
+	update  Update
+	entries []*Entry // nil where the cache does not have the topic
+	sets    []*Set
+	plans   []plan // of sets
+	change  *propagation.Change
+}
+
+// prepare finds the topics of an update, and what it removes. gate.storing is locked.
+func (of *scopeTopics) prepare(u Update) storing {
+	st := storing{update: of.withMembers(u)}
+	st.entries, st.sets = of.find(&st.update)
+	st.plans = make([]plan, len(st.sets))
+	for i, s := range st.sets {
+		if s != nil {
+			st.plans[i] = s.plan(&st.update.Sets[i])
+		}
+	}
+	return st
+}
+
+// store stores a prepared update. The scope's gate is closed.
+func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
+	u := &st.update
+	of.change = st.change
 	c.confirm(u.Origin)
-	for i, e := range entries {
+	for i, e := range st.entries {
 		if i%atOnce == atOnce-1 {
 			runtime.Gosched() // see Set.apply
 		}
@@ -41,23 +91,38 @@ func (c *Cache) Apply(u Update) {
 			wakers = e.set(u.Changes[i].state(), wakers)
 		}
 	}
-	for i, s := range sets {
+	for i, s := range st.sets {
 		if s != nil {
 			c.confirm(u.Sets[i].Origin)
-			wakers = s.apply(&u.Sets[i], &plans[i], wakers)
+			wakers = s.apply(&u.Sets[i], &st.plans[i], wakers)
 		}
 	}
 	of.change = nil
-	change.Open()
-	of.gate.open()
-	of.gate.storing.Unlock()
-	u.Receipt.Event("stored in the cache", nil)
-	for i, w := range wakers {
-		w.Wake()
-		wakers[i] = nil
+	return wakers
+}
+
+// InOrder sorts updates by their scopes, and those of a scope in the order in which clients need their types. Updates of
+// one scope and type stay in their order.
+func InOrder(updates []Update) {
+	slices.SortStableFunc(updates, func(a, b Update) int {
+		return cmp.Or(a.Scope.compare(b.Scope), cmp.Compare(xdstype.Of(a.TypeURL).Order, xdstype.Of(b.TypeURL).Order), strings.Compare(a.TypeURL, b.TypeURL))
+	})
+}
+
+// EachScope iterates over sorted updates by scope, each time with all updates of one scope.
+func EachScope(updates []Update) iter.Seq[[]Update] {
+	return func(yield func([]Update) bool) {
+		for len(updates) > 0 {
+			n := 1
+			for n < len(updates) && updates[n].Scope == updates[0].Scope {
+				n++
+			}
+			if !yield(updates[:n:n]) {
+				return
+			}
+			updates = updates[n:]
+		}
 	}
-	*list = wakers
-	wakerLists.Put(list)
 }
 
 // begin returns the measurement of an update's way to clients, nil if it is not measured. Updates of

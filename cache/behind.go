@@ -2,6 +2,7 @@ package cache
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -11,9 +12,12 @@ import (
 // sent it. A client that subscribes to both receives the entry's resource, and the set's member if it unsubscribes
 // from the entry. The member therefore follows the entry (Change.Member), so that the client does not receive an older
 // resource then.
+//
+// Only names that are members already follow: which names are members, only an answer for the set decides. A resource
+// of another name may have come into being since the set was answered, so until the next answer the set awaits it: the
+// client keeps the resource when it unsubscribes from the entry.
 
-// withMembers returns an update with the members that follow their entries. Only names that are members already follow:
-// which names are members, only an answer for the set decides. gate.storing is locked.
+// withMembers returns an update with the members that follow their entries. gate.storing is locked.
 func (of *scopeTopics) withMembers(u Update) Update {
 	var places map[string]int // in u.Sets
 	said := len(u.Sets)
@@ -40,10 +44,7 @@ func (of *scopeTopics) withMembers(u Update) Update {
 		if s == nil {
 			continue
 		}
-		s.mu.Lock()
-		m := s.members.Get(c.Name)
-		has, partial, stale := s.status == Present && m.Present(), s.partial, s.stale
-		s.mu.Unlock()
+		has, partial, stale := s.noteNamed(c.Name)
 		if !has {
 			continue
 		}
@@ -65,4 +66,22 @@ func (of *scopeTopics) set(typeURL, name string) *Set {
 		return t.sets[name]
 	}
 	return nil
+}
+
+// noteNamed notes that a name exists, of which the set need not know. It reports whether that is a member, and whether the
+// set is partial and stale.
+func (s *Set) noteNamed(key string) (has, partial, stale bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status != Present {
+		return false, false, false
+	}
+	m := s.members.Get(key)
+	if has = m.Present(); !has {
+		if s.unknown == nil {
+			s.unknown = map[string]struct{}{}
+		}
+		s.unknown[strings.Clone(key)] = struct{}{}
+	}
+	return has, s.partial, s.stale
 }

@@ -42,7 +42,7 @@ func TestAMemberFollowsItsName(t *testing.T) {
 	if status, _ := s.Status(); status != Requested || w.notified != 0 {
 		t.Errorf("a name is an answer for its set: %v, notified %d times", status, w.notified)
 	}
-	apply([]SetUpdate{{Name: dirGlob, Full: true, Changes: []Change{name(memberA, "1", false)}, Partial: true, Origin: NewOriginVersion(nil, "1")}})
+	apply([]SetUpdate{{Name: dirGlob, Extent: Whole, Changes: []Change{name(memberA, "1", false)}, Partial: true, Origin: NewOriginVersion(nil, "1")}})
 	expect("with an answer", "1", "")
 	notified := w.notified
 	apply(nil, name(memberA, "2", false))
@@ -59,4 +59,12 @@ func TestAMemberFollowsItsName(t *testing.T) {
 	expect("the source speaks of the set itself", "4", "")
 	apply(nil, Change{Name: memberA, Gone: true, Member: true})
 	expect("a name that is gone", "4", "")
+	if s.Awaits(memberA) || !s.Awaits(memberB) {
+		t.Error("the set does not await just the name that it does not have")
+	}
+	notified = w.notified
+	apply([]SetUpdate{{Name: dirGlob, Extent: Whole, Changes: []Change{name(memberA, "4", false)}}})
+	if s.Awaits(memberB) || w.notified != notified+1 {
+		t.Errorf("after its answer, the set awaits %s, and has notified the watcher %d times", memberB, w.notified-notified)
+	}
 }

@@ -72,7 +72,7 @@ func TestLookSaysWhatIsKnown(t *testing.T) {
 	expect("a", "present")
 	expect("c", "absent")
 	expect("b", "requested") // it has a topic of its own
-	c.Apply(setUpdate(SetUpdate{Changes: []Change{a}, Full: true, Partial: true}))
+	c.Apply(setUpdate(SetUpdate{Changes: []Change{a}, Extent: Whole, Partial: true}))
 	expect("c", "unknown")
 	if n, status, found := c.LookSet(testKey(Wildcard)); n != 1 || status != Present || !found {
 		t.Errorf("the wildcard has %d members, and is %v, %v", n, status, found)

@@ -53,8 +53,8 @@ type Options struct {
 // derives topics from others. Between BeginRead and EndRead (see [Reader] and [ReadLocks]), the
 // cache stores no update of the scopes of these topics. So the reader sees one state:
 //
-//   - It sees an [Update] as a whole or not at all: all entries and sets of one response, with one
-//     version of the origin.
+//   - It sees the updates of one call of Apply as a whole or not at all: all entries and sets of one
+//     response, with one version of the origin, and all types of a change that spans several.
 //   - If it sees an update, it sees all earlier updates, of any type and scope. So a resource is
 //     never sent before the resources that it refers to ("make before break").
 //   - Its watchers have been notified of all changes before BeginRead (Watcher.Changed), and

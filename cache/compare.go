@@ -67,8 +67,6 @@ func (s *Set) compare(u *SetUpdate) SetComparison {
 		}
 		m := s.members.Get(c.Name)
 		switch {
-		case c.Held && m.Present():
-			continue
 		case c.Resource == nil && out.Present && !m.Present():
 			continue
 		case c.Resource != nil && !m.Present():

@@ -19,9 +19,6 @@ func (s *Set) beginFirst(gone []string) {
 	}
 }
 
-// completes reports whether an update completes the first answer.
-func (u *SetUpdate) completes() bool { return u.Complete || u.Full && !u.Incomplete }
-
 // note records the resource that has arrived under a key, nil for a removal. It reports whether
 // that is a new removal. f may be nil.
 func (f *firstAnswer) note(key string, r *Resource) (removed bool) {
@@ -75,13 +72,13 @@ func (s *Set) AwaitsAll() bool {
 }
 
 // Awaits reports whether a key is not a member and may still come in the rest of the first
-// answer.
+// answer, or in the next answer of a set that is behind.
 func (s *Set) Awaits(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.first == nil || s.first.removed[key] {
+	if m := s.members.Get(key); m.Present() {
 		return false
 	}
-	m := s.members.Get(key)
-	return !m.Present()
+	_, unknown := s.unknown[key]
+	return unknown || s.first != nil && !s.first.removed[key]
 }

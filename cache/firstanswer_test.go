@@ -8,37 +8,37 @@ import (
 // Members from another server stay until the first answer of the new server is complete.
 func TestFirstAnswerOfAnotherServer(t *testing.T) {
 	type update struct {
-		full, incomplete, complete bool
-		has, gone                  []string
+		extent    Extent
+		has, gone []string
 	}
 	tests := map[string]struct {
 		updates []update
 		want    []string
 	}{
 		"a complete answer removes what it does not have": {
-			[]update{{full: true, has: []string{"c"}}}, []string{"c"},
+			[]update{{extent: Whole, has: []string{"c"}}}, []string{"c"},
 		},
 		"an incomplete one does not": {
-			[]update{{full: true, incomplete: true, has: []string{"c"}}}, []string{"a", "b", "c"},
+			[]update{{extent: Begins, has: []string{"c"}}}, []string{"a", "b", "c"},
 		},
 		"what is removed goes": {
-			[]update{{full: true, incomplete: true}, {gone: []string{"a"}}}, []string{"b"},
+			[]update{{extent: Begins}, {gone: []string{"a"}}}, []string{"b"},
 		},
 		"once it is complete, the rest goes": {
-			[]update{{full: true, incomplete: true, has: []string{"c"}}, {has: []string{"a"}}, {complete: true}}, []string{"a", "c"},
+			[]update{{extent: Begins, has: []string{"c"}}, {has: []string{"a"}}, {extent: Ends}}, []string{"a", "c"},
 		},
 		"an update in between ends nothing": {
-			[]update{{full: true, incomplete: true}, {has: []string{"c"}}}, []string{"a", "b", "c"},
+			[]update{{extent: Begins}, {has: []string{"c"}}}, []string{"a", "b", "c"},
 		},
 		"a whole state ends it": {
-			[]update{{full: true, incomplete: true}, {full: true, has: []string{"b"}}, {complete: true}}, []string{"b"},
+			[]update{{extent: Begins}, {extent: Whole, has: []string{"b"}}, {extent: Ends}}, []string{"b"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, set, _ := newWatchedSet(t)
 			apply := func(u update) {
-				su := SetUpdate{Full: u.full, Incomplete: u.incomplete, Complete: u.complete}
+				su := SetUpdate{Extent: u.extent}
 				for _, name := range u.has {
 					su.Changes = append(su.Changes, put(name, name))
 				}
@@ -47,7 +47,7 @@ func TestFirstAnswerOfAnotherServer(t *testing.T) {
 				}
 				c.Apply(setUpdate(su))
 			}
-			apply(update{full: true, has: []string{"a", "b"}})
+			apply(update{extent: Whole, has: []string{"a", "b"}})
 			for _, u := range test.updates {
 				apply(u)
 			}

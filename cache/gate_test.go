@@ -200,7 +200,7 @@ func TestHoldsAreOfOneMoment(t *testing.T) {
 		version := NewOriginVersion(scope.Authority, fmt.Sprint(n))
 		c.Apply(Update{Scope: scope, TypeURL: testType,
 			Changes: []Change{{Name: "x", Resource: r, Origin: version}},
-			Sets:    []SetUpdate{{Name: Wildcard, Full: true, Changes: []Change{{Name: "x", Resource: r}}, Origin: version}}})
+			Sets:    []SetUpdate{{Name: Wildcard, Extent: Whole, Changes: []Change{{Name: "x", Resource: r}}, Origin: version}}})
 	}
 	var entries []*Entry
 	var sets []*Set

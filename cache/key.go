@@ -47,6 +47,20 @@ func (s Scope) String() string {
 	return name
 }
 
+// compare orders scopes.
+func (s Scope) compare(o Scope) int {
+	if s == o {
+		return 0
+	}
+	if c := strings.Compare(s.String(), o.String()); c != 0 || s.OldStyle == o.OldStyle {
+		return c
+	}
+	if s.OldStyle {
+		return 1
+	}
+	return -1
+}
+
 // Accepted returns the scope with the same names that has the accepted state and is not derived.
 func (s Scope) Accepted() Scope {
 	s.Derived, s.New = "", false

@@ -23,7 +23,7 @@ func TestOutdatedTopics(t *testing.T) {
 		return func(c *Cache) {
 			c.Apply(Update{
 				Scope: scope, TypeURL: "T", Changes: []Change{{Name: "foo", Resource: r, Err: err}},
-				Sets: []SetUpdate{{Name: Wildcard, Full: err == nil, Err: err, Changes: []Change{{Name: "foo", Resource: r}}}},
+				Sets: []SetUpdate{{Name: Wildcard, Extent: WholeIf(err == nil), Err: err, Changes: []Change{{Name: "foo", Resource: r}}}},
 			})
 		}
 	}

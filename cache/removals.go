@@ -1,7 +1,7 @@
 package cache
 
 // Removals are the members that an update of a set would remove. The guard decides whether the set
-// keeps them nevertheless (Change.Held).
+// keeps them nevertheless.
 type Removals struct {
 	// Present: the set had an answer before. Len is its number of members.
 	Present bool
@@ -20,8 +20,8 @@ type Removal struct {
 }
 
 // Removals returns the members that an update of one set would remove. The caller must apply the update
-// before any other update that removes members of the set. Removals costs a look-up for each change, and
-// also one for each member if a full update removes any.
+// before any other update that removes members of the set. The update must name what it removes
+// (SetUpdate.Explicit). Removals costs a look-up for each change that removes.
 func (c *Cache) Removals(scope Scope, typeURL string, u *SetUpdate) (out Removals) {
 	of := c.topics(scope)
 	if of == nil || u.Err != nil {
@@ -42,34 +42,10 @@ func (s *Set) removedBy(u *SetUpdate) Removals {
 	if !out.Present {
 		return out
 	}
-	stay := 0 // number of members that are in the update and stay
 	for i := range u.Changes {
-		c := &u.Changes[i]
-		switch m := s.members.Get(c.Name); {
-		case !m.Present():
-		case c.removes():
-			out.Gone = append(out.Gone, Removal{c.Name, m.Resource, c.Err, c.Answer})
-		default:
-			stay++
-		}
-	}
-	switch {
-	case u.Full && u.Incomplete, !u.completes():
-	case u.Full && stay+len(out.Gone) < s.present:
-		named := make(map[string]struct{}, len(u.Changes))
-		for i := range u.Changes {
-			named[u.Changes[i].Name] = struct{}{}
-		}
-		for m := range s.members.All() {
-			key := s.members.Key(m)
-			if _, ok := named[key]; !ok && !m.Removed {
-				out.Gone = append(out.Gone, Removal{Key: key, Resource: m.Resource})
-			}
-		}
-	case !u.Full && s.first != nil:
-		for key := range s.first.missing {
-			if m := s.members.Get(key); m.Present() {
-				out.Gone = append(out.Gone, Removal{Key: key, Resource: m.Resource})
+		if c := &u.Changes[i]; c.removes() {
+			if m := s.members.Get(c.Name); m.Present() {
+				out.Gone = append(out.Gone, Removal{c.Name, m.Resource, c.Err, c.Answer})
 			}
 		}
 	}

@@ -181,7 +181,7 @@ func TestEncodedChunksOutliveACollection(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			changes = append(changes, Change{Name: name, Resource: NewResource(Spec{Name: name, Version: "1", TypeURL: testType, Value: message(name, "x")})})
 		}
-		c.Apply(setUpdate(SetUpdate{Full: true, Changes: changes}))
+		c.Apply(setUpdate(SetUpdate{Extent: Whole, Changes: changes}))
 		chunk := func() (is weak.Pointer[EncodedChunk]) {
 			s.SinceInChunks(&SetWatch{}, &ChunkOptions{MaxBytes: 1 << 20, Yield: func(e *EncodedChunk) bool {
 				is = weak.Make(e)

@@ -20,11 +20,12 @@ type Set struct {
 	partial    bool // see SetUpdate.Partial
 	stale      bool // see SetUpdate.Stale
 	first      *firstAnswer
-	members    members.Members // removed ones too: see sweep
-	notes      notes           // heartbeats and errors
-	present    int             // members that have not been removed
-	counted    StateCounts     // the set's part of table.states
-	seq        uint64          // of the newest change or note
+	unknown    map[string]struct{} // names that exist, but are no members as far as the set, which is behind, knows
+	members    members.Members     // removed ones too: see sweep
+	notes      notes               // heartbeats and errors
+	present    int                 // members that have not been removed
+	counted    StateCounts         // the set's part of table.states
+	seq        uint64              // of the newest change or note
 	removals   []removal
 	sweepAt    int // the number of removals at which to sweep
 	tombstones members.Tombstones

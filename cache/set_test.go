@@ -34,7 +34,7 @@ func gone(name string) Change { return Change{Name: name} }
 func delta(c *Cache, changes ...Change) { c.Apply(setUpdate(SetUpdate{Changes: changes})) }
 
 func full(c *Cache, version string, changes ...Change) {
-	c.Apply(setUpdate(SetUpdate{Changes: changes, Full: true, Origin: NewOriginVersion(nil, version)}))
+	c.Apply(setUpdate(SetUpdate{Changes: changes, Extent: Whole, Origin: NewOriginVersion(nil, version)}))
 }
 
 // since reads at most n changes, all if n is negative, printed.

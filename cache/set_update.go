@@ -29,7 +29,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 		return plan{late: true}
 	}
 	s.planned = true
-	if !u.Full || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
+	if !u.Extent.Full() || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
 		return p
 	}
 	keep := make(map[string]struct{}, len(u.Changes))
@@ -39,10 +39,12 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 			keep[c.Name] = struct{}{}
 		}
 	}
-	for m := range s.members.All() {
-		key := s.members.Key(m)
-		if _, ok := keep[key]; !ok && !m.Removed {
-			p.gone = append(p.gone, key)
+	if !u.Explicit {
+		for m := range s.members.All() {
+			key := s.members.Key(m)
+			if _, ok := keep[key]; !ok && !m.Removed {
+				p.gone = append(p.gone, key)
+			}
 		}
 	}
 	for key, n := range s.notes.byKey {
@@ -68,7 +70,11 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Watchers that wait for a complete set are also notified that it is complete.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.completes() || s.outdated
+	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.Extent.Completes() || s.outdated
+	if u.Extent != Some {
+		changed = changed || len(s.unknown) > 0
+		s.unknown = nil
+	}
 	s.outdated, s.replaced.noted = false, 0
 	stored := 0
 	// During a large update, watchers can come and go, and clients of other scopes get processor time even if
@@ -80,7 +86,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			s.mu.Lock()
 		}
 	}
-	if u.Full && u.Incomplete {
+	if u.Extent == Begins {
 		s.beginFirst(p.gone)
 		p.gone = nil
 	}
@@ -94,17 +100,13 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			s.notes.remove(n)
 		}
 	}
-	if u.Full {
+	if u.Extent.Full() {
 		s.members.Reserve(len(u.Changes))
 	}
 	failed := false
 	for i := range u.Changes {
 		c := &u.Changes[i]
 		failed = failed || c.Err != nil && !c.Gone
-		if m := s.members.Get(c.Name); c.Held && m.Present() {
-			s.first.arrived(c.Name)
-			continue
-		}
 		if s.refused != nil && s.putRenewed(c.Name, c.Resource, cmp.Or(u.Origin.String(), s.stated)) {
 			changed = true
 			continue
@@ -117,7 +119,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 		pause()
 	}
-	if u.completes() {
+	if u.Extent.Completes() {
 		for key := range s.endFirst() {
 			changed = s.put(key, nil) || changed
 			pause()
@@ -174,6 +176,7 @@ func (s *Set) fail(err *Error, wakers []Waker) []Waker {
 func (s *Set) put(key string, r *Resource) bool {
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	removed := s.first.note(key, r)
+	delete(s.unknown, key)
 	switch {
 	case r == nil && !m.Present():
 		if m.Resource == nil {

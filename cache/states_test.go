@@ -79,7 +79,7 @@ func TestStatesAreThoseOfAllResources(t *testing.T) {
 					changes = append(changes, change)
 				}
 				full := rapid.Bool().Draw(t, "full")
-				c.Apply(Update{Scope: scope, TypeURL: testType, Changes: changes, Sets: []SetUpdate{{Name: Wildcard, Changes: changes, Full: full}}})
+				c.Apply(Update{Scope: scope, TypeURL: testType, Changes: changes, Sets: []SetUpdate{{Name: Wildcard, Changes: changes, Extent: WholeIf(full)}}})
 			}
 			var got StateCounts
 			c.EachStates(func(_ Scope, _ string, n *StateCounts) { got = *n })
@@ -136,7 +136,7 @@ func BenchmarkStates(b *testing.B) {
 				name := fmt.Sprint("n", i)
 				changes[i] = Change{Name: name, Resource: res(name, "1", "x")}
 			}
-			c.Apply(Update{Scope: scope, TypeURL: testType, Sets: []SetUpdate{{Name: Wildcard, Full: true, Changes: changes}}})
+			c.Apply(Update{Scope: scope, TypeURL: testType, Sets: []SetUpdate{{Name: Wildcard, Extent: Whole, Changes: changes}}})
 			b.ResetTimer()
 			for range b.N {
 				total := int64(0)

@@ -109,7 +109,7 @@ func TestTombstonesOutliveTheWatchers(t *testing.T) {
 			t.Fatal("the set is another one")
 		}
 		expectGone(t, "after the clients were away", s, globMember(1))
-		applyGlob(c, SetUpdate{Full: true})
+		applyGlob(c, SetUpdate{Extent: Whole})
 		expectGone(t, "after all went", s, globMember(1), globMember(2), globMember(3))
 		// Whom nobody here has seen, others may have.
 		deltaGlob(c, gone(globMember(4)))

@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"time"
-
 	"github.com/xds-relay/xds-relay/propagation"
 )
 
@@ -15,6 +13,31 @@ const (
 	LaterAnswer               // an answer after the first ones
 	FirstAnswer               // one of the first answers of a new stream, or of another server
 )
+
+// Extent says what an update of a set says of the members that it does not name.
+type Extent uint8
+
+// The extents of an update.
+const (
+	Some   Extent = iota // nothing: they stay
+	Whole                // the update has all members: they are removed
+	Begins               // more of the origin's first answer may follow: they stay until it is complete
+	Ends                 // the first answer is complete: those that no part of it has named are removed
+)
+
+// WholeIf returns Whole if an update has all members, and otherwise Some.
+func WholeIf(whole bool) Extent {
+	if whole {
+		return Whole
+	}
+	return Some
+}
+
+// Full reports whether an update replaces what earlier updates said of the set.
+func (e Extent) Full() bool { return e == Whole || e == Begins }
+
+// Completes reports whether the set is known completely after an update.
+func (e Extent) Completes() bool { return e == Whole || e == Ends }
 
 // Change is the new state of one name.
 type Change struct {
@@ -33,11 +56,9 @@ type Change struct {
 	// Stale: Resource is from before the relay was started, and no control plane has confirmed it
 	// since.
 	Stale bool
-	// Held, for a member of a set: the source no longer has the member, but the set keeps it. If the
-	// set does not have it, Resource is its last resource.
-	Held bool
-	// Member, for an entry with a Resource: the source's answer for the set of the name's directory is
-	// incomplete. If the set has a member of that name, the member gets the same Resource.
+	// Member, for an entry with a Resource: the source has no answer yet for the set of the name's directory, which may
+	// be from an earlier source. If the set has a member of that name, the member gets the same Resource. Otherwise the
+	// set awaits the member: see Set.Awaits.
 	Member bool
 	// Receipt belongs to code that delays the change between the source and the cache. The cache
 	// ignores it.
@@ -55,14 +76,13 @@ type SetUpdate struct {
 	// Name is the set's key (Key.Name).
 	Name    string
 	Changes []Change
-	// Full: Changes is the whole set, and other members are removed.
-	Full bool
+	// Extent says what becomes of members that Changes does not name.
+	Extent Extent
+	// Explicit: Changes has all members that are removed, also those that follow from Extent.
+	Explicit bool
 	// Partial: a part of the set could not be fetched. A missing member may exist
 	// nevertheless. It is valid until the set's next update.
 	Partial bool
-	// Incomplete, of a Full update: more of the origin's first answer may follow. The set
-	// keeps its missing members until an update is Complete, or is Full and not Incomplete.
-	Incomplete, Complete bool
 	// Stale is as in Change, for all members. It is valid until the set's next update.
 	Stale bool
 	// Answer says to which answer of the source the update belongs.
@@ -88,9 +108,6 @@ type Update struct {
 	// Origin is the newest version of the origin. Most of the source's resources have it,
 	// also resources that are not in this update.
 	Origin *OriginVersion
-	// ExpiresAt has the times, by name, at which the resources with a TTL expire. It is for
-	// sources that pass updates on, possibly late. The cache ignores it.
-	ExpiresAt map[string]time.Time
 	// Receipt is the receipt of the response that has just brought the update, nil if no response did.
 	Receipt *propagation.Receipt
 	// Server is the address of the control plane that sent the update, empty if none did. It is
@@ -99,7 +116,7 @@ type Update struct {
 }
 
 // removes reports whether a change removes the member of its name.
-func (c *Change) removes() bool { return c.Resource == nil && !c.Held && (c.Err == nil || c.Gone) }
+func (c *Change) removes() bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
 
 func (c Change) state() State {
 	switch {

@@ -49,7 +49,7 @@ func TestWorkOfFullStates(t *testing.T) {
 		w := &workWatcher{}
 		s := c.WatchSet(testKey(Wildcard), w)
 		for round := range 4 {
-			u := SetUpdate{Full: true}
+			u := SetUpdate{Extent: Whole}
 			for i := range n {
 				name := fmt.Sprint(i + round*n/2)
 				u.Changes = append(u.Changes, Change{Name: name, Resource: res(name, fmt.Sprint(round), "x")})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -50,7 +51,7 @@ func (q *quiet) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{},
 func newQuiet(b *testing.B) *quiet {
 	q := &quiet{}
 	q.cache = cache.New(q, cache.Options{Linger: time.Minute, IdleEntries: 1})
-	q.resolver = NewResolver(q.cache, q, Options{Log: slog.New(slog.DiscardHandler)})
+	q.resolver = NewResolver(q.cache, delivery.Direct(q.cache), q, Options{Log: slog.New(slog.DiscardHandler)})
 	b.Cleanup(func() {
 		q.cache.Close()
 		q.resolver.Close()

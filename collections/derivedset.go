@@ -83,7 +83,7 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 		n.partial = n.union.incomplete > 0
 	}
 	n.stale = n.union.stale > 0
-	set := cache.SetUpdate{Name: n.topic.Name, Full: !n.applied, Partial: n.partial, Stale: n.stale, Answer: n.answer, Of: n.of}
+	set := cache.SetUpdate{Name: n.topic.Name, Extent: cache.WholeIf(!n.applied), Partial: n.partial, Stale: n.stale, Answer: n.answer, Of: n.of}
 	if !n.busy() {
 		n.answer, n.of = cache.NoAnswer, 0
 	}
@@ -111,7 +111,7 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 		}
 	}
 	n.applied = true
-	if set.Full || len(set.Changes) > 0 || n.partial != wasPartial || n.stale != wasStale {
+	if set.Extent.Full() || len(set.Changes) > 0 || n.partial != wasPartial || n.stale != wasStale {
 		u.Sets = append(u.Sets, set)
 	}
 }

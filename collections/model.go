@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
@@ -16,13 +17,12 @@ import (
 // The objects of a Resolver, and how they refer to each other. doc.go explains them; the
 // other files have their methods.
 
-// Topics is the cache in which the Resolver watches leaf topics and writes derived ones: a
+// Topics is the cache in which the Resolver watches leaf topics: a
 // *cache.Cache.
 type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watching)
-	Apply(cache.Update)
 }
 
 // Names maps names to topics and policies. It must be safe for concurrent use.
@@ -62,6 +62,7 @@ type View struct {
 // concurrent use.
 type Resolver struct {
 	topics    Topics
+	to        delivery.Receiver // of derived topics
 	names     Names
 	depth     int
 	speaksFor func(authority, other string) bool

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -138,7 +139,7 @@ func newOrigins(t *testing.T, opts Options) *origins {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	o.resolver = NewResolver(o.cache, o, opts)
+	o.resolver = NewResolver(o.cache, delivery.Direct(o.cache), o, opts)
 	return o
 }
 
@@ -150,7 +151,7 @@ func newStepped(t *testing.T, opts Options) *origins {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	o.resolver, o.stepped = newResolver(o.cache, o, opts), true
+	o.resolver, o.stepped = newResolver(o.cache, delivery.Direct(o.cache), o, opts), true
 	return o
 }
 

@@ -230,14 +230,14 @@ func (w *reachWorld) drawList(rt *rapid.T, name string) cache.Change {
 
 func (w *reachWorld) drawSet(rt *rapid.T, glob string) {
 	before, said := w.globs.says[long(glob)]
-	u := cache.SetUpdate{Name: long(glob), Full: !said || before.Err != nil || rapid.Bool().Draw(rt, "full")}
-	w.note("%s, full %t:", glob, u.Full)
+	u := cache.SetUpdate{Name: long(glob), Extent: cache.WholeIf(!said || before.Err != nil || rapid.Bool().Draw(rt, "full"))}
+	w.note("%s, full %t:", glob, u.Extent.Full())
 	for i := range 2 {
 		name := glob[:len(glob)-1] + fmt.Sprint(i)
-		if !u.Full && rapid.Bool().Draw(rt, "stays") {
+		if !u.Extent.Full() && rapid.Bool().Draw(rt, "stays") {
 			continue
 		}
-		if c := w.drawMember(rt, name); !u.Full || !c.Gone {
+		if c := w.drawMember(rt, name); !u.Extent.Full() || !c.Gone {
 			u.Changes = append(u.Changes, c)
 		}
 	}

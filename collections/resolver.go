@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 )
 
@@ -24,19 +25,19 @@ type Options struct {
 
 const defaultDepth = 10
 
-// NewResolver begins to feed derived topics. Close stops it.
-func NewResolver(topics Topics, names Names, o Options) *Resolver {
-	r := newResolver(topics, names, o)
+// NewResolver begins to feed derived topics, whose results go to a receiver. Close stops it.
+func NewResolver(topics Topics, to delivery.Receiver, names Names, o Options) *Resolver {
+	r := newResolver(topics, to, names, o)
 	go r.run()
 	return r
 }
 
-func newResolver(topics Topics, names Names, o Options) *Resolver {
+func newResolver(topics Topics, to delivery.Receiver, names Names, o Options) *Resolver {
 	if o.Depth == 0 {
 		o.Depth = defaultDepth
 	}
 	return &Resolver{
-		topics: topics, names: names, depth: o.Depth, speaksFor: o.SpeaksFor, log: o.Log,
+		topics: topics, to: to, names: names, depth: o.Depth, speaksFor: o.SpeaksFor, log: o.Log,
 		inbox: inbox.New[event](), stop: make(chan struct{}), done: make(chan struct{}),
 		derived:      map[cache.Key]derived{},
 		leaves:       map[cache.Key]*leaf{},
@@ -108,10 +109,15 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 		r.collect(n, updates)
 	}
 	r.reportClashes()
+	inOrder := make([]cache.Update, 0, len(updates))
 	for _, u := range updates {
 		if len(u.Changes)+len(u.Sets) > 0 {
-			r.topics.Apply(*u)
+			inOrder = append(inOrder, *u)
 		}
+	}
+	cache.InOrder(inOrder)
+	for scope := range cache.EachScope(inOrder) {
+		r.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: scope}})
 	}
 	if len(r.queues) > 0 {
 		return 0, true // for the rest of the work

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -67,7 +68,7 @@ func oneChange(b *testing.B, n int, rename bool) {
 	w := &benchWorld{}
 	w.cache = cache.New(w, cache.Options{IdleEntries: 1})
 	defer w.cache.Close()
-	w.resolver = NewResolver(w.cache, w, Options{Views: map[string]View{"view/0": view}, Log: slog.New(slog.DiscardHandler)})
+	w.resolver = NewResolver(w.cache, delivery.Direct(w.cache), w, Options{Views: map[string]View{"view/0": view}, Log: slog.New(slog.DiscardHandler)})
 	defer w.resolver.Close()
 
 	leaf := keyOf(glob)
@@ -80,7 +81,7 @@ func oneChange(b *testing.B, n int, rename bool) {
 		members[i] = cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: clusterType, Value: clusterNamed(b, name, "content")})}
 	}
 	say := func(name string, full bool, changes ...cache.Change) {
-		w.cache.Apply(cache.Update{Scope: leaf.Scope, TypeURL: leaf.TypeURL, Sets: []cache.SetUpdate{{Name: name, Full: full, Changes: changes}}})
+		w.cache.Apply(cache.Update{Scope: leaf.Scope, TypeURL: leaf.TypeURL, Sets: []cache.SetUpdate{{Name: name, Extent: cache.WholeIf(full), Changes: changes}}})
 	}
 	say(glob, true, members...)
 	held := int64(heapInUse())

@@ -308,13 +308,13 @@ func (w *setWorld) sayList(rt *rapid.T, name string) {
 }
 
 func (w *setWorld) saySet(rt *rapid.T, glob string) {
-	u := cache.SetUpdate{Name: long(glob), Full: w.sets[glob] == nil || rapid.Bool().Draw(rt, "full")}
-	if u.Full {
+	u := cache.SetUpdate{Name: long(glob), Extent: cache.WholeIf(w.sets[glob] == nil || rapid.Bool().Draw(rt, "full"))}
+	if u.Extent.Full() {
 		w.sets[glob] = map[string]worldMember{}
 	}
 	for i := range 3 {
 		name := glob[:len(glob)-1] + fmt.Sprint(i)
-		if !u.Full && rapid.Bool().Draw(rt, "stays") {
+		if !u.Extent.Full() && rapid.Bool().Draw(rt, "stays") {
 			continue
 		}
 		m := w.drawMember(rt, worldTargets)
@@ -322,7 +322,7 @@ func (w *setWorld) saySet(rt *rapid.T, glob string) {
 		if m != (worldMember{}) {
 			w.sets[glob][name] = m
 		}
-		if c := w.change(name, m); !u.Full || !c.Gone {
+		if c := w.change(name, m); !u.Extent.Full() || !c.Gone {
 			u.Changes = append(u.Changes, c)
 		}
 	}

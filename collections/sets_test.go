@@ -178,7 +178,7 @@ func (p *setPlayer) saySet(line string) error {
 		return err
 	}
 	op, list, _ := strings.Cut(what, " ")
-	u := cache.SetUpdate{Name: name, Full: op == "="}
+	u := cache.SetUpdate{Name: name, Extent: cache.WholeIf(op == "=")}
 	for m := range strings.SplitSeq(list, ";") {
 		m = strings.TrimSpace(m)
 		if m == "" {
@@ -202,7 +202,7 @@ func (p *setPlayer) saySet(line string) error {
 // say sets an authority's state of a glob. If the glob was sent before, it is sent again at once.
 func (g *globs) say(u cache.SetUpdate) {
 	before := g.says[u.Name]
-	if u.Err == nil && !u.Full {
+	if u.Err == nil && !u.Extent.Full() {
 		members := map[string]cache.Change{}
 		for _, c := range append(before.Changes, u.Changes...) {
 			members[c.Name] = c
@@ -210,7 +210,7 @@ func (g *globs) say(u cache.SetUpdate) {
 				delete(members, c.Name)
 			}
 		}
-		g.says[u.Name] = cache.SetUpdate{Name: u.Name, Full: true, Changes: slices.Collect(maps.Values(members))}
+		g.says[u.Name] = cache.SetUpdate{Name: u.Name, Extent: cache.Whole, Changes: slices.Collect(maps.Values(members))}
 	} else if u.Err == nil || before.Changes == nil {
 		g.says[u.Name] = u
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -39,7 +40,7 @@ func newWorkWorld(t *testing.T, view ...string) *workWorld {
 	}
 	w.cache = cache.New(w, cache.Options{IdleEntries: 1 << 20})
 	t.Cleanup(w.cache.Close)
-	w.resolver = newResolver(w.cache, w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
+	w.resolver = newResolver(w.cache, delivery.Direct(w.cache), w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
 	return w
 }
 
@@ -86,7 +87,7 @@ func (w *workWorld) settle() {
 func (w *workWorld) answer(k cache.Key) {
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	if k.IsSet() {
-		set := cache.SetUpdate{Name: k.Name, Full: true}
+		set := cache.SetUpdate{Name: k.Name, Extent: cache.Whole}
 		for _, r := range w.members[k.Name] {
 			set.Changes = append(set.Changes, cache.Change{Name: r.Name(), Resource: r})
 		}

@@ -211,7 +211,7 @@ func (p *player) answer(typeURL string, rejects bool) error {
 func (p *player) origin(typeURL string, what byte, name string) {
 	u := cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL}
 	if name == cache.Wildcard {
-		set := cache.SetUpdate{Name: name, Full: what%3 == 0}
+		set := cache.SetUpdate{Name: name, Extent: cache.WholeIf(what%3 == 0)}
 		if what%3 == 1 {
 			set.Err = &cache.Error{Code: codes.Unavailable, Message: "not now"}
 		}

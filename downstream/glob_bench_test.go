@@ -23,7 +23,7 @@ func benchMember(i int, content string) cache.Change {
 
 func applyGlob(c *cache.Cache, full bool, changes ...cache.Change) {
 	c.Apply(cache.Update{Scope: cache.Scope{Authority: knownAuthority}, TypeURL: clusterType,
-		Sets: []cache.SetUpdate{{Name: benchGlob, Full: full, Changes: changes}}})
+		Sets: []cache.SetUpdate{{Name: benchGlob, Extent: cache.WholeIf(full), Changes: changes}}})
 }
 
 func heap() int64 {

@@ -199,7 +199,7 @@ func (o *globOrigin) sendAll(t *rapid.T, k cache.Key) {
 	if !k.IsSet() {
 		u.Changes = []cache.Change{o.of(k, k.Name)}
 	} else {
-		set := cache.SetUpdate{Name: k.Name, Full: true}
+		set := cache.SetUpdate{Name: k.Name, Extent: cache.Whole}
 		for _, name := range globModelNames {
 			if c := o.of(k, name); c.Resource != nil && (k.Name == cache.Wildcard || k.Name == globIn(name)) {
 				set.Changes = append(set.Changes, c)

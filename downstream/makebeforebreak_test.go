@@ -135,7 +135,7 @@ func (o *orderlyOrigin) step(t *rapid.T) {
 	}
 	t.Logf("origin: %s %v of %v", shortName(typeURL), changed, o.state[typeURL])
 	u := cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL}
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: full}
+	set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.WholeIf(full)}
 	for _, name := range changed {
 		u.Changes = append(u.Changes, o.change(typeURL, name))
 	}
@@ -219,7 +219,7 @@ func (o *orderlyOrigin) answer() {
 	for _, k := range o.asked {
 		u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 		if k.Name == cache.Wildcard {
-			u.Sets = []cache.SetUpdate{{Name: k.Name, Full: true, Changes: o.everything(k.TypeURL)}}
+			u.Sets = []cache.SetUpdate{{Name: k.Name, Extent: cache.Whole, Changes: o.everything(k.TypeURL)}}
 		} else {
 			u.Changes = []cache.Change{o.change(k.TypeURL, k.Name)}
 		}

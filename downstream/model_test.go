@@ -243,7 +243,7 @@ func (o *modelOrigin) apply(t *rapid.T, u cache.Update) {
 	}
 	t.Logf("origin says of %s names:%s", shortName(u.TypeURL), show(u.Changes))
 	for _, set := range u.Sets {
-		t.Logf("origin says of %s wildcard (full: %v, error: %v):%s", shortName(u.TypeURL), set.Full, set.Err, show(set.Changes))
+		t.Logf("origin says of %s wildcard (full: %v, error: %v):%s", shortName(u.TypeURL), set.Extent.Full(), set.Err, show(set.Changes))
 	}
 	o.cache.Apply(u)
 }
@@ -258,7 +258,7 @@ func (o *modelOrigin) current(typeURL, name string) cache.Change {
 
 func (o *modelOrigin) everything(typeURL string) cache.SetUpdate {
 	o.counter++
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: true, Origin: cache.NewOriginVersion(nil, "all"+strconv.Itoa(o.counter))}
+	set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.Whole, Origin: cache.NewOriginVersion(nil, "all"+strconv.Itoa(o.counter))}
 	for _, name := range modelNames {
 		if inWildcard(name) && o.facts[typeURL][name].exists {
 			set.Changes = append(set.Changes, o.current(typeURL, name))

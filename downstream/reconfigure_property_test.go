@@ -220,7 +220,7 @@ func (w *reconfiguredWorld) answerOne(t *rapid.T, i int, fails bool) bool {
 	case fails:
 		u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: why})
 	default:
-		set := cache.SetUpdate{Name: k.Name, Full: true}
+		set := cache.SetUpdate{Name: k.Name, Extent: cache.Whole}
 		for of, content := range w.facts {
 			if of.Scope == k.Scope && of.TypeURL == k.TypeURL && inSet(k.Name, of.Name) && content != "" {
 				set.Changes = append(set.Changes, w.says(of))

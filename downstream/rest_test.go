@@ -482,7 +482,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 		}
 		res := cache.NewResource(cache.Spec{Name: "a", TypeURL: clusterType, Value: value})
 		ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: clusterType,
-			Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{{Name: "a", Resource: res}}}}})
+			Sets: []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{{Name: "a", Resource: res}}}}})
 	}
 	ch.WatchSet(cache.Key{Scope: oldStyleScope(""), TypeURL: clusterType, Name: cache.Wildcard}, new(setWatcher))
 	v3, v2 := xdstype.Cluster.V3, xdstype.Cluster.V2

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,11 +54,33 @@ func (r gatedRollouts) Join(scope cache.Scope, c TrialClient) (Trial, uint64) {
 	return m, showing
 }
 
+// directBelow is a feed that has nothing below the gates but the cache.
+type directBelow struct {
+	sync.Mutex
+	*cache.Cache
+}
+
+func (d *directBelow) Accept(updates []cache.Update)                        { d.Apply(updates...) }
+func (*directBelow) Accepted(cache.Key, func(string, *cache.Resource)) bool { return false }
+
+// throughGates is the way of updates through the gates.
+type throughGates struct {
+	gates *rolloutgate.Controller
+	below *directBelow
+	of    *rolloutgate.Options
+}
+
+func (t throughGates) Apply(updates ...cache.Update) {
+	t.below.Lock()
+	defer t.below.Unlock()
+	t.gates.Apply(t.below, t.of, updates)
+}
+
 // gated has a server with a rollout of such options, nil for none.
 type gated struct {
 	cache  *cache.Cache
 	gates  *rolloutgate.Controller
-	sink   rolloutgate.Sink
+	sink   interface{ Apply(updates ...cache.Update) }
 	server *Server
 }
 
@@ -74,7 +97,7 @@ func newGated(o *rollout.Options) *gated {
 	h.sink = h.cache
 	if o != nil {
 		h.gates.Opened(oldStyleScope(""), settings)
-		options.Rollouts, h.sink = gatedRollouts{h.gates}, h.gates.Sink(h.cache, settings)
+		options.Rollouts, h.sink = gatedRollouts{h.gates}, throughGates{h.gates, &directBelow{Cache: h.cache}, settings}
 	}
 	h.server = NewServer(h.cache, newClusterNames, options)
 	return h

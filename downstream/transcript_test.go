@@ -52,7 +52,8 @@ import (
 //	                                  and any of: ttl=1m; nocache; match=K=V, a
 //	                                  variant for who asks with that; of=NAME, the
 //	                                  resource of which this is an alias;
-//	                                  service=NAME, the endpoints of a Cluster
+//	                                  service=NAME, the endpoints of a Cluster;
+//	                                  ahead, the glob has no answer of this source yet
 //	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
@@ -550,8 +551,15 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 	inEntry, inSet := true, u.Scope.OldStyle || urn.IsXdstp(strings.TrimLeft(name, "!-"))
 	switch {
 	case name == cache.Wildcard:
-		set().Full, set().Partial = slices.Contains(words, "full"), slices.Contains(words, "partial")
-		set().Incomplete, set().Complete = slices.Contains(words, "incomplete"), slices.Contains(words, "complete")
+		set().Partial = slices.Contains(words, "partial")
+		switch {
+		case slices.Contains(words, "incomplete"):
+			set().Extent = cache.Begins
+		case slices.Contains(words, "full"):
+			set().Extent = cache.Whole
+		case slices.Contains(words, "complete"):
+			set().Extent = cache.Ends
+		}
 		for _, w := range words[1:] {
 			if version, ok := strings.CutPrefix(w, "version="); ok {
 				set().Origin = cache.NewOriginVersion(u.Scope, version)
@@ -598,6 +606,8 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 				spec.TTL = ttl
 			case "nocache":
 				spec.DoNotCache = true
+			case "ahead":
+				change.Member = true
 			case "match":
 				spec.Constraints = encodeConstraints(t, value)
 			case "of":

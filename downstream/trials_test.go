@@ -116,7 +116,7 @@ func (h *trialHost) answer(t *testing.T, words string) {
 func (h *trialHost) apply(isNew bool, version string) {
 	u := cache.Update{Scope: h.trial.scope, TypeURL: xdstype.ClusterV3}
 	u.Scope.New = isNew
-	u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: versionOfC(version)}}, Complete: true}}
+	u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: []cache.Change{{Name: "c", Resource: versionOfC(version)}}, Extent: cache.Ends}}
 	h.cache.Apply(u)
 }
 

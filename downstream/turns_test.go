@@ -34,7 +34,7 @@ func TestNoTypeWaitsForeverForEarlierOnes(t *testing.T) {
 				c := newTestClient(server, form, &corev3.Node{})
 				defer c.close()
 				apply := func(typeURL string, all ...cache.Change) {
-					ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: len(all) == 0, Changes: all}}})
+					ch.Apply(cache.Update{Scope: oldStyleScope(""), TypeURL: typeURL, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.WholeIf(len(all) == 0), Changes: all}}})
 				}
 				put := func(typeURL, name, content string) {
 					apply(typeURL, cache.Change{Name: name, Resource: newTestResource(typeURL, name, content, content)})

@@ -76,7 +76,7 @@ func (o *modelOrigin) stamp(t *rapid.T, u *cache.Update) {
 		if set.Err != nil {
 			continue
 		}
-		if set.Full {
+		if set.Extent.Full() {
 			for _, name := range modelNames {
 				v.noteSent("members", u.TypeURL, cache.Change{Name: name})
 			}

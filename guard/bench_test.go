@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/guard"
 )
 
 // BenchmarkUpdate is what an update of a wildcard costs: of one member in a later answer, and of all in
@@ -16,11 +17,11 @@ func BenchmarkUpdate(b *testing.B) {
 		for i := range members {
 			all = append(all, cache.Change{Name: fmt.Sprintf("cluster-%d", i), Resource: member(fmt.Sprintf("cluster-%d", i), "content", 0)})
 		}
-		whole := update(cache.SetUpdate{Name: cache.Wildcard, Full: true, Answer: cache.FirstAnswer, Changes: all})
+		whole := update(cache.SetUpdate{Name: cache.Wildcard, Extent: cache.Whole, Answer: cache.FirstAnswer, Changes: all})
 		for _, what := range []string{"later", "first"} {
 			for _, through := range []string{"cache", "guard"} {
 				b.Run(fmt.Sprintf("answer=%s/members=%d/through=%s", what, members, through), func(b *testing.B) {
-					p := newPlayer(&Options{Ratio: 0.5, Least: 10, Hold: time.Minute}, nil)
+					p := newPlayer(&guard.Options{Ratio: 0.5, Least: 10, Hold: time.Minute}, nil)
 					defer p.end()
 					apply := p.cache.Apply
 					if through == "guard" {

@@ -5,7 +5,7 @@
 //
 //	machine   decides which members of which sets are held: it takes sets and updates, and
 //	          returns the updates to pass on; it has no goroutine, lock, clock or I/O
-//	Guard     stands between a source and the cache, with the clock
+//	Guard     asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
 //	Stats     the counters of an authority's guards
 //
 // The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later

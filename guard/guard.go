@@ -2,10 +2,8 @@ package guard
 
 import (
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +13,6 @@ import (
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
-
-// Sink receives the updates that pass: the cache, or what stands before it.
-type Sink interface {
-	Apply(cache.Update)
-}
 
 // Cache has the methods of the cache that a Guard needs: see [cache.Cache].
 type Cache interface {
@@ -34,7 +27,7 @@ type Settings struct {
 	// Stored, if not nil, iterates over the store's members of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
 	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
-	// the source: see Links.
+	// the source: see feed.Links.
 	Waits func(set cache.Key, since time.Time) time.Time
 	// Stats returns the counters of a scope.
 	Stats func(cache.Scope) *Stats
@@ -52,49 +45,35 @@ type Stats struct {
 	Holds, Restored, Released atomic.Uint64
 }
 
-// Guard stands between a source and the cache. All updates of the source pass it.
+// Guard decides which members stay, and keeps count. It is a value: its caller calls one method at a time, with the time,
+// and applies an update before the next decision.
 type Guard struct {
 	Settings
-	sink  Sink
-	cache Cache
-
-	ends ends
-
-	// mu is held while the sink applies an update, so that nothing comes between the decision on an update and the
-	// update. It comes after the locks of the source, and before those of the sink.
-	mu      sync.Mutex
+	cache   Cache
 	machine machine
-	timer   *time.Timer // nil until something is held
-	closed  bool
 }
 
-// ends are the topics that have ended. Its lock comes last: Stop is called while locks of the cache are held.
-type ends struct {
-	sync.Mutex
-	known   map[cache.Key]struct{} // the sets that the machine knows
-	stopped []cache.Key            // the topics that have ended and must still be forgotten
+// New returns a guard.
+func New(c Cache, s Settings) *Guard {
+	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
 }
 
-// New returns a guard. Close ends it.
-func New(sink Sink, c Cache, s Settings) *Guard {
-	return &Guard{Settings: s, sink: sink, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
+// Judge decides on updates, and replaces the sets of which members are held.
+func (g *Guard) Judge(now time.Time, updates []cache.Update) {
+	for i := range updates {
+		g.judge(now, &updates[i])
+	}
 }
 
-// Apply passes an update on, without the removals that the guard holds.
-func (g *Guard) Apply(u cache.Update) {
+func (g *Guard) judge(now time.Time, u *cache.Update) {
 	if len(u.Sets) == 0 {
-		g.sink.Apply(u)
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	o := g.Options(u.Scope)
 	if o == nil {
-		g.sink.Apply(u)
 		return
 	}
-	g.takeStopped()
-	now, decided := time.Now(), false
+	decided := false
 	for i := range u.Sets {
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name}
 		if !g.machine.concerns(key, &u.Sets[i], o) {
@@ -108,19 +87,15 @@ func (g *Guard) Apply(u cache.Update) {
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone)}
 		})
-		g.note(key, &d, &u, o)
-	}
-	g.sink.Apply(u)
-	if decided {
-		g.arm(now)
+		g.note(key, &d, u, o)
 	}
 }
 
-// decide calls the machine's decide. The caller holds mu.
+// decide calls the machine's decide.
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
 	// Stored comes first: the cache may get the stored members in between.
 	var stored map[string]*cache.Resource
-	if g.Stored != nil && u.Full {
+	if g.Stored != nil && u.Extent.Full() {
 		g.Stored(key, func(name string, r *cache.Resource) {
 			if stored == nil {
 				stored = map[string]*cache.Resource{}
@@ -132,9 +107,8 @@ func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Opti
 	return g.machine.decide(now, key, u, &would, stored, o)
 }
 
-// note counts and logs a decision. The caller holds mu.
+// note counts and logs a decision.
 func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
-	g.know(key)
 	stats := g.Stats(key.Scope)
 	stats.Held.Add(int64(d.held - d.restored - d.gone))
 	stats.Holds.Add(uint64(d.held))
@@ -157,7 +131,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	}
 }
 
-// held returns the held members of a set. The caller holds mu.
+// held returns the held members of a set.
 func (g *Guard) held(key cache.Key) map[string]end {
 	if s := g.machine.sets[key]; s != nil {
 		return s.held
@@ -165,31 +139,11 @@ func (g *Guard) held(key cache.Key) map[string]end {
 	return nil
 }
 
-// arm sets the timer. The caller holds mu.
-func (g *Guard) arm(now time.Time) {
-	next := g.machine.next()
-	switch {
-	case g.closed:
-	case next.IsZero():
-		if g.timer != nil {
-			g.timer.Stop()
-		}
-	case g.timer == nil:
-		g.timer = time.AfterFunc(max(next.Sub(now), 1), g.release)
-	default:
-		g.timer.Reset(max(next.Sub(now), 1))
-	}
-}
+// Next returns when Release must be called, zero if nothing is held.
+func (g *Guard) Next() time.Time { return g.machine.next() }
 
-// release releases the members that were held long enough.
-func (g *Guard) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return
-	}
-	g.takeStopped()
-	now := time.Now()
+// Release returns the updates that remove the members that were held long enough.
+func (g *Guard) Release(now time.Time) (updates []cache.Update) {
 	waits := map[cache.Key]time.Time{}
 	if g.Waits != nil {
 		for key, since := range g.machine.overdue(now) {
@@ -208,51 +162,14 @@ func (g *Guard) release() {
 			l.Warn("the guard releases members that the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
 				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
 		}
-		g.know(key)
-		g.sink.Apply(u)
+		updates = append(updates, u)
 	}
-	g.arm(now)
+	cache.InOrder(updates)
+	return updates
 }
 
-// know records whether the machine knows a set. The caller holds mu.
-func (g *Guard) know(key cache.Key) {
-	g.ends.Lock()
-	defer g.ends.Unlock()
-	switch {
-	case g.machine.sets[key] == nil:
-		delete(g.ends.known, key)
-	case g.ends.known == nil:
-		g.ends.known = map[cache.Key]struct{}{}
-		fallthrough
-	default:
-		g.ends.known[key] = struct{}{}
-	}
-}
-
-// Stop reports that a topic has ended: its members are no longer held. It does not block, and may be called with
-// locks of the cache held.
+// Stop forgets a topic that has ended: its members are no longer held.
 func (g *Guard) Stop(key cache.Key) {
-	g.ends.Lock()
-	defer g.ends.Unlock()
-	if _, known := g.ends.known[key]; known {
-		delete(g.ends.known, key)
-		g.ends.stopped = append(g.ends.stopped, key)
-	}
-}
-
-// takeStopped forgets the topics that have ended. The caller holds mu.
-func (g *Guard) takeStopped() {
-	g.ends.Lock()
-	keys := g.ends.stopped
-	g.ends.stopped = nil
-	g.ends.Unlock()
-	for _, key := range keys {
-		g.forget(key)
-	}
-}
-
-// forget forgets a set. The caller holds mu.
-func (g *Guard) forget(key cache.Key) {
 	if held := g.machine.forget(key); held > 0 {
 		g.Stats(key.Scope).Held.Add(-int64(held))
 	}
@@ -260,10 +177,7 @@ func (g *Guard) forget(key cache.Key) {
 
 // Contents iterates over the cache's members of a set, without held ones, for sources that resume from the cache.
 func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
-	g.mu.Lock()
-	g.takeStopped()
-	held := maps.Clone(g.held(key))
-	g.mu.Unlock()
+	held := g.held(key)
 	g.cache.Contents(key, func(name string, r *cache.Resource) {
 		if _, is := held[name]; !is {
 			yield(name, r)
@@ -279,12 +193,8 @@ type Held struct {
 	Since, Until time.Time
 }
 
-// Held returns the sets with held members, sorted by scope, type and name. The caller must not hold locks of the
-// cache.
+// Held returns the sets with held members, sorted by scope, type and name.
 func (g *Guard) Held() []Held {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.takeStopped()
 	var all []Held
 	for key, s := range g.machine.sets {
 		if len(s.held) > 0 {
@@ -299,15 +209,9 @@ func order(k cache.Key) string {
 	return strings.Join([]string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, xdstype.Word(k.TypeURL), k.Name}, "\x00")
 }
 
-// Close ends the guard. Afterwards it sends nothing to the sink except what Apply passes on.
+// Close forgets everything.
 func (g *Guard) Close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	if g.timer != nil {
-		g.timer.Stop()
-	}
 	for key := range g.machine.sets {
-		g.forget(key)
+		g.Stop(key)
 	}
 }

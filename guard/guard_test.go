@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"fmt"
@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/feed"
+	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/wire"
 )
@@ -68,12 +71,13 @@ func TestTranscripts(t *testing.T) {
 
 // player plays a transcript.
 type player struct {
-	*Guard
+	*feed.Feed
+	to     delivery.Receiver
 	cache  *cache.Cache
 	client *client
 	set    *cache.Set
-	links  Links
-	stats  Stats
+	links  feed.Links
+	stats  guard.Stats
 	stored []string
 	log    lines
 }
@@ -117,7 +121,7 @@ func member(name, content string, ttl time.Duration) *cache.Resource {
 }
 
 // newPlayer returns a relay that has just been started. A guard without options is off.
-func newPlayer(o *Options, stored []string) *player {
+func newPlayer(o *guard.Options, stored []string) *player {
 	p := &player{stored: stored}
 	p.cache = cache.New(source{p}, cache.Options{IdleEntries: 1})
 	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "server"}
@@ -127,20 +131,26 @@ func newPlayer(o *Options, stored []string) *player {
 		}
 		return a
 	}}))
-	p.Guard = New(p.cache, p.cache, Settings{
-		Options: func(cache.Scope) *Options { return o },
-		Stats:   func(cache.Scope) *Stats { return &p.stats },
+	p.Feed = feed.New(feed.Options{Cache: p.cache, Log: log, Guard: guard.Settings{
+		Options: func(cache.Scope) *guard.Options { return o },
+		Stats:   func(cache.Scope) *guard.Stats { return &p.stats },
 		Waits:   func(_ cache.Key, since time.Time) time.Time { return p.links.Waits(testType, since) },
 		Stored: func(_ cache.Key, yield func(string, *cache.Resource)) {
 			for _, name := range p.stored {
 				yield(name, member(name, "", 0))
 			}
-			p.stored = nil // there is an answer now
 		},
 		Log: log, Lines: &loglines.Shared{},
-	})
+	}})
+	p.to = p.Link()
 	p.watch()
 	return p
+}
+
+// Apply is a delivery of the source.
+func (p *player) Apply(updates ...cache.Update) {
+	p.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: updates}})
+	p.stored = nil // there is an answer now
 }
 
 func (p *player) watch() {
@@ -162,11 +172,11 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	case "first", "later", "silent":
 		p.Apply(updateOf(t, d))
 	case "opened":
-		p.links.Opened(0, testType)
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeOpened, TypeURL: testType})
 	case "answered":
-		p.links.Answered(0, testType)
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeAnswered, TypeURL: testType})
 	case "lost":
-		p.links.Lost(0, testType)
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeLost, TypeURL: testType})
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -217,9 +227,9 @@ func (p *player) show() string {
 }
 
 // settings are those of a guard, and what is stored.
-func settings(t *testing.T, d *datadriven.TestData) (*Options, []string) {
+func settings(t *testing.T, d *datadriven.TestData) (*guard.Options, []string) {
 	t.Helper()
-	o := &Options{Ratio: 0.5, Least: 10, Hold: 10 * time.Minute}
+	o := &guard.Options{Ratio: 0.5, Least: 10, Hold: 10 * time.Minute}
 	var stored []string
 	for _, a := range d.CmdArgs {
 		var err error
@@ -246,11 +256,24 @@ func settings(t *testing.T, d *datadriven.TestData) (*Options, []string) {
 	return o, stored
 }
 
+// extentOf is what an update says of members that it does not name.
+func extentOf(full, incomplete, complete bool) cache.Extent {
+	switch {
+	case full && incomplete:
+		return cache.Begins
+	case full:
+		return cache.Whole
+	case complete:
+		return cache.Ends
+	}
+	return cache.Some
+}
+
 // updateOf is the update that a transcript describes.
 func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 	t.Helper()
 	set := cache.SetUpdate{
-		Name: cache.Wildcard, Full: d.HasArg("full"), Incomplete: d.HasArg("incomplete"), Complete: d.HasArg("complete"),
+		Name: cache.Wildcard, Extent: extentOf(d.HasArg("full"), d.HasArg("incomplete"), d.HasArg("complete")),
 		Answer: map[string]cache.Answer{"first": cache.FirstAnswer, "later": cache.LaterAnswer, "silent": cache.NoAnswer}[d.Cmd],
 	}
 	if d.HasArg("of") {

@@ -113,7 +113,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 			d.gone = len(s.held) // the members ended with an earlier topic
 		}
 		s = &set{held: map[string]end{}}
-		if !would.Present && u.Full {
+		if !would.Present && u.Extent.Full() {
 			s.stored, s.had = stored, len(stored)
 		}
 	}
@@ -154,7 +154,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		s.until = now.Add(firstAnswers)
 	}
 	if len(s.held) > 0 {
-		d.update = s.keep(u, gone)
+		d.update = s.keep(u, gone[len(would.Gone):])
 	}
 	if len(s.held) == 0 && s.stored == nil && !now.Before(s.until) {
 		delete(m.sets, key)
@@ -206,7 +206,7 @@ func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
 			delete(s.stored, c.Name)
 		}
 	}
-	if u.Complete || u.Full && !u.Incomplete {
+	if u.Extent.Completes() {
 		for _, name := range slices.Sorted(maps.Keys(s.stored)) {
 			gone = append(gone, cache.Removal{Key: name, Resource: s.stored[name]})
 		}
@@ -256,18 +256,19 @@ func (s *set) wake(at time.Time) {
 	}
 }
 
-// keep returns an update that leaves the held members in the set.
-func (s *set) keep(u *cache.SetUpdate, gone []cache.Removal) cache.SetUpdate {
+// keep returns an update that leaves the held members in the set. stored are members that are gone, and that the set does
+// not have: it gets those that are held.
+func (s *set) keep(u *cache.SetUpdate, stored []cache.Removal) cache.SetUpdate {
 	kept := *u
-	kept.Changes = make([]cache.Change, 0, len(u.Changes)+len(gone))
+	kept.Changes = make([]cache.Change, 0, len(u.Changes)+len(stored))
 	for i := range u.Changes {
 		if _, held := s.held[u.Changes[i].Name]; !held {
 			kept.Changes = append(kept.Changes, u.Changes[i])
 		}
 	}
-	for _, g := range gone {
+	for _, g := range stored {
 		if _, held := s.held[g.Key]; held {
-			kept.Changes = append(kept.Changes, cache.Change{Name: g.Key, Resource: g.Resource, Held: true})
+			kept.Changes = append(kept.Changes, cache.Change{Name: g.Key, Resource: g.Resource})
 		}
 	}
 	if u.Origin != nil || len(u.Changes) > 0 {

@@ -1,4 +1,4 @@
-package guard
+package guard_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/guard"
 )
 
 // step is a step of a property test.
@@ -30,7 +31,7 @@ func TestTheGuardHoldsLostMembersAndNothingElse(t *testing.T) {
 	const most = 12
 	numbers := rapid.SliceOfNDistinct(rapid.IntRange(0, most-1), 0, most, rapid.ID[int])
 	rapid.Check(t, func(rt *rapid.T) {
-		o := &Options{
+		o := &guard.Options{
 			Ratio: rapid.Float64Range(0.1, 1).Draw(rt, "ratio"), Least: rapid.IntRange(1, most).Draw(rt, "least"),
 			Always: rapid.Bool().Draw(rt, "always"), Hold: time.Minute,
 		}
@@ -55,8 +56,13 @@ func TestTheGuardHoldsLostMembersAndNothingElse(t *testing.T) {
 	})
 }
 
+// guards reports whether the guard checks such an answer.
+func guards(o *guard.Options, a cache.Answer) bool {
+	return a == cache.FirstAnswer || o.Always && a == cache.LaterAnswer
+}
+
 // playSteps plays the steps, and returns what is wrong.
-func playSteps(o *Options, steps []step) string {
+func playSteps(o *guard.Options, steps []step) string {
 	p := newPlayer(o, nil)
 	defer p.end()
 	has := map[string]bool{}                   // the source
@@ -72,7 +78,7 @@ func playSteps(o *Options, steps []step) string {
 	for i, s := range append(steps, step{wait: time.Second, answer: cache.FirstAnswer, complete: true}) {
 		time.Sleep(s.wait)
 		synctest.Wait()
-		u := cache.SetUpdate{Name: cache.Wildcard, Answer: s.answer, Full: s.full, Incomplete: s.incomplete, Complete: s.complete}
+		u := cache.SetUpdate{Name: cache.Wildcard, Answer: s.answer, Extent: extentOf(s.full, s.incomplete, s.complete)}
 		named := map[string]bool{}
 		for _, n := range s.names {
 			name := fmt.Sprintf("c%d", n)
@@ -89,7 +95,7 @@ func playSteps(o *Options, steps []step) string {
 				pending[name] = true
 			default:
 				delete(has, name)
-				if o.guards(s.answer) {
+				if guards(o, s.answer) {
 					lost[name] = time.Now()
 				}
 			}
@@ -100,7 +106,7 @@ func playSteps(o *Options, steps []step) string {
 				continue
 			}
 			u.Changes = append(u.Changes, cache.Change{Name: name, Gone: true})
-			if has[name] && o.guards(s.answer) {
+			if has[name] && guards(o, s.answer) {
 				lost[name] = time.Now()
 			}
 			delete(has, name)
@@ -117,7 +123,7 @@ func playSteps(o *Options, steps []step) string {
 		known = true
 		had := p.set.Len()
 		p.Apply(cache.Update{Scope: testScope, TypeURL: testType, Sets: []cache.SetUpdate{u}})
-		if n := p.set.Len(); len(has) == 0 && o.guards(s.answer) && !s.incomplete && n < had && n == 0 {
+		if n := p.set.Len(); len(has) == 0 && guards(o, s.answer) && !s.incomplete && n < had && n == 0 {
 			return fmt.Sprintf("after step %d: clients have nothing left of %d", i, had)
 		}
 		if wrong := p.compare(has, lost, o.Hold); wrong != "" {

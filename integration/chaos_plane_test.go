@@ -46,7 +46,7 @@ func startChaosPlane(t testing.TB, name string, speaks form, servers int, r *ran
 	const few = 8
 	p := &chaosPlane{
 		name: name, truth: newChaosTruth(),
-		plane: &collectionPlane{speaks: speaks, says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
+		plane: &collectionPlane{speaks: speaks, repeats: true, says: map[topic]*discoveryv3.Resource{}, changed: make(chan struct{})},
 	}
 	p.calm = append(p.calm, topic{clusterType, anchor}, topic{endpointType, p.glob() + anchor})
 	for i := range chaosMore {

@@ -19,6 +19,9 @@ type collectionPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	speaks form
 	prefix string // of versions
+	// repeats: in delta, a glob that is requested later than other names is answered with all of its members, also if
+	// they were all sent because of these names.
+	repeats bool
 
 	mu       sync.Mutex
 	says     map[topic]*discoveryv3.Resource
@@ -33,6 +36,7 @@ type requestedNames struct {
 	sent  map[string]string // versions, by name
 	nonce string            // SotW: of the last response
 	fresh []string          // names to answer even if the client was sent their current versions
+	late  bool              // they are not in the first request
 	// unnamed says that a SotW client has a wildcard because it never requested a name. xDS: the legacy rule.
 	unnamed bool
 }
@@ -125,6 +129,13 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 			if isGlob {
 				empty = !slices.ContainsFunc(slices.Collect(maps.Values(found)), inGlob)
 			}
+			if isGlob && p.repeats && a.late && !slices.ContainsFunc(resp.Resources, inGlob) {
+				for _, r := range found {
+					if inGlob(r) {
+						resp.Resources = append(resp.Resources, r)
+					}
+				}
+			}
 			if empty && name != wildcard && !slices.Contains(resp.RemovedResources, name) {
 				resp.RemovedResources = append(resp.RemovedResources, name)
 			}
@@ -141,7 +152,9 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 
 func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*requestedNames) {
 	a, names := all[r.GetTypeUrl()], r.GetResourceNamesSubscribe()
-	if a == nil {
+	if a != nil {
+		a.late = true
+	} else {
 		a = &requestedNames{names: map[string]bool{}, sent: maps.Clone(r.GetInitialResourceVersions())}
 		if all[r.GetTypeUrl()] = a; a.sent == nil {
 			a.sent = map[string]string{}

@@ -12,17 +12,29 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The facts about authorities and views that collections/ needs.
 
+// derivedSource is the source of derived topics, and its way to the cache.
+type derivedSource struct {
+	*collections.Resolver
+	feed *feed.Feed
+}
+
+// Stop implements cache.Source.
+func (s derivedSource) Stop(k cache.Key) {
+	s.Resolver.Stop(k)
+	s.feed.Stop(k)
+}
+
 // leafNames implements collections.Names.
 type leafNames struct {
 	newest       func() *generation
-	reachability *failover.Reachability
+	reachability *feed.Reachability
 }
 
 // Key implements collections.Names.

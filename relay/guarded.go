@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
@@ -85,21 +86,6 @@ func (g *guards) settings() guard.Settings {
 	}
 }
 
-// linksOf notes the state of the streams to one server of a scope. It implements upstream.Links.
-type linksOf struct {
-	links  *guard.Links
-	server int
-}
-
-// Opened implements upstream.Links.
-func (l linksOf) Opened(typeURL string) { l.links.Opened(l.server, typeURL) }
-
-// Answered implements upstream.Links.
-func (l linksOf) Answered(typeURL string) { l.links.Answered(l.server, typeURL) }
-
-// Lost implements upstream.Links.
-func (l linksOf) Lost(typeURL string) { l.links.Lost(l.server, typeURL) }
-
 // derivedWaits is guard.Settings.Waits for derived topics. It waits for the servers of the topic's authority; for a
 // view, for those of all its collections.
 func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time) {
@@ -114,14 +100,14 @@ func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time)
 			leaf.Scope = cache.Scope{Authority: name, Params: set.Scope.Params}
 		}
 		s.mu.Lock()
-		of, _ := s.streams[leaf.Scope].(*guardedSource)
+		of := s.streams[leaf.Scope]
 		s.mu.Unlock()
 		if of == nil {
 			continue
 		}
 		for _, suffix := range []string{"", "Collection"} {
 			leaf.TypeURL = set.TypeURL + suffix
-			if at := of.guard.Waits(leaf, since); at.After(until) {
+			if at := of.Waits(leaf, since); at.After(until) {
 				until = at
 			}
 		}
@@ -129,32 +115,23 @@ func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time)
 	return until
 }
 
-// guardedTopics passes derived results through the guard to the cache.
-type guardedTopics struct {
-	*cache.Cache
-	guard *guard.Guard
-}
-
-// Apply implements collections.Topics.
-func (t guardedTopics) Apply(u cache.Update) { t.guard.Apply(u) }
-
 // held returns the sets that have held members, by authority.
 func (r *Relay) held() map[string][]guard.Held {
 	r.origins.mu.Lock()
-	all := []*guard.Guard{r.derived.guard}
+	all := []*feed.Feed{r.derived.feed}
 	for _, of := range r.origins.streams {
-		all = append(all, of.(*guardedSource).guard)
+		all = append(all, of.Feed)
 	}
 	r.origins.mu.Unlock()
 	now := r.now()
 	for _, o := range now.origins {
 		if o.directory != nil {
-			all = append(all, o.directory.guard)
+			all = append(all, o.directory.feed)
 		}
 	}
 	by := map[string][]guard.Held{}
-	for _, g := range all {
-		for _, held := range g.Held() {
+	for _, f := range all {
+		for _, held := range f.Held() {
 			if a := now.guardOf(held.Key.Scope); a != nil {
 				by[a.Name] = append(by[a.Name], held)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
@@ -207,14 +207,13 @@ func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 		return until
 	}
 	a := o.authority
-	v := &valve{to: s.gated(o, s.cache)}
-	g := guard.New(v, s.cache, settings)
+	f := feed.New(feed.Options{Guard: settings, Cache: s.cache, Rollouts: s.rollouts, Rollout: o.rollout, Log: s.log})
 	var d *directory.Source
 	if builtIn != nil {
-		d = directory.NewFS(builtIn, a.Name, g, s.log)
+		d = directory.NewFS(builtIn, a.Name, f.Link(), s.log)
 	} else {
-		d = directory.New(a.Directory, a.Name, o.counts.tally, g, s.log)
+		d = directory.New(a.Directory, a.Name, o.counts.tally, f.Link(), s.log)
 	}
 	of.Store(d)
-	return &directorySource{Source: d, guard: g, valve: v}
+	return &directorySource{Source: d, feed: f}
 }

@@ -16,11 +16,9 @@ import (
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/failover"
-	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
-	"github.com/xds-relay/xds-relay/store"
 )
 
 // origins are the control planes and directories of the configured authorities. They open the source of each scope.
@@ -38,7 +36,7 @@ type origins struct {
 	guards  *guards
 	reached reached
 	// reachability has the unreachable scopes.
-	reachability *failover.Reachability
+	reachability *feed.Reachability
 	// cache has the resources from which a stream to another server may resume, and knows which topics small clients
 	// watch.
 	cache    sink
@@ -49,7 +47,7 @@ type origins struct {
 
 	mu      sync.Mutex
 	conns   map[place]*sharedConn
-	streams map[cache.Scope]serverSource
+	streams map[cache.Scope]*serverSource
 	room    cache.Room // of streams
 	// patterns are those scopes of xdstp names in streams whose authorities a pattern covers.
 	patterns     map[cache.Scope]struct{}
@@ -58,9 +56,7 @@ type origins struct {
 
 // sink is the cache.
 type sink interface {
-	store.Cache
-	guard.Cache
-	failover.Holder
+	feed.Cache
 	HasSmallClient(k cache.Key, most int64) bool
 	Requests() *cache.Requests
 	GiveUpIdle(match func(cache.Scope) bool) bool
@@ -73,8 +69,8 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 		log: log, credentials: credentials, rollouts: rollouts, cache: sink,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[place]*sharedConn{},
-		reachability: failover.NewReachability(),
-		streams:      map[cache.Scope]serverSource{},
+		reachability: feed.NewReachability(),
+		streams:      map[cache.Scope]*serverSource{},
 		patterns:     map[cache.Scope]struct{}{},
 	}
 	s.guards = &guards{newest: s.newest.Load, log: log}
@@ -143,31 +139,24 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 		return newRefusingSource(scope, s.cache), ""
 	}
 	s.enter(o)
-	gated := o.rollout != nil
-	if gated {
+	if o.rollout != nil {
 		s.rollouts.Opened(scope, o.rollout)
 	}
 	if o.directory != nil {
-		d := &directoryScope{directorySource: o.directory, origin: o, origins: s}
-		if gated {
-			return &gatedSource{d, s.rollouts, scope}, o.fingerprint
-		}
-		return d, o.fingerprint
+		return &directoryScope{directorySource: o.directory, scope: scope, origin: o, origins: s}, o.fingerprint
 	}
 	if node == nil {
 		node = o.node
 	}
-	f := s.openGuarded(scope, o, node)
+	f := s.openServers(scope, o, node)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.streams[scope] = f
 	s.noteOpened(scope, o)
-	opened := &openSource{guardedSource: f, scope: scope, origins: s, origin: o}
-	if gated {
+	s.mu.Unlock()
+	if o.rollout != nil {
 		s.rollouts.RejectsTo(scope, f)
-		return &gatedSource{opened, s.rollouts, scope}, o.fingerprint
 	}
-	return opened, o.fingerprint
+	return f, o.fingerprint
 }
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.
@@ -181,25 +170,4 @@ func (s *origins) noteOpened(scope cache.Scope, o *origin) {
 	if s.opened != nil {
 		s.opened()
 	}
-}
-
-// openSource is a source from servers, in origins.streams while it is open.
-type openSource struct {
-	*guardedSource
-	scope   cache.Scope
-	origins *origins
-	origin  *origin
-}
-
-// Close implements source.
-func (f *openSource) Close() {
-	f.guardedSource.Close()
-	s := f.origins
-	s.mu.Lock()
-	if s.streams[f.scope] == serverSource(f.guardedSource) { // the scope may have another source by now
-		s.streams = cache.Without(s.streams, &s.room, f.scope)
-		s.patterns = cache.Without(s.patterns, &s.patternsRoom, f.scope)
-	}
-	s.mu.Unlock()
-	s.leave(f.origin)
 }

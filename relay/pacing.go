@@ -3,8 +3,6 @@ package relay
 import (
 	"sync"
 	"time"
-
-	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // A reload may give thousands of scopes new sources whose streams all go to one control plane. The relay opens them a
@@ -68,43 +66,16 @@ func (t *turns) take(plane any, stop <-chan struct{}) (end func()) {
 	}
 }
 
-// answering is a source that reports its control plane's first answer.
-type answering interface {
-	// Answered is closed once the control plane has answered, or could not be reached.
-	Answered() <-chan struct{}
-}
-
-// firstAnswer notes when a control plane has answered for the first time, or could not be reached.
-type firstAnswer struct {
-	once sync.Once
-	came chan struct{}
-}
-
-func newFirstAnswer() *firstAnswer { return &firstAnswer{came: make(chan struct{})} }
-
-// before returns a function that notes the answer and then calls watch.
-func (a *firstAnswer) before(watch func(upstream.Event)) func(upstream.Event) {
-	return func(e upstream.Event) {
-		if e.Kind == upstream.Responded || e.Kind == upstream.Failed {
-			a.once.Do(func() { close(a.came) })
-		}
-		watch(e)
-	}
-}
-
 // awaitAnswer waits for the first answer to a source, but at most for answersWithin or until stop is closed.
 func awaitAnswer(of source, stop <-chan struct{}) {
-	if gated, ok := of.(*gatedSource); ok {
-		of = gated.source
-	}
-	a, ok := of.(answering)
-	if !ok {
+	answered := of.Answered()
+	if answered == nil {
 		return
 	}
 	timer := time.NewTimer(answersWithin)
 	defer timer.Stop()
 	select {
-	case <-a.Answered():
+	case <-answered:
 	case <-timer.C:
 	case <-stop:
 	}

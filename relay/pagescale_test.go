@@ -32,7 +32,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 	scope := cache.Scope{Authority: "a", OldStyle: true}
 	w := &ignoringSet{}
 	r.cache.WatchSet(cache.Key{Scope: scope, TypeURL: xdstype.ClusterV3, Name: cache.Wildcard}, w)
-	u := cache.SetUpdate{Name: cache.Wildcard, Full: true}
+	u := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.Whole}
 	for i := range members {
 		name := fmt.Sprintf("cluster-%06d", (i*7919)%members)
 		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: xdstype.ClusterV3, Value: []byte("\x0a\x0e" + name)})})

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/testplane"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -342,52 +341,5 @@ cache: {linger: 0s}
 	p.other.awaitAsked(t, "endpoint shop-one")
 	if p.shop.times("cluster shop-one")+p.shop.times("endpoint shop-one") > 0 {
 		t.Error("asked the authority of the Listener for what the rules send to another one")
-	}
-}
-
-// adopter is the innermost of several sources.
-type adopter struct{ adopted int }
-
-// Adopt implements cache.Adopter.
-func (a *adopter) Adopt(cache.Key) { a.adopted++ }
-
-// Whatever is between the cache and the streams to control planes, the streams learn of the first client.
-func TestEachSourcePassesOnThatAClientHasCome(t *testing.T) {
-	k := cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: clusterTypeURL, Name: "x"}
-	type onlyStreams struct {
-		streams
-		cache.Adopter
-	}
-	type onlySource struct {
-		source
-		cache.Adopter
-	}
-	type onlyServers struct {
-		serverSource
-		cache.Adopter
-	}
-	for name, over := range map[string]func(*adopter) cache.Source{
-		"single server": func(a *adopter) cache.Source { return &singleServer{streams: onlyStreams{Adopter: a}} },
-		"guarded":       func(a *adopter) cache.Source { return &guardedSource{serverSource: onlyServers{Adopter: a}} },
-		"kept":          func(a *adopter) cache.Source { return &keptSource{serverSource: onlyServers{Adopter: a}} },
-		"open": func(a *adopter) cache.Source {
-			return &openSource{guardedSource: &guardedSource{serverSource: onlyServers{Adopter: a}}}
-		},
-		"rolled out": func(a *adopter) cache.Source { return &gatedSource{source: onlySource{Adopter: a}} },
-		"scope": func(a *adopter) cache.Source {
-			s := newScopes()
-			s.sources[k.Scope] = &scopeSource{source: onlySource{Adopter: a}, topics: 1}
-			return s
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := &adopter{}
-			if cache.Adopt(over(a), k); a.adopted != 1 {
-				t.Errorf("adopted %d times, want once", a.adopted)
-			}
-		})
-	}
-	if _, ok := any(&serverGroup{}).(cache.Adopter); !ok {
-		t.Error("a group of servers does not")
 	}
 }

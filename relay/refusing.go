@@ -59,6 +59,15 @@ func (s *refusingSource) Start(k cache.Key) { s.inbox.Put(k) }
 // Refresh implements cache.Source.
 func (s *refusingSource) Refresh(k cache.Key) { s.inbox.Put(k) }
 
+// Resume implements cache.Resumer.
+func (*refusingSource) Resume(cache.Key) {}
+
+// Adopt implements cache.Adopter.
+func (*refusingSource) Adopt(cache.Key) {}
+
+// Answered implements source.
+func (*refusingSource) Answered() <-chan struct{} { return nil }
+
 // Stop implements cache.Source. An error for a topic that has ended goes nowhere.
 func (s *refusingSource) Stop(cache.Key) {}
 

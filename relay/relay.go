@@ -19,7 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/prefetch"
 	"github.com/xds-relay/xds-relay/process"
@@ -48,7 +48,7 @@ type Relay struct {
 	cache       *cache.Cache
 	origins     *origins
 	scopes      *scopes
-	derived     guardedDerived
+	derived     derivedSource
 	rollouts    *gate.Controller
 	rejections  *rejections
 	loads       *loads
@@ -152,8 +152,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	names := leafNames{r.now, r.origins.reachability}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits
-	r.derived.guard = guard.New(r.cache, r.cache, settings)
-	r.derived.Resolver = collections.NewResolver(guardedTopics{r.cache, r.derived.guard}, names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
+	r.derived.feed = feed.New(feed.Options{Guard: settings, Cache: r.cache, Log: log})
+	r.derived.Resolver = collections.NewResolver(r.cache, r.derived.feed.Link(), names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
 	r.rejections = newRejections(r.origins.passOn)
@@ -340,7 +340,7 @@ func (r *Relay) Close() {
 	r.cache.Close()
 	r.shutdown.Stage("evaluating redirects and collections")
 	r.derived.Close()
-	r.derived.guard.Close()
+	r.derived.feed.Close()
 	r.rejections.close()
 	r.rollouts.Close()
 	r.shutdown.Stage("reporting the last load to control planes")

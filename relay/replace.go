@@ -120,7 +120,7 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint f
 	f.mu.Lock()
 	is, topics := of.source, of.topics
 	f.mu.Unlock()
-	if topics > 0 {
+	if topics > 0 && is != nil { // nil: Close was called
 		awaitAnswer(is, f.ended)
 	}
 	return false

@@ -83,14 +83,6 @@ func gateOptions(r *configs.Rollout) *gate.Options {
 	}
 }
 
-// gated returns the sink of a source of an authority: below, or the gates before it.
-func (s *origins) gated(o *origin, below gate.Sink) gate.Sink {
-	if o.rollout == nil {
-		return below
-	}
-	return s.rollouts.Sink(below, o.rollout)
-}
-
 // rollouts implements downstream.Rollouts.
 type rollouts struct {
 	*gate.Controller

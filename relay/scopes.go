@@ -122,7 +122,7 @@ func (f *scopes) Resume(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of := f.sources[k.Scope]; of.feeds(k) {
-		cache.Resume(of.source, k)
+		of.source.Resume(k)
 	}
 }
 
@@ -131,7 +131,7 @@ func (f *scopes) Adopt(k cache.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of := f.sources[k.Scope]; of.feeds(k) {
-		cache.Adopt(of.source, k)
+		of.source.Adopt(k)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,6 +20,8 @@ type recordedScopeSource struct {
 	leaving chan struct{} // Drain has been called
 	gone    chan struct{} // Drain may return
 	closed  chan struct{}
+
+	adopted atomic.Int64
 
 	mu     sync.Mutex
 	topics int
@@ -40,6 +43,15 @@ func (f *recordedScopeSource) Stop(cache.Key) {
 	defer f.mu.Unlock()
 	f.topics--
 }
+
+// Resume implements cache.Resumer.
+func (*recordedScopeSource) Resume(cache.Key) {}
+
+// Adopt implements cache.Adopter.
+func (f *recordedScopeSource) Adopt(cache.Key) { f.adopted.Add(1) }
+
+// Answered implements source.
+func (*recordedScopeSource) Answered() <-chan struct{} { return nil }
 
 // Mute implements source.
 func (*recordedScopeSource) Mute() {}
@@ -244,4 +256,16 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 	if id, _ := f.nodes.describe(k.Scope); id != "" {
 		t.Errorf("node %q is kept and nobody uses it", id)
 	}
+}
+
+// The source of a scope learns of the first client of a topic that was only prefetched.
+func TestASourceLearnsThatAClientHasCome(t *testing.T) {
+	f, opened := newRecordedScopes()
+	k := cache.Key{Scope: scopeA, Name: "x"}
+	f.Start(k)
+	f.Adopt(k)
+	if n := (*opened)[0].adopted.Load(); n != 1 {
+		t.Errorf("adopted %d times, want once", n)
+	}
+	f.Close()
 }

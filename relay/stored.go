@@ -106,9 +106,7 @@ func (s *origins) configureStore(g *generation) {
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
 	for _, of := range open {
-		if kept, ok := of.(*guardedSource).serverSource.(*keptSource); ok {
-			kept.keeper.Wake()
-		}
+		of.Wake()
 	}
 }
 
@@ -118,10 +116,8 @@ func (s *origins) stale() map[cache.Scope]int {
 	defer s.mu.Unlock()
 	stale := map[cache.Scope]int{}
 	for scope, of := range s.streams {
-		if kept, ok := of.(*guardedSource).serverSource.(*keptSource); ok {
-			if n := kept.keeper.Stale(); n > 0 {
-				stale[scope] = n
-			}
+		if n := of.Stale(); n > 0 {
+			stale[scope] = n
 		}
 	}
 	return stale

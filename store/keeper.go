@@ -2,15 +2,15 @@ package store
 
 import (
 	"iter"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/inbox"
 )
 
-// Keeper stands between the servers of one scope and the cache. It notes in the store what the cache accepts. After a
-// wait, it also answers from the store the topics that the servers have not answered.
+// Keeper notes in the store what the cache accepts of one scope. After a wait, it also answers from the store the topics
+// that the servers have not answered. It is a value: its caller calls one method at a time, with the time. Only Look,
+// which reads the disk, may be called at any time.
 //
 // A topic waits for a server's answer until Wait has passed since the topic began and since the relay was started. If
 // the servers cannot be reached, only the latter counts. Until then, the keeper holds back errors of stored topics,
@@ -24,21 +24,14 @@ type Keeper struct {
 	scope cache.Scope
 	cache Cache
 	opts  KeeperOptions
-	stop  chan struct{}
-	done  chan struct{}
 
-	inbox *inbox.Inbox[keeperNote] // calls of Start and Stop that are not processed yet
-
-	// mu is held while the cache applies an update, so that stored state never overwrites a server's update. It comes
-	// after the locks of the servers' streams, and before the cache's.
-	mu     sync.Mutex
 	topics map[cache.Key]*topic
 	queue  []*topic // topics that are not served, in the order in which they began
 	// unreachable: an error reported that the servers are unreachable, and no answer has arrived since.
 	unreachable bool
-	stale       int // topics that are served from the store
-	sets        int // the number of sets among the topics
-	fresh       fresh
+	stale       int     // topics that are served from the store
+	sets        int     // the number of sets among the topics
+	fresh       []fresh // of the updates that are being applied
 }
 
 // fresh are the first answers in an update, by index, for topics that are not served from the store. The cache may
@@ -47,15 +40,13 @@ type fresh struct{ entries, sets []int }
 
 // Cache has the methods of the cache that a Keeper needs: see [cache.Cache].
 type Cache interface {
-	Apply(cache.Update)
 	Compare(*cache.Update) cache.Comparison
 	Len(cache.Key) int
 }
 
 // KeeperOptions are a Keeper's settings.
 type KeeperOptions struct {
-	// Started is when the relay was started. Wait returns how long a topic waits for a server's answer. Call
-	// Keeper.Wake when it changes.
+	// Started is when the relay was started. Wait returns how long a topic waits for a server's answer.
 	Started time.Time
 	Wait    func() time.Duration
 }
@@ -64,17 +55,14 @@ type KeeperOptions struct {
 type topic struct {
 	key   cache.Key
 	since time.Time
-	// looked: entry or set is the state of the store after this number of commits. Both are nil if the store had
-	// nothing.
-	looked  bool
-	commits uint64
-	entry   *Record
-	set     *Set
+	// found: the store was read. entry or set is what it had, both are nil if it had nothing.
+	found bool
+	entry *Record
+	set   *Set
 	// members are the keys of the members that were served from the store.
 	members map[string]struct{}
 	// reported has the changes that servers sent for names that may be members of the set.
 	reported map[string]reported
-	err      *cache.Error // the error that is held back
 	// served: the cache has the stored state. over: the topic has an answer, or will get none from this keeper.
 	served, over bool
 }
@@ -85,63 +73,58 @@ type reported struct {
 	server string
 }
 
-// keeperNote is a call of Start or Stop.
-type keeperNote struct {
-	key  cache.Key
-	stop bool
-}
-
-// NewKeeper starts a keeper for a scope. Close ends it.
+// NewKeeper returns a keeper for a scope.
 func NewKeeper(s *Store, scope cache.Scope, c Cache, o KeeperOptions) *Keeper {
-	k := &Keeper{
-		store: s, scope: scope, cache: c, opts: o, stop: make(chan struct{}), done: make(chan struct{}),
-		inbox: inbox.New[keeperNote](), topics: map[cache.Key]*topic{},
-	}
-	go k.run()
-	return k
+	return &Keeper{store: s, scope: scope, cache: c, opts: o, topics: map[cache.Key]*topic{}}
 }
 
-// Start reports that a topic has begun. It is called before the servers are asked for the topic, and does not block.
-func (k *Keeper) Start(key cache.Key) { k.inbox.Put(keeperNote{key: key}) }
-
-// Stop reports that a topic has ended. It does not block.
-func (k *Keeper) Stop(key cache.Key) { k.inbox.Put(keeperNote{key: key, stop: true}) }
-
-// Wake makes the keeper check again which topics have waited long enough.
-func (k *Keeper) Wake() { k.inbox.Wake() }
-
-// Close ends the keeper, and waits for its goroutine.
-func (k *Keeper) Close() {
-	close(k.stop)
-	<-k.done
+// Start reports that a topic has begun, before the servers are asked for it.
+func (k *Keeper) Start(now time.Time, key cache.Key) {
+	k.Stop(key)
+	t := &topic{key: key, since: now}
+	k.topics[key] = t
+	k.queue = append(k.queue, t)
+	if key.IsSet() {
+		k.sets++
+	}
 }
 
 // Stale returns how many topics are served from the store.
-func (k *Keeper) Stale() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.stale
+func (k *Keeper) Stale() int { return k.stale }
+
+// Judge leaves the errors of stored topics out of updates from the servers. It returns the stored state that the cache must
+// have before it gets the updates.
+func (k *Keeper) Judge(updates []cache.Update) (stored []cache.Update) {
+	k.fresh = k.fresh[:0]
+	for i := range updates {
+		k.fresh = append(k.fresh, fresh{})
+		if len(k.topics) > 0 {
+			updates[i] = k.answer(i, updates[i], &stored)
+		}
+	}
+	return inOrder(stored)
 }
 
-// Apply passes an update from the servers to the cache, and notes it in the store. It leaves out the errors of stored
-// topics.
-func (k *Keeper) Apply(u cache.Update) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.takeNotes()
-	k.fresh = fresh{}
-	if len(k.topics) > 0 {
-		u = k.answer(u)
+// Compare compares updates with what the cache has, before it gets them. Note needs that.
+func (k *Keeper) Compare(updates []cache.Update) []cache.Comparison {
+	changed := make([]cache.Comparison, len(updates))
+	for i := range updates {
+		changed[i] = k.cache.Compare(&updates[i])
 	}
-	changed := k.cache.Compare(&u)
-	k.cache.Apply(u)
-	k.note(&u, &changed)
-	u.Receipt.Event("noted for the store", nil)
+	return changed
+}
+
+// Note notes updates in the store, which have passed Judge and which the cache has by now.
+func (k *Keeper) Note(updates []cache.Update, changed []cache.Comparison) {
+	for i := range updates {
+		k.note(&updates[i], &changed[i], &k.fresh[i])
+		updates[i].Receipt.Event("noted for the store", nil)
+	}
 }
 
 // note notes in the store an update's changes and first answers.
-func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
-	if len(changed.Entries)+len(changed.Sets)+len(k.fresh.entries) == 0 {
+func (k *Keeper) note(u *cache.Update, changed *cache.Comparison, fresh *fresh) {
+	if len(changed.Entries)+len(changed.Sets)+len(fresh.entries) == 0 {
 		return
 	}
 	key := func(name string) cache.Key { return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name} }
@@ -153,10 +136,10 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 		for _, i := range changed.Entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
 		}
-		for _, i := range k.fresh.entries {
+		for _, i := range fresh.entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
 		}
-		for _, i := range k.fresh.sets {
+		for _, i := range fresh.sets {
 			if changed.Sets[i].Present {
 				n.Contents(key(u.Sets[i].Name))
 			}
@@ -174,8 +157,8 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 				}
 				n.Member(key(set.Name), c.Name, c.Resource)
 			}
-			whole := set.Full && !set.Incomplete
-			others := set.Complete || whole && !is.Present || after[i] != expected
+			whole := set.Extent == cache.Whole
+			others := set.Extent == cache.Ends || whole && !is.Present || after[i] != expected
 			if len(is.Changes) > 0 || !is.Present || others {
 				n.Whole(key(set.Name), others)
 			}
@@ -183,28 +166,22 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison) {
 	})
 }
 
-// Recall returns the upstream.Options.Recall function for one server. others: versions of other servers mean the
-// same.
-func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string, *cache.Resource)) {
-	return func(key cache.Key, yield func(string, *cache.Resource)) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.takeNotes()
-		t := k.topics[key]
-		if t == nil {
-			return
-		}
-		k.look(t)
-		if r := t.entry; r != nil && (others || r.Server == server) {
-			yield(key.Name, r.Resource)
-		}
-		if t.set == nil {
-			return
-		}
-		for m := range t.all() {
-			if others || m.server == server {
-				yield(m.change.Name, m.change.Resource)
-			}
+// Recall yields the stored resources of a topic that came from a server. others: also those of others, whose versions mean
+// the same.
+func (k *Keeper) Recall(key cache.Key, server string, others bool, yield func(string, *cache.Resource)) {
+	t := k.topics[key]
+	if t == nil {
+		return
+	}
+	if r := t.entry; r != nil && (others || r.Server == server) {
+		yield(key.Name, r.Resource)
+	}
+	if t.set == nil {
+		return
+	}
+	for m := range t.all() {
+		if others || m.server == server {
+			yield(m.change.Name, m.change.Resource)
 		}
 	}
 }
@@ -212,15 +189,8 @@ func (k *Keeper) Recall(server string, others bool) func(cache.Key, func(string,
 // Stored iterates over the store's members of a set, while no server has answered for the set and it is not served
 // from the store.
 func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.takeNotes()
 	t := k.topics[key]
-	if t == nil || t.served || !key.IsSet() {
-		return
-	}
-	k.look(t)
-	if t.set == nil {
+	if t == nil || t.served || t.set == nil {
 		return
 	}
 	for m := range t.all() {
@@ -231,11 +201,8 @@ func (k *Keeper) Stored(key cache.Key, yield func(key string, r *cache.Resource)
 // Accepted calls yield with the stored resources of a topic that no server has answered and that is not served from
 // the store: the resource of a name, or the members of a completely stored set. It returns false if there are none.
 func (k *Keeper) Accepted(key cache.Key, yield func(key string, r *cache.Resource)) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.takeNotes()
 	t := k.topics[key]
-	if t == nil || t.served || !k.stored(t) {
+	if t == nil || t.served || !t.stored() {
 		return false
 	}
 	if t.entry != nil {
@@ -250,28 +217,8 @@ func (k *Keeper) Accepted(key cache.Key, yield func(key string, r *cache.Resourc
 	return true
 }
 
-// takeNotes processes the calls of Start and Stop. The caller holds mu.
-func (k *Keeper) takeNotes() {
-	notes := k.inbox.Take()
-	if len(notes) == 0 {
-		return
-	}
-	now := time.Now()
-	for _, n := range notes {
-		k.end(n.key)
-		if !n.stop {
-			t := &topic{key: n.key, since: now}
-			k.topics[n.key] = t
-			k.queue = append(k.queue, t)
-			if n.key.IsSet() {
-				k.sets++
-			}
-		}
-	}
-}
-
-// end removes a topic that has an answer or has ended. The caller holds mu.
-func (k *Keeper) end(key cache.Key) {
+// Stop reports that a topic has an answer, or has ended.
+func (k *Keeper) Stop(key cache.Key) {
 	t := k.topics[key]
 	if t == nil {
 		return
@@ -286,26 +233,33 @@ func (k *Keeper) end(key cache.Key) {
 	}
 }
 
-// look looks a topic up in the store. The caller holds mu.
-func (k *Keeper) look(t *topic) {
-	if t.looked {
-		return
-	}
-	t.looked, t.commits = true, k.store.Commits()
-	if t.key.IsSet() {
-		t.set = k.store.Set(t.key)
-	} else {
-		t.entry = k.store.Entry(t.key)
-	}
+// Stored is what the store has of a topic: entry or set, both nil if it has nothing.
+type Stored struct {
+	key   cache.Key
+	entry *Record
+	set   *Set
 }
 
-// lookAgain is look, unless nothing has been written since. A server may have sent a newer state of a name or member
-// before the topic began. The caller holds mu.
-func (k *Keeper) lookAgain(t *topic) {
+// Look reads what is stored of a topic from the disk.
+func (k *Keeper) Look(key cache.Key) Stored {
+	s := Stored{key: key}
+	if key.IsSet() {
+		s.set = k.store.Set(key)
+	} else {
+		s.entry = k.store.Entry(key)
+	}
+	return s
+}
+
+// Found takes what Look has read. A server may have sent a newer state of a name or member before.
+func (k *Keeper) Found(s *Stored) {
+	t := k.topics[s.key]
+	if t == nil || t.served {
+		return
+	}
 	before := t.set
-	t.looked = t.looked && t.commits == k.store.Commits()
-	k.look(t)
-	if before != nil && before != t.set {
+	t.found = true
+	if t.entry, t.set = s.entry, s.set; before != nil {
 		t.keepReturned(before)
 	}
 }
@@ -325,7 +279,6 @@ func (t *topic) keepReturned(before *Set) {
 }
 
 // all iterates over the members of a stored set, in the state that a server has sent since, or else the stored one.
-// The caller holds mu.
 func (t *topic) all() iter.Seq[reported] {
 	return func(yield func(reported) bool) {
 		for _, r := range t.set.Members {
@@ -340,16 +293,14 @@ func (t *topic) all() iter.Seq[reported] {
 	}
 }
 
-// stored reports whether a topic can be served from the store. The caller holds mu.
-func (k *Keeper) stored(t *topic) bool {
-	k.look(t)
+// stored reports whether a topic can be served from the store.
+func (t *topic) stored() bool {
 	return t.entry != nil && t.entry.Resource != nil || t.set != nil && t.set.Whole() && len(t.set.Members) > 0
 }
 
-// answer processes an update's answers for topics without an answer. It returns the update without the errors that
-// are held back. The caller holds mu.
-func (k *Keeper) answer(u cache.Update) cache.Update {
-	now := time.Now()
+// answer processes the answers of the update with an index for topics without an answer. It returns the update without
+// the errors that are held back, and adds stored state to be served to stored.
+func (k *Keeper) answer(at int, u cache.Update, all *[]cache.Update) cache.Update {
 	changes, sets := u.Changes, u.Sets
 	u.Changes, u.Sets = changes[:0:0], sets[:0:0]
 	stored := cache.Update{Scope: u.Scope, TypeURL: u.TypeURL}
@@ -361,9 +312,9 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		}
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}
 		waits := k.waits(key)
-		if k.passes(now, key, err) {
-			if waits && !c.Held && (c.Resource != nil || c.Gone || c.Err == nil) {
-				k.fresh.entries = append(k.fresh.entries, len(u.Changes))
+		if k.passes(key, err) {
+			if waits && (c.Resource != nil || c.Gone || c.Err == nil) {
+				k.fresh[at].entries = append(k.fresh[at].entries, len(u.Changes))
 			}
 			u.Changes = append(u.Changes, *c)
 			k.applyToSet(&u, c, &stored)
@@ -373,51 +324,47 @@ func (k *Keeper) answer(u cache.Update) cache.Update {
 		k.serveBeneath(&u, &sets[i], &stored)
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: sets[i].Name}
 		waits := k.waits(key)
-		if k.passes(now, key, sets[i].Err) {
+		if k.passes(key, sets[i].Err) {
 			if waits && sets[i].Err == nil {
-				k.fresh.sets = append(k.fresh.sets, len(u.Sets))
+				k.fresh[at].sets = append(k.fresh[at].sets, len(u.Sets))
 			}
 			u.Sets = append(u.Sets, sets[i])
 		}
 	}
-	k.apply(&stored)
+	*all = append(*all, stored)
 	return u
 }
 
-// waits reports whether a topic has no answer and is not served from the store. The caller holds mu.
+// waits reports whether a topic has no answer and is not served from the store.
 func (k *Keeper) waits(key cache.Key) bool {
 	t := k.topics[key]
 	return t != nil && !t.served
 }
 
 // passes reports whether the cache gets a server's answer for a topic. If not, the topic is served from the store.
-// The caller holds mu.
-func (k *Keeper) passes(now time.Time, key cache.Key, err *cache.Error) bool {
+func (k *Keeper) passes(key cache.Key, err *cache.Error) bool {
 	switch {
 	case err == nil:
 		k.unreachable = false
 	case err.Outage != nil && !k.unreachable:
-		k.unreachable = true
-		k.inbox.Wake() // topics that wait for an answer no longer have to
+		k.unreachable = true // topics that wait for an answer no longer have to
 	}
 	t := k.topics[key]
 	switch {
 	case t == nil:
 		return true
-	case err == nil || err.Refused || !err.Transient() || !k.stored(t):
-		k.end(key)
+	case err == nil || err.Refused || !err.Transient() || t.found && !t.stored():
+		k.Stop(key)
 		return true
+	case !t.found:
+		return true // the disk is slow: clients have the error until it answers
 	case t.served:
 		return false
-	}
-	t.err = err
-	if !now.Before(k.due(t)) {
-		k.inbox.Wake()
 	}
 	return false
 }
 
-// due returns when a topic is to be served from the store. The caller holds mu.
+// due returns when a topic is to be served from the store.
 func (k *Keeper) due(t *topic) time.Time {
 	wait := k.opts.Wait()
 	at, least := t.since, k.opts.Started.Add(wait)
@@ -430,7 +377,7 @@ func (k *Keeper) due(t *topic) time.Time {
 	return at
 }
 
-// serve adds a topic's stored state to an update. The caller holds mu.
+// serve adds a topic's stored state to an update.
 func (k *Keeper) serve(t *topic, u *cache.Update) {
 	t.served = true
 	k.stale++
@@ -438,7 +385,7 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 		u.Changes = append(u.Changes, cache.Change{Name: t.key.Name, Resource: t.entry.Resource, Stale: true})
 		return
 	}
-	set := cache.SetUpdate{Name: t.key.Name, Full: true, Incomplete: true, Stale: true, Changes: make([]cache.Change, 0, len(t.set.Members))}
+	set := cache.SetUpdate{Name: t.key.Name, Extent: cache.Begins, Stale: true, Changes: make([]cache.Change, 0, len(t.set.Members))}
 	t.members = make(map[string]struct{}, len(t.set.Members))
 	for _, r := range t.set.Members {
 		t.members[r.Member] = struct{}{}
@@ -449,78 +396,58 @@ func (k *Keeper) serve(t *topic, u *cache.Update) {
 	u.Sets = append(u.Sets, set)
 }
 
-func (k *Keeper) apply(u *cache.Update) {
-	if len(u.Changes)+len(u.Sets) > 0 {
-		k.cache.Apply(*u)
-	}
+// inOrder sorts the stored state of some topics, and leaves out empty updates.
+func inOrder(updates []cache.Update) []cache.Update {
+	updates = slices.DeleteFunc(updates, func(u cache.Update) bool { return len(u.Changes)+len(u.Sets) == 0 })
+	cache.InOrder(updates)
+	return updates
 }
 
-// run is the keeper's goroutine: it serves topics once they have waited long enough.
-func (k *Keeper) run() {
-	defer close(k.done)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-k.inbox.Awake():
-		case <-timer.C:
-		case <-k.stop:
-			return
-		}
-		for {
-			k.store.Flush(flushMost)
-			next, more := k.step()
-			if !more {
-				if next > 0 {
-					timer.Reset(next)
-				}
-				break
-			}
-			select {
-			case <-k.stop:
-				return
-			default:
-			}
-		}
-	}
-}
-
-// flushMost bounds how long a topic waits for a slow disk before it is served.
-const flushMost = time.Second
-
-// atOnce is how many topics are served before other goroutines can take the lock.
-const atOnce = 1000
-
-// step serves some of the topics that are due. It returns the time until the next is, 0 for none,
-// and whether more are due now.
-func (k *Keeper) step() (next time.Duration, more bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.takeNotes()
-	now := time.Now()
-	updates := map[string]*cache.Update{}
-	for n := 0; len(k.queue) > 0 && n < atOnce; n++ {
-		t := k.queue[0]
-		if at := k.due(t); !t.over && !t.served && at.After(now) {
-			next = at.Sub(now)
-			break
+// Next returns when a topic has waited long enough to be served, zero if none waits.
+func (k *Keeper) Next() time.Time {
+	for len(k.queue) > 0 {
+		if t := k.queue[0]; !t.over && !t.served {
+			return k.due(t)
 		}
 		k.queue[0] = nil
 		k.queue = k.queue[1:]
-		if t.over || t.served {
+	}
+	return time.Time{}
+}
+
+// Due returns topics that have waited long enough, each once. They must be looked up once more, and served.
+func (k *Keeper) Due(now time.Time, most int) (keys []cache.Key) {
+	for len(keys) < most {
+		at := k.Next()
+		if at.IsZero() || at.After(now) {
+			break
+		}
+		keys = append(keys, k.queue[0].key)
+		k.queue[0] = nil
+		k.queue = k.queue[1:]
+	}
+	return keys
+}
+
+// Serve returns the stored state of topics that are due, as far as there is one. Without stored state, no error was held
+// back.
+func (k *Keeper) Serve(found []Stored) []cache.Update {
+	var updates []cache.Update
+	byType := map[string]int{} // indices in updates
+	for i := range found {
+		s := &found[i]
+		k.Found(s)
+		t := k.topics[s.key]
+		if t == nil || t.served || !t.stored() {
 			continue
 		}
-		u := updates[t.key.TypeURL]
-		if u == nil {
-			u = &cache.Update{Scope: k.scope, TypeURL: t.key.TypeURL}
-			updates[t.key.TypeURL] = u
+		at, there := byType[s.key.TypeURL]
+		if !there {
+			at = len(updates)
+			byType[s.key.TypeURL] = at
+			updates = append(updates, cache.Update{Scope: k.scope, TypeURL: s.key.TypeURL})
 		}
-		if k.lookAgain(t); k.stored(t) {
-			k.serve(t, u)
-		} // without stored state, no error was held back
+		k.serve(t, &updates[at])
 	}
-	for _, u := range updates {
-		k.apply(u)
-	}
-	return next, next == 0 && len(k.queue) > 0
+	return inOrder(updates)
 }

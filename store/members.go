@@ -7,14 +7,14 @@ import "github.com/xds-relay/xds-relay/cache"
 
 // serveBeneath adds a set's stored members to stored, if a server's first answer for the set is not complete yet:
 // members may still follow in it. So no client is sent fewer members, or an empty set, because of the first part.
-// Members in that part are not served in their stored state. The caller holds mu.
+// Members in that part are not served in their stored state.
 func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cache.Update) {
-	if is.Err != nil || !is.Full || !is.Incomplete {
+	if is.Err != nil || is.Extent != cache.Begins {
 		return
 	}
 	key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: is.Name}
 	t := k.topics[key]
-	if t == nil || t.served || !k.stored(t) {
+	if t == nil || t.served || !t.stored() {
 		return
 	}
 	// After serve, the cache does not report these members as changed. So they are noted here.
@@ -29,7 +29,7 @@ func (k *Keeper) serveBeneath(u *cache.Update, is *cache.SetUpdate, stored *cach
 	k.serve(t, stored)
 }
 
-// record remembers a server's change of a member. The caller holds mu.
+// record remembers a server's change of a member.
 func (t *topic) record(c *cache.Change, server string) (as cache.Change) {
 	if t.reported == nil {
 		t.reported = map[string]reported{}
@@ -40,7 +40,7 @@ func (t *topic) record(c *cache.Change, server string) (as cache.Change) {
 }
 
 // applyToSet applies an update's change of a name to the set that has the name as a member, if that set is served
-// from the store or will be. The caller holds mu.
+// from the store or will be.
 func (k *Keeper) applyToSet(u *cache.Update, c *cache.Change, stored *cache.Update) {
 	if k.sets == 0 || c.Resource == nil && !c.Gone {
 		return

@@ -3,8 +3,6 @@ package store
 import (
 	"path/filepath"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
 )
@@ -77,55 +75,4 @@ func TestANameAndAMemberAreOneResource(t *testing.T) {
 			}
 		})
 	}
-}
-
-// If a control plane answers for names but not for their set, these answers count for the set's members.
-func TestAStoredSetHasAnswersForItsNames(t *testing.T) {
-	afterARestart(t, func(k *kept) {
-		k.watch("m", "n", "new")
-		set := k.set()
-		expect := func(when, m, n string) {
-			t.Helper()
-			synctest.Wait()
-			for name, want := range map[string]string{"m": m, "n": n, "new": ""} {
-				got := ""
-				if r := set.Member(name); r != nil {
-					got = r.Version()
-				}
-				if got != want {
-					t.Errorf("%s: %s has version %q, want %q", when, name, got, want)
-				}
-			}
-		}
-		recalled := map[string]string{}
-		recall := func() {
-			clear(recalled)
-			k.Recall(testCP, false)(entry(cache.Wildcard), func(name string, r *cache.Resource) { recalled[name] = r.Version() })
-		}
-		recall()
-		k.says(is("m", "3"), is("new", "1"), cache.Change{Name: "n", Gone: true})
-		if recall(); len(recalled) != 1 || recalled["m"] != "3" {
-			t.Errorf("the set is recalled as %v", recalled)
-		}
-		k.store.Flush(time.Minute) // so that the store has no such member when it is back
-		k.says(is("n", "1"))
-		expect("before the wait is over", "", "")
-		<-time.After(testWait)
-		expect("from the store", "3", "1")
-		k.says(is("m", "4"), cache.Change{Name: "n", Gone: true})
-		expect("later", "4", "")
-		if !set.Stale() || !set.Incomplete() {
-			t.Errorf("stale: %t, incomplete: %t, though the control plane has not answered", set.Stale(), set.Incomplete())
-		}
-	})
-	afterARestart(t, func(k *kept) {
-		k.watch("n")
-		set := k.set()
-		k.says(cache.Change{Name: "n", Gone: true})
-		<-time.After(testWait)
-		synctest.Wait()
-		if set.Len() != 1 || set.Member("n") != nil {
-			t.Errorf("the set has %d members, also one that is gone", set.Len())
-		}
-	})
 }

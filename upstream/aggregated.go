@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -24,7 +25,7 @@ import (
 type Aggregated struct {
 	*Stream // the shared one
 	open    func(typeURL string) *Stream
-	watch   func(Event)
+	watch   func(delivery.Event)
 	plane   *planeTypes
 	refused *refusal
 	done    chan struct{}
@@ -55,14 +56,14 @@ type unanswered struct {
 }
 
 // NewAggregated is like [NewStream].
-func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Aggregated {
+func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Aggregated {
 	log = withScope(log, scope)
-	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	o.watch, o.peers = mergeEvents(to), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
 	a := &Aggregated{
-		watch: o.Watch, plane: &o.Presence.types, refused: newRefusal(sink, log),
+		watch: o.watch, plane: &o.Presence.types, refused: newRefusal(to, log),
 		done: make(chan struct{}), types: map[string]*unanswered{},
 	}
 	o.typeAnswered, o.typesBlamed = a.answered, a.isolate
@@ -72,15 +73,13 @@ func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev
 		own.peers, own.Presence = new(peers), NewPresence("", slog.New(slog.DiscardHandler))
 		own.Presence.forms.inherit(&o.Presence.forms)
 		own.typesBlamed = a.failed
-		if o.Watch != nil {
-			own.Watch = func(e Event) {
-				e.TypeURL = typeURL
-				o.Watch(e)
-			}
+		own.watch = func(e delivery.Event) {
+			e.TypeURL = typeURL
+			o.watch(e)
 		}
-		return newStream(forms, scope, conn, node, own, sink, log)
+		return newStream(forms, scope, conn, node, own, to, log)
 	}
-	a.Stream = newStream(forms, scope, conn, node, o, sink, log)
+	a.Stream = newStream(forms, scope, conn, node, o, to, log)
 	return a
 }
 
@@ -217,9 +216,7 @@ func (a *Aggregated) end(t *unanswered) {
 		st.Drain()
 		st.Close()
 		<-st.Done()
-		if a.watch != nil {
-			a.watch(Event{Kind: Ended, TypeURL: t.typeURL})
-		}
+		a.watch(delivery.Event{Kind: delivery.Ended, TypeURL: t.typeURL})
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
@@ -117,7 +118,7 @@ func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
 		}
 		source := &lateSource{}
 		r.cache = cache.New(source, cache.Options{IdleEntries: 100})
-		r.of = NewAggregated(testScope, conn, &corev3.Node{Id: "relay"}, Options{}, r.cache, slog.New(slog.NewTextHandler(r.logs, nil)))
+		r.of = NewAggregated(testScope, conn, &corev3.Node{Id: "relay"}, Options{}, delivery.Direct(r.cache), slog.New(slog.NewTextHandler(r.logs, nil)))
 		source.Source = r.of
 		test(t, r)
 		r.of.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/upstream/session"
@@ -188,14 +189,14 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	}
 	what, counts := c.silence()
 	for _, f := range s.concerned(now) {
-		s.apply(f.topics, f.topics.Expire(now))
+		s.deliver(delivery.Expired, f.topics, f.topics.Expire(now))
 		if f.session == nil { // the stream has ended, or the feed waits for the next one
 			s.schedule(f, false)
 			continue
 		}
 		if counts {
 			f.topics.Hear(c.heardAt)
-			s.apply(f.topics, f.session.Conclude(now, s.opts.ResponseTimeout, what))
+			s.deliver(delivery.Silence, f.topics, f.session.Conclude(now, s.opts.ResponseTimeout, what))
 		}
 		if ok, again := s.gathered(f, now); !ok {
 			s.agenda.add(f)
@@ -240,7 +241,7 @@ func (s *Stream) calmed(f *feed, now time.Time) (ok bool, again time.Duration) {
 // refused applies the errors of names that do not fit into a request. The caller holds mu.
 func (s *Stream) refused(f *feed, now time.Time) {
 	u, n := f.topics.TakeRefusals()
-	s.apply(f.topics, u)
+	s.deliver(delivery.Refused, f.topics, u)
 	if n > 0 && now.Sub(s.refusedAt) >= refusedEvery {
 		s.refusedAt = now
 		s.log.Warn("names are not requested, because a request has no room for them",
@@ -361,9 +362,7 @@ func (s *Stream) begin(c *call) {
 			f.topics.Seed(time.Now(), s.opts.Seed)
 		}
 		f.session, f.stale = c.form.begin(f.topics), false
-		if l := s.opts.Links; l != nil {
-			l.Opened(f.typeURL())
-		}
+		s.typeEvent(delivery.TypeOpened, f)
 		if forceAnswer && f.session.ForceAnswer() {
 			forceAnswer = false // one answer is enough
 		}
@@ -379,7 +378,7 @@ func (s *Stream) begin(c *call) {
 func (s *Stream) connected(c *call) {
 	s.setConnected(true)
 	s.opts.peers.reached(s, false)
-	s.event(Opened, "")
+	s.event(delivery.Opened, "")
 	s.own.Debug("stream to control plane is open", "protocol", string(c.form.name))
 }
 
@@ -427,7 +426,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		s.opts.peers.reached(s, true)
 		s.opts.Presence.answered(s, c.form.name)
 		s.opts.Presence.forms.answered(c.form)
-		s.event(Responded, "")
+		s.event(delivery.Responded, "")
 		if m.poll == nil {
 			s.answered(c)
 		}
@@ -450,8 +449,8 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		s.ignoreUnrequested(c, r)
 		return nil
 	}
-	if s.opts.Links != nil && !f.topics.Answered() {
-		s.opts.Links.Answered(f.typeURL())
+	if !f.topics.Answered() {
+		s.typeEvent(delivery.TypeAnswered, f)
 	}
 	c.heardAt = time.Now()
 	s.heard(f)
@@ -462,7 +461,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	if first {
 		s.overtake(f)
 	}
-	s.apply(f.topics, u)
+	s.deliver(delivery.Response, f.topics, u)
 	if s.opts.typeAnswered != nil && f.topics.Responses() == 1 {
 		s.opts.typeAnswered(f.typeURL())
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // endsSink records when the TTLs of the newest update end.
@@ -21,9 +22,12 @@ type endsSink struct {
 	any  bool
 }
 
-func (s *endsSink) Apply(u cache.Update) {
+func (s *endsSink) Deliver(e delivery.Event) {
+	if e.Kind != delivery.Delivered {
+		return
+	}
 	s.mu.Lock()
-	s.ends, s.any = u.ExpiresAt, true
+	s.ends, s.any = e.ExpiresAt, true
 	s.mu.Unlock()
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // events records the events, each with the result of look at that moment.
@@ -26,10 +27,10 @@ type events struct {
 	look func() string
 }
 
-func (e *events) watch(v Event) {
+func (e *events) watch(v delivery.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	words := []string{[...]string{"opened", "responded", "lost", "failed", "ended"}[v.Kind]}
+	words := []string{[...]string{"delivered", "opened", "responded", "lost", "failed", "ended"}[v.Kind]}
 	if e.look != nil {
 		words = append(words, e.look())
 	}
@@ -49,7 +50,7 @@ func (e *events) take() []string {
 // by events whose updates count, has decided before they come.
 func TestEventsComeBeforeTheirUpdates(t *testing.T) {
 	e := &events{}
-	run(t, Options{Protocol: Delta, Watch: e.watch}, func(b *bench) {
+	run(t, Options{Protocol: Delta, watch: e.watch}, func(b *bench) {
 		expect := func(want ...string) {
 			b.Helper()
 			if got := e.take(); !slices.Equal(got, want) {
@@ -98,27 +99,27 @@ func TestEventsComeBeforeTheirUpdates(t *testing.T) {
 // those of the control plane.
 func TestControlPlaneOfSeveralStreamsFailsWhenAllHave(t *testing.T) {
 	e := &events{}
-	watch := mergeEvents(e.watch)
+	watch := mergeEvents(delivery.Func(e.watch))
 	for _, step := range []struct {
 		typ  string
-		kind EventKind
+		kind delivery.Kind
 		want string
 	}{
-		{"cds", Opened, "opened"},
-		{"eds", Failed, ""}, // cds may yet answer
-		{"cds", Responded, "responded"},
-		{"eds", Failed, ""},
-		{"cds", Lost, "lost"},
-		{"lds", Opened, "opened"},
-		{"cds", Failed, ""},
-		{"lds", Failed, "failed"},
-		{"eds", Failed, "failed"},
-		{"lds", Ended, ""},
-		{"cds", Opened, "opened"},
-		{"cds", Ended, ""}, // eds is still wanted
-		{"eds", Ended, "ended"},
+		{"cds", delivery.Opened, "opened"},
+		{"eds", delivery.Failed, ""}, // cds may yet answer
+		{"cds", delivery.Responded, "responded"},
+		{"eds", delivery.Failed, ""},
+		{"cds", delivery.Lost, "lost"},
+		{"lds", delivery.Opened, "opened"},
+		{"cds", delivery.Failed, ""},
+		{"lds", delivery.Failed, "failed"},
+		{"eds", delivery.Failed, "failed"},
+		{"lds", delivery.Ended, ""},
+		{"cds", delivery.Opened, "opened"},
+		{"cds", delivery.Ended, ""}, // eds is still wanted
+		{"eds", delivery.Ended, "ended"},
 	} {
-		watch(Event{Kind: step.kind, TypeURL: step.typ})
+		watch(delivery.Event{Kind: step.kind, TypeURL: step.typ})
 		var want []string
 		if step.want != "" {
 			want = []string{step.want}

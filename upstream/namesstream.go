@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
@@ -207,7 +208,7 @@ func (w *noted) namesStream() *Stream {
 // done applies the collected changes.
 func (w *noted) done() {
 	for of, u := range w.updates {
-		w.first.apply(of, *u)
+		w.first.deliver(delivery.Known, of, *u)
 	}
 	for f, s := range w.feeds {
 		s.concern(f)
@@ -224,14 +225,11 @@ func (w *noted) done() {
 // It speaks the form of the first stream. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
-	o.Links = nil // sets are on the first stream
-	if watch := o.Watch; watch != nil {
-		o.Watch = func(e Event) {
-			e.NamesStream = true
-			watch(e)
-		}
+	o.watch = func(e delivery.Event) {
+		e.NamesStream = true
+		s.opts.watch(e)
 	}
-	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.sink, s.log.With("stream", "names"))
+	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.to, s.log.With("stream", "names"))
 	b.mu.Lock()
 	b.speak(s.form)
 	b.mu.Unlock()

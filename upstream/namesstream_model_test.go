@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )
@@ -44,7 +45,7 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 						half.Hidden = modelOutside
 						half.Update = func(u cache.Update) {
 							if f := client.feed(); f != nil {
-								side.apply(f.topics, u)
+								side.deliver(delivery.Response, f.topics, u)
 							}
 						}
 						if i == 0 {
@@ -64,12 +65,18 @@ func TestCacheHasWhatTheControlPlaneHasOverTwoStreams(t *testing.T) {
 // modelOutside are the names that exist, but not for the wildcard.
 var modelOutside = map[string]bool{"c": true}
 
-// Apply implements Sink.
-func (m *twoStreamsModel) Apply(u cache.Update) {
+// Deliver implements delivery.Receiver.
+func (m *twoStreamsModel) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
+		m.apply(u)
+	}
+}
+
+func (m *twoStreamsModel) apply(u cache.Update) {
 	if m.Sets[cache.Wildcard] == nil {
 		// A topic that has stopped and started again before the stream has processed that may get a
 		// part of the set first. All of it follows.
-		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Full && s.Err == nil })
+		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(s cache.SetUpdate) bool { return !s.Extent.Full() && s.Err == nil })
 	}
 	m.Model.Apply(u)
 }

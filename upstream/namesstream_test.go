@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
@@ -48,11 +49,11 @@ type twoStreamsPlayer struct {
 
 var sideNames = []string{"first", "names"}
 
-func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
+func newSides(scope cache.Scope, f *form, to delivery.Receiver) []*Stream {
 	var sides []*Stream
 	for range sideNames {
 		sides = append(sides, &Stream{
-			scope: scope, sink: sink, form: f, forms: []*form{f}, feeds: map[string]*feed{},
+			scope: scope, to: to, form: f, forms: []*form{f}, feeds: map[string]*feed{},
 			inbox: inbox.New[note](), live: true,
 		})
 	}
@@ -60,8 +61,12 @@ func newSides(scope cache.Scope, f *form, sink Sink) []*Stream {
 	return sides
 }
 
-// Apply implements Sink.
-func (p *twoStreamsPlayer) Apply(u cache.Update) { p.Print(u) }
+// Deliver implements delivery.Receiver.
+func (p *twoStreamsPlayer) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
+		p.Print(u)
+	}
+}
 
 func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
@@ -105,7 +110,7 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		}
 		s.answered(&call{})
 		u, _ := f.session.Response(time.Now(), r)
-		s.apply(f.topics, u)
+		s.deliver(delivery.Response, f.topics, u)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -121,7 +126,7 @@ func (p *twoStreamsPlayer) play(t *testing.T, d *datadriven.TestData) string {
 			for _, f := range s.sorted() {
 				u := f.topics.NewUpdate()
 				f.topics.Failed(s.down, &u)
-				s.apply(f.topics, u)
+				s.deliver(delivery.Response, f.topics, u)
 			}
 		}
 	case "open":
@@ -171,7 +176,7 @@ func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 	if f == nil {
 		return
 	}
-	s.apply(f.topics, f.topics.Expire(time.Now()))
+	s.deliver(delivery.Silence, f.topics, f.topics.Expire(time.Now()))
 	if f.session == nil && !f.stale {
 		return
 	}
@@ -184,7 +189,7 @@ func (p *twoStreamsPlayer) turn(name string, s *Stream) {
 		}
 	}
 	f.topics.Hear(time.Now()) // the control plane answers another type
-	s.apply(f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
+	s.deliver(delivery.Silence, f.topics, f.session.Conclude(time.Now(), session.DefaultResponseTimeout, silenceAfter(f.topics.Answered())))
 	for _, m := range f.session.Requests(time.Now(), p.limit) {
 		fmt.Fprintf(&p.Out, "%s: ", name)
 		p.Send(m)

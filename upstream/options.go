@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -55,14 +56,9 @@ type Options struct {
 	Chain Announced
 	// ResourceErrors, if not nil, counts the resource_errors received. Streams may share it.
 	ResourceErrors *atomic.Uint64
-	// Watch, if not nil, is called with each event of the control plane, in order, and in
-	// order with the updates of the sink. It must not block. Of the Stream's methods it may
-	// call Close only.
-	Watch func(Event)
-	// Links, if not nil, learns which types have a stream for their sets, and which of them the
-	// control plane has answered there. It must not block, and must not call the Stream.
-	Links Links
-	// WithExpiresAt adds to updates when TTLs expire (cache.Update.ExpiresAt).
+	// watch is called with each event of the stream: see mergeEvents.
+	watch func(delivery.Event)
+	// WithExpiresAt adds to deliveries when TTLs expire.
 	WithExpiresAt bool
 	// Presence, if not nil, is that of the server. All streams to the server share it.
 	Presence *Presence
@@ -87,15 +83,6 @@ type Options struct {
 	// with the same versions: the resource of a name, or the members of a wildcard, each with its
 	// key. It is called when a delta stream opens, for topics that this server has not answered.
 	Seed func(k cache.Key, yield func(key string, r *cache.Resource))
-}
-
-// Links learns of the streams of types.
-type Links interface {
-	// Opened is called when a type is requested on a new stream, Answered when its first
-	// response has come there, and Lost when the stream has ended.
-	Opened(typeURL string)
-	Answered(typeURL string)
-	Lost(typeURL string)
 }
 
 const (

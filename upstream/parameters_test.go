@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // Dynamic parameters (TP2) are part of a scope, so each set of them has its own stream.
@@ -52,7 +53,7 @@ func TestEachSetOfParametersHasItsOwnStream(t *testing.T) {
 			run(t, Options{Protocol: form}, func(b *bench) {
 				scope := testScope
 				scope.Params = cache.Params{"env": "prod"}.String()
-				prod := NewStream(scope, b.conn, b.stream.node, Options{Protocol: form}, b.cache, b.stream.log)
+				prod := NewStream(scope, b.conn, b.stream.node, Options{Protocol: form}, delivery.Direct(b.cache), b.stream.log)
 				defer func() {
 					prod.Close()
 					<-prod.Done()

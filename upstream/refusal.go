@@ -8,21 +8,22 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // refusal feeds topics whose type cannot be requested with an error that says
 // why. Without it, clients would wait for an answer of the control plane.
 type refusal struct {
-	sink Sink
+	to   delivery.Receiver
 	log  *slog.Logger
-	done chan struct{} // closed when nothing comes to the sink any more
+	done chan struct{} // closed when nothing more is delivered
 
 	// mu comes last in the order of locks.
 	mu sync.Mutex
 	// types are the refused types that are wanted.
 	types map[string]*refused
 	room  cache.Room // of types
-	// pending are the topics whose error the sink has not received yet, in order.
+	// pending are the topics whose error was not delivered yet, in order.
 	pending []cache.Key
 	// sending says that a goroutine is sending them. The caller of start cannot, because it
 	// holds the cache's locks.
@@ -41,11 +42,11 @@ type refused struct {
 	room   cache.Room // of topics
 }
 
-func newRefusal(sink Sink, log *slog.Logger) *refusal {
-	return &refusal{sink: sink, log: log, done: make(chan struct{}), types: map[string]*refused{}}
+func newRefusal(to delivery.Receiver, log *slog.Logger) *refusal {
+	return &refusal{to: to, log: log, done: make(chan struct{}), types: map[string]*refused{}}
 }
 
-// start queues the error of a topic for the sink. It neither blocks nor calls the cache.
+// start queues the error of a topic. It neither blocks nor calls the cache.
 func (r *refusal) start(k cache.Key, why *cache.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +74,7 @@ func (r *refusal) begin() {
 	}
 }
 
-// resend queues the errors of all topics for the sink once more. It neither blocks nor calls
+// resend queues the errors of all topics once more. It neither blocks nor calls
 // the cache.
 func (r *refusal) resend() {
 	r.mu.Lock()
@@ -100,7 +101,7 @@ func (r *refusal) stop(k cache.Key) {
 	}
 }
 
-// close ends the refusal. done is closed once the sink gets nothing more.
+// close ends the refusal. done is closed once nothing more is delivered.
 func (r *refusal) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,17 +124,20 @@ func (r *refusal) send() {
 			r.mu.Unlock()
 			return
 		}
-		updates := map[string]*cache.Update{} // by type URL
+		byType := map[string]int{} // indices in updates
+		var updates []cache.Update
 		for _, k := range keys {
 			t := r.types[k.TypeURL]
 			if t == nil {
 				continue // stopped since
 			}
-			u := updates[k.TypeURL]
-			if u == nil {
-				u = &cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
-				updates[k.TypeURL] = u
+			at, there := byType[k.TypeURL]
+			if !there {
+				at = len(updates)
+				byType[k.TypeURL] = at
+				updates = append(updates, cache.Update{Scope: k.Scope, TypeURL: k.TypeURL})
 			}
+			u := &updates[at]
 			if k.IsSet() {
 				u.Sets = append(u.Sets, cache.SetUpdate{Name: k.Name, Err: t.err})
 			} else {
@@ -141,8 +145,8 @@ func (r *refusal) send() {
 			}
 		}
 		r.mu.Unlock()
-		for _, u := range updates {
-			r.sink.Apply(*u)
+		if len(updates) > 0 {
+			r.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Cause: delivery.Refused, Types: updates}})
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 )
@@ -23,16 +24,16 @@ import (
 
 // NewStream begins to feed a scope. The connection belongs to the caller, who may
 // share it. The stream sends node, which must not be changed any more. Close ends the Stream.
-func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
 	log = withScope(log, scope)
-	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	o.watch, o.peers = mergeEvents(to), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
-	return newStream(o.Protocol.forms(), scope, conn, node, o, sink, log)
+	return newStream(o.Protocol.forms(), scope, conn, node, o, to, log)
 }
 
-func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Stream {
+func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
 	const header = 64
 	o = o.withDefaults()
 	s := &Stream{
@@ -41,7 +42,7 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		node:  node,
 		opts:  o,
 		limit: o.MaxRequestBytes - proto.Size(node) - header,
-		sink:  sink,
+		to:    to,
 		log:   log,
 		own:   log,
 		forms: forms,
@@ -151,7 +152,7 @@ func (s *Stream) retryNow(certain bool) {
 // resendAll does the work of Resend. The caller holds mu.
 func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
-		s.apply(f.topics, f.topics.Resend())
+		s.deliver(delivery.Restated, f.topics, f.topics.Resend())
 	}
 	if b := s.namesStream; b != nil {
 		b.Resend()
@@ -161,7 +162,7 @@ func (s *Stream) resendAll() {
 // attendOffline does the work that is due without a gRPC stream. The caller holds mu.
 func (s *Stream) attendOffline(now time.Time) {
 	for _, f := range s.concerned(now) {
-		s.apply(f.topics, f.topics.Expire(now))
+		s.deliver(delivery.Expired, f.topics, f.topics.Expire(now))
 		if f.wanted() == 0 {
 			s.remove(f)
 			continue
@@ -193,9 +194,7 @@ func (s *Stream) ended(c *call) {
 	blamed := s.blame(c)
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
-		if l := s.opts.Links; l != nil {
-			l.Lost(f.typeURL())
-		}
+		s.typeEvent(delivery.TypeLost, f)
 		if f.topics.Lost(); f.wanted() == 0 {
 			s.remove(f)
 		} else {
@@ -208,7 +207,7 @@ func (s *Stream) ended(c *call) {
 	}
 	switch err := c.err; {
 	case err == nil, blamed, errors.Is(err, errRenew), s.ctx.Err() != nil:
-		s.event(Ended, "")
+		s.event(delivery.Ended, "")
 		s.opts.Presence.rests(s)
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
@@ -271,10 +270,10 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	if c.responded {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, which is no error for clients.
-		s.event(Lost, reason)
+		s.event(delivery.Lost, reason)
 		return
 	}
-	s.event(Failed, reason)
+	s.event(delivery.Failed, reason)
 	if s.outage == nil {
 		s.outage = new(cache.Outage)
 	}
@@ -286,7 +285,7 @@ func (s *Stream) lost(c *call, reason string, wait time.Duration) {
 	for _, f := range s.sorted() {
 		u := f.topics.NewUpdate()
 		f.topics.Failed(s.down, &u)
-		s.apply(f.topics, u)
+		s.deliver(delivery.Outage, f.topics, u)
 	}
 }
 

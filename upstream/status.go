@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -166,9 +167,12 @@ func (s *Stream) logUnfit(f *feed, what string) {
 	log.Log(s.ctx, level, "request is too long", "type_url", shown(f.typeURL()), "limit", s.opts.MaxRequestBytes, "reason", what)
 }
 
-// event passes an event to Options.Watch. The caller holds mu.
-func (s *Stream) event(kind EventKind, reason string) {
-	if s.opts.Watch != nil {
-		s.opts.Watch(Event{Kind: kind, TypeURL: s.forms[0].typeURL, Reason: reason})
-	}
+// event reports what has happened to the stream. The caller holds mu.
+func (s *Stream) event(kind delivery.Kind, reason string) {
+	s.opts.watch(delivery.Event{Kind: kind, TypeURL: s.forms[0].typeURL, Reason: reason})
+}
+
+// typeEvent reports what has happened to a type. The caller holds mu.
+func (s *Stream) typeEvent(kind delivery.Kind, f *feed) {
+	s.opts.watch(delivery.Event{Kind: kind, TypeURL: f.typeURL()})
 }

@@ -17,16 +17,12 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/inbox"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
-
-// Sink receives the updates of a stream. It is a [cache.Cache], or something in front of one.
-type Sink interface {
-	Apply(cache.Update)
-}
 
 // Stream feeds the topics of one scope from a control plane. It has one gRPC stream at a time, which is open while
 // there is something to subscribe to. An aggregated Stream is the [cache.Source] of its scope; a Stream for one type is
@@ -38,7 +34,7 @@ type Stream struct {
 	node   *corev3.Node
 	opts   Options
 	limit  int // of a request without its node, in bytes
-	sink   Sink
+	to     delivery.Receiver
 	log    *slog.Logger
 	own    *slog.Logger // for lines about the stream: with its type, if it is for one type
 	forms  []*form      // to try, in this order
@@ -50,7 +46,7 @@ type Stream struct {
 	// inbox has the notes of Start, Stop and others. It wakes the goroutine for these, and for requests to send.
 	inbox *inbox.Inbox[note]
 
-	// mu is held while the sink applies an update, so that updates are applied in order. The cache's locks come
+	// mu is held during a delivery, so that deliveries are in order. The cache's locks come
 	// after mu, so Start and Stop, which are called with these held, do not take it.
 	mu    sync.Mutex
 	form  *form
@@ -150,12 +146,12 @@ func (s *Stream) Adopt(k cache.Key) { s.inbox.Put(note{key: k, adopt: true}) }
 // Stop stops feeding a topic. It neither blocks nor calls the cache.
 func (s *Stream) Stop(k cache.Key) { s.inbox.Put(note{key: k, stop: true}) }
 
-// Resend sends all resources that the Stream holds to the sink again, and the errors of the topics that have none. It is
-// for a sink that has ignored updates so far. It neither blocks nor calls the sink.
+// Resend delivers all resources that the Stream holds once more, and the errors of the topics that have none. It is
+// for a receiver that has ignored deliveries so far. It neither blocks nor delivers.
 func (s *Stream) Resend() { s.inbox.Put(note{resend: true}) }
 
-// Close ends the stream. It does not wait, so it may be called with the cache's locks held. Once Done is closed, the sink
-// gets no more updates.
+// Close ends the stream. It does not wait, so it may be called with the cache's locks held. Once Done is closed, nothing
+// more is delivered.
 func (s *Stream) Close() { s.cancel() }
 
 // Done is closed when the stream has ended, after Close.
@@ -205,18 +201,19 @@ type withTTLs interface {
 	Ends(u *cache.Update) map[string]time.Time
 }
 
-// apply sends an update of some topics to the sink. The caller holds mu.
-func (s *Stream) apply(of withTTLs, u cache.Update) {
+// deliver delivers an update of some topics. The caller holds mu.
+func (s *Stream) deliver(why delivery.Cause, of withTTLs, u cache.Update) {
 	if len(u.Changes)+len(u.Sets) == 0 {
 		return
 	}
 	if s.opts.Presence != nil {
 		u.Server = s.opts.Presence.server
 	}
+	d := delivery.Delivery{Cause: why, Types: []cache.Update{u}}
 	if s.opts.WithExpiresAt {
-		u.ExpiresAt = of.Ends(&u)
+		d.ExpiresAt = of.Ends(&u)
 	}
-	s.sink.Apply(u)
+	s.to.Deliver(delivery.Event{Delivery: d})
 }
 
 // reason returns the text of an error.

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/testplane/memconn"
 )
 
@@ -165,7 +166,12 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	log := slog.New(slog.NewTextHandler(b.logs, nil))
 	source := &lateSource{}
 	b.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
-	b.stream = NewStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, b.cache, log)
+	watch, direct := o.watch, delivery.Direct(b.cache)
+	b.stream = NewStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, delivery.Func(func(e delivery.Event) {
+		if direct.Deliver(e); watch != nil && e.Kind > delivery.Delivered && e.Kind < delivery.TypeOpened {
+			watch(e)
+		}
+	}), log)
 	source.Source = b.stream
 }
 
@@ -469,7 +475,11 @@ func TestAckComesAfterTheCache(t *testing.T) {
 // gate is a sink that blocks until it is opened.
 type gate struct{ open chan struct{} }
 
-func (g *gate) Apply(cache.Update) { <-g.open }
+func (g *gate) Deliver(e delivery.Event) {
+	if e.Kind == delivery.Delivered {
+		<-g.open
+	}
+}
 
 func TestAutoTakesSotWWhereDeltaIsUnimplemented(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 )
 
@@ -36,18 +37,18 @@ type Streams struct {
 
 // NewStreams begins to feed a scope. The connection belongs to the caller, who may
 // share it. The streams send node, which must not be changed any more. Close ends them.
-func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, sink Sink, log *slog.Logger) *Streams {
+func NewStreams(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Streams {
 	log = withScope(log, scope)
-	o.Watch, o.peers = mergeEvents(o.Watch), new(peers)
+	o.watch, o.peers = mergeEvents(to), new(peers)
 	if o.Presence == nil {
 		o.Presence = NewPresence("", log)
 	}
 	return &Streams{
 		open: func(forms []*form) *Stream {
-			return newStream(forms, scope, conn, node, o, sink, log)
+			return newStream(forms, scope, conn, node, o, to, log)
 		},
 		opts:    o,
-		refused: newRefusal(sink, log),
+		refused: newRefusal(to, log),
 		done:    make(chan struct{}),
 		streams: map[string]*Stream{},
 	}
@@ -141,7 +142,7 @@ func (s *Streams) Drain() {
 }
 
 // Close ends the streams. It does not wait, and so may be called with the cache
-// locked. Once Done is closed, the sink gets no more updates.
+// locked. Once Done is closed, nothing more is delivered.
 func (s *Streams) Close() {
 	s.mu.Lock()
 	again := s.closed

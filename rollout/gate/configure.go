@@ -35,7 +35,7 @@ func (c *Controller) Configure() {
 // sourceClosed accepts the pending changes that the newest settings do not roll out. The settings are nil if nothing
 // is rolled out.
 func (g *gate) sourceClosed(o *Options) {
-	g.mu.Lock()
+	unlock := g.lock()
 	var after []func()
 	if o != nil {
 		g.retype(o)
@@ -46,7 +46,7 @@ func (g *gate) sourceClosed(o *Options) {
 		}
 		after = g.perform(nil)
 	}
-	g.mu.Unlock()
+	unlock()
 	for _, f := range after {
 		f()
 	}

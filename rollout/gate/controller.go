@@ -187,25 +187,17 @@ func (c *Controller) endIfGone(g *gate) {
 	}
 }
 
-// Sink returns the Sink for a source that has rollouts with these settings: the scopes' gates, then below.
-func (c *Controller) Sink(below Sink, of *Options) Sink { return gated{c, below, of} }
-
-type gated struct {
-	*Controller
-	below Sink
-	of    *Options
-}
-
-// Apply implements Sink.
-func (s gated) Apply(u cache.Update) {
-	s.mu.Lock()
-	g := s.gates[u.Scope]
-	s.mu.Unlock()
+// Apply passes updates of one scope, whose source was opened with these settings, through the scope's gate, if there is
+// one, to below. The caller holds the lock of below.
+func (c *Controller) Apply(below Below, of *Options, updates []cache.Update) {
+	c.mu.Lock()
+	g := c.gates[updates[0].Scope]
+	c.mu.Unlock()
 	if g == nil {
-		s.below.Apply(u)
+		below.Accept(updates)
 		return
 	}
-	g.apply(s.below, s.of, u)
+	g.apply(below, of, updates)
 }
 
 // Start reports that a topic of the new side has gained a watcher. It does not block.

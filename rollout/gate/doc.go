@@ -4,7 +4,7 @@
 //
 // # What flows where
 //
-//	source ──▶ gate ──▶ keeper, cache: the accepted topics, those that clients watch (Scope)
+//	feed ──▶ gate ──▶ feed, cache: the accepted topics, those that clients watch (Scope)
 //	            │
 //	            └─────▶ cache: the new topics, for the clients that are shown the new state (Scope.New)
 //
@@ -36,7 +36,8 @@
 // # Who owns which state
 //
 // gate.mu guards the machine, the pending state, and the new topics that the gate feeds. The gate holds it while the
-// cache applies an update. So it comes after the locks of the sources, and before those of a keeper and the cache.
+// cache applies an update. So it comes after the locks of the sources and of the scope's feed, and before those of the
+// cache. Before it accepts changes on its own, it locks the feed.
 // One goroutine for each gate performs the machine's decisions. Events from clients and from the cache (Start, Stop)
 // go into the gate's inbox, whose lock comes last. Controller.mu guards the sets of gates and clients. It comes
 // before the inbox's lock, and no other lock is taken while it is held. A client's ACK costs one inbox event if the

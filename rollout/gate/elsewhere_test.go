@@ -32,7 +32,7 @@ func topics(t *testing.T, test func(f *onTopics)) {
 
 // set makes the source send members of the wildcard, as names and contents.
 func (f *onTopics) set(full bool, members ...string) {
-	u := cache.SetUpdate{Name: cache.Wildcard, Full: full}
+	u := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.WholeIf(full)}
 	for i := 0; i < len(members); i += 2 {
 		u.Changes = append(u.Changes, cache.Change{Name: members[i], Resource: resourceOf(members[i], members[i+1])})
 	}
@@ -158,7 +158,7 @@ func TestANewSetHasTheAcceptedStateOfNames(t *testing.T) {
 			k.Scope.New = true
 			ofNew := f.cache.WatchSet(k, &watcher{})
 			f.step()
-			f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: other, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: full, Changes: []cache.Change{
+			f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: other, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.WholeIf(full), Changes: []cache.Change{
 				{Name: "one", Resource: resourceOf("one", "2")}, {Name: "two", Resource: resourceOf("two", "2")},
 			}}}})
 			f.step()

@@ -15,12 +15,14 @@ import (
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
-// Sink takes updates: a keeper, or the cache.
-type Sink interface{ Apply(cache.Update) }
-
-// memory is a Sink that knows what was accepted before the relay was started: a keeper. Accepted calls yield with the
-// accepted resources of a topic that has no answer yet. It returns false if there are none.
-type memory interface {
+// Below takes what is accepted: the feed of the scope. Its lock comes before that of a gate, and is held during all other
+// methods.
+type Below interface {
+	sync.Locker
+	// Accept gives updates of one scope to the accepted topics.
+	Accept(updates []cache.Update)
+	// Accepted calls yield with the resources of a topic without an answer that were accepted before the relay was
+	// started. It returns false if there are none.
 	Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool
 }
 
@@ -62,18 +64,19 @@ type gate struct {
 	clients   map[string]*nodeClients
 	connected map[connected]*slot // only slots that have members
 
+	// accepts receives accepted updates. It is nil before the first update. mu is held while it changes.
+	accepts atomic.Pointer[Below]
+
 	// typed are the settings whose Types the source was opened with. mu is held while they change.
 	typed atomic.Pointer[Options]
 
 	// taken is the buffer of the events that the gate's goroutine processed last, for reuse.
 	taken []event
 
-	mu      sync.Mutex
-	machine *rollout.Machine
-	pending pending
-	later   later
-	// accepts receives accepted updates. It is nil before the first update.
-	accepts  Sink
+	mu       sync.Mutex
+	machine  *rollout.Machine
+	pending  pending
+	later    later
 	rejecter Rejecter // nil if there is no control plane to send a NACK to
 	topics   map[cache.Key]*newTopic
 	// held are the accepted topics that have pending changes.
@@ -120,8 +123,6 @@ type setState struct {
 	first bool
 	// at is when the last part of the answer arrived.
 	at time.Time
-	// seen are the members of the answer so far. It is nil if the answer began without a full state.
-	seen map[string]struct{}
 }
 
 func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
@@ -140,43 +141,87 @@ func newGate(scope cache.Scope, o *Options, c *Controller, frozen bool) *gate {
 	return g
 }
 
+// lock locks the gate, for code that may accept changes. The feed that these go to is locked first.
+func (g *gate) lock() (unlock func()) {
+	for {
+		below := g.accepts.Load()
+		if below != nil {
+			(*below).Lock()
+		}
+		g.mu.Lock()
+		unlock := func() {
+			g.mu.Unlock()
+			if below != nil {
+				(*below).Unlock()
+			}
+		}
+		if g.accepts.Load() == below {
+			return unlock
+		}
+		unlock() // the scope has another feed by now
+	}
+}
+
 // now is the machine's time.
 func (g *gate) now() rollout.Time { return rollout.Time(time.Since(g.began)) + 1 }
 
-// apply passes on an update from the source. of are the settings that the source was opened with, which determine the
-// types that are rolled out.
-func (g *gate) apply(below Sink, of *Options, u cache.Update) {
-	if !of.RollsOut(u.TypeURL) && g.typed.Load().Types == of.Types {
-		below.Apply(u)
+// apply passes on updates from the source. of are the settings that the source was opened with, which determine the
+// types that are rolled out. The caller holds the lock of below.
+func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
+	rolledOut := func(u cache.Update) bool { return of.RollsOut(u.TypeURL) }
+	if g.typed.Load().Types == of.Types && !slices.ContainsFunc(updates, rolledOut) {
+		below.Accept(updates)
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.retype(of)
-	if !of.RollsOut(u.TypeURL) {
-		below.Apply(u)
+	if !slices.ContainsFunc(updates, rolledOut) {
+		below.Accept(updates)
 		return
 	}
-	g.accepts = below
-	s := splitting{gate: g, in: &u, toAccepted: u, toNew: u}
-	s.split()
-	if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
-		below.Apply(s.toAccepted)
+	if last := g.accepts.Load(); last == nil || *last != below {
+		g.accepts.Store(&below)
+	}
+	var splits []*splitting
+	toAccepted := make([]cache.Update, 0, len(updates))
+	restarts := false
+	for i := range updates {
+		u := &updates[i]
+		if !rolledOut(*u) {
+			toAccepted = append(toAccepted, *u)
+			continue
+		}
+		s := &splitting{gate: g, in: u, toAccepted: *u, toNew: *u}
+		s.split()
+		restarts = restarts || s.restarts
+		splits = append(splits, s)
+		if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
+			toAccepted = append(toAccepted, s.toAccepted)
+		}
+		u.Receipt.Event("rollout", func() []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
+		})
+	}
+	if len(toAccepted) > 0 {
+		below.Accept(toAccepted)
 	}
 	joined := g.pending.takeReleased()
-	if s.restarts {
+	if restarts {
 		joined = append(joined, g.takeLater()...)
 	}
-	u.Receipt.Event("rollout", func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.Int("xds.rollout.pending", len(g.pending.changes)), attribute.Int("xds.rollout.later", len(g.later.changes))}
-	})
 	// Clients that must leave the new side leave before its topics change.
-	apart := g.changed(s.restarts)
-	s.leaveOut(apart)
+	apart := g.changed(restarts)
 	g.renew(append(joined, apart...))
-	s.toNew.Scope.New = true
-	if len(g.topics) > 0 && len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
-		g.cache.Apply(s.toNew)
+	var toNew []cache.Update
+	for _, s := range splits {
+		if s.leaveOut(apart); len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
+			s.toNew.Scope.New = true
+			toNew = append(toNew, s.toNew)
+		}
+	}
+	if len(g.topics) > 0 {
+		g.cache.Apply(toNew...)
 	}
 }
 
@@ -212,9 +257,9 @@ func (g *gate) changed(restarts bool) (items []item) {
 }
 
 // accept gives pending changes to the accepted topics: all of them, or those that need not wait for a person. The
-// caller holds mu.
+// caller has called lock, or apply.
 func (g *gate) accept(all bool) {
-	if g.accepts == nil {
+	if g.accepts.Load() == nil {
 		return
 	}
 	g.acceptOnly(func(_ item, c *change) bool { return all || c.waits == "" && !(c.removal() && g.pending.nWaits > 0) })
@@ -227,12 +272,19 @@ func (g *gate) accept(all bool) {
 	g.machine.Changed(g.now(), g.shown, g.shown != "" && g.pending.nShown == 0)
 }
 
-// acceptOnly gives the pending changes that satisfy which to the accepted topics. The caller holds mu.
+// acceptOnly gives the pending changes that satisfy which to the accepted topics, all at once. The caller holds mu.
 func (g *gate) acceptOnly(which func(item, *change) bool) {
+	var updates, newer []cache.Update
 	for _, of := range g.pending.take(which) {
-		if len(of.items) > 0 {
-			g.applyAccepted(&of)
-		}
+		u := g.updateOf(&of)
+		updates, newer = append(updates, u), append(newer, inNew(u))
+	}
+	if len(updates) == 0 {
+		return
+	}
+	(*g.accepts.Load()).Accept(updates)
+	if len(g.topics) > 0 {
+		g.cache.Apply(newer...)
 	}
 }
 
@@ -241,8 +293,8 @@ func (g *gate) whole(typeURL string) bool {
 	return g.pending.types[typeURL] == 0 && g.later.types[typeURL] == 0
 }
 
-// applyAccepted accepts some changes of one type. The caller holds mu.
-func (g *gate) applyAccepted(of *update) {
+// updateOf returns the update of the accepted topics that accepts some changes of one type. The caller holds mu.
+func (g *gate) updateOf(of *update) cache.Update {
 	whole := g.whole(of.typeURL)
 	u := cache.Update{Scope: g.scope, TypeURL: of.typeURL}
 	if whole {
@@ -292,10 +344,7 @@ func (g *gate) applyAccepted(of *update) {
 		u.Sets = append(u.Sets, *set)
 	}
 	u.Receipt = u.Receipt.AfterRollout()
-	g.accepts.Apply(u)
-	if len(g.topics) > 0 {
-		g.cache.Apply(inNew(u))
-	}
+	return u
 }
 
 // inNew returns an accepted update in the form for the new topics.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,50 @@ func (s *sourceless) Stop(k cache.Key) {
 	}
 }
 
+// direct is a feed that has nothing below the gates but the cache.
+type direct struct {
+	sync.Mutex
+	*cache.Cache
+}
+
+func (d *direct) Accept(updates []cache.Update)                        { d.Apply(updates...) }
+func (*direct) Accepted(cache.Key, func(string, *cache.Resource)) bool { return false }
+
+// through is the way of updates through the gates.
+type through struct {
+	c     *Controller
+	below *direct
+	of    *Options
+}
+
+func (t through) Apply(updates ...cache.Update) {
+	t.below.Lock()
+	defer t.below.Unlock()
+	for i := range updates {
+		for j := range updates[i].Sets {
+			t.resolve(cache.Key{Scope: updates[i].Scope, TypeURL: updates[i].TypeURL, Name: updates[i].Sets[j].Name}, &updates[i].Sets[j])
+		}
+	}
+	t.c.Apply(t.below, t.of, updates)
+}
+
+// resolve names what an update removes, as a feed does.
+func (t through) resolve(k cache.Key, u *cache.SetUpdate) {
+	if u.Extent != cache.Whole {
+		return
+	}
+	gone := map[string]bool{}
+	t.below.Contents(k, func(name string, _ *cache.Resource) { gone[name] = true })
+	t.c.Added(k, func(name string) { gone[name] = true })
+	for i := range u.Changes {
+		delete(gone, u.Changes[i].Name)
+	}
+	for name := range gone {
+		u.Changes = append(u.Changes, cache.Change{Name: name, Gone: true})
+	}
+	u.Explicit = true
+}
+
 type watcher struct{ cache.SetWatch }
 
 func (*watcher) Changed() cache.Waker { return nil }
@@ -40,7 +85,7 @@ type fixture struct {
 	*rapid.T
 	cache  *cache.Cache
 	gate   *gate
-	sink   Sink
+	sink   through
 	scope  cache.Scope
 	set    *cache.Set // accepted
 	newSet *cache.Set
@@ -66,7 +111,7 @@ func newFixture(t *rapid.T) *fixture {
 	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o}
 	src.c = NewController(c, func(cache.Scope) *Options { return f.settings }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
 	src.c.Opened(f.scope, o)
-	f.gate, f.sink = src.c.gates[f.scope], src.c.Sink(c, o)
+	f.gate, f.sink = src.c.gates[f.scope], through{src.c, &direct{Cache: c}, o}
 	close(f.gate.stop) // the test plays the goroutine
 	<-f.gate.done
 	set, one := cache.Key{Scope: f.scope, TypeURL: testType, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: testType, Name: oneName}
@@ -94,7 +139,7 @@ func (f *fixture) send(full bool, changed ...string) {
 	f.version++
 	f.origin.Set(fmt.Sprint(f.version))
 	u := cache.Update{Scope: f.scope, TypeURL: testType, Origin: f.origin}
-	set := cache.SetUpdate{Name: cache.Wildcard, Full: full, Origin: f.origin}
+	set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.WholeIf(full), Origin: f.origin}
 	if full {
 		changed = slices.Collect(maps.Keys(f.source))
 	}

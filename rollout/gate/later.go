@@ -134,9 +134,12 @@ func (g *gate) renew(items []item) {
 		}
 		u.Sets = append(u.Sets, cache.SetUpdate{Name: i.set, Changes: []cache.Change{change}})
 	}
+	inOrder := make([]cache.Update, 0, len(updates))
 	for _, u := range updates {
-		g.cache.Apply(*u)
+		inOrder = append(inOrder, *u)
 	}
+	cache.InOrder(inOrder)
+	g.cache.Apply(inOrder...)
 }
 
 // goOn makes the waiting changes pending, unless a rollout is past its first step. The caller holds mu.

@@ -129,11 +129,11 @@ func (g *gate) status() Status {
 // each calls do for the selected gates, and returns how many calls returned true.
 func (c *Controller) each(w Which, do func(*gate) bool) (n int) {
 	for _, g := range c.selected(w) {
-		g.mu.Lock()
+		unlock := g.lock()
 		if do(g) {
 			n++
 		}
-		g.mu.Unlock()
+		unlock()
 		g.inbox.Wake()
 	}
 	return n
@@ -204,6 +204,33 @@ func (c *Controller) freeze(w Which, is bool) {
 func (g *gate) thaw() {
 	g.machine.Thaw(g.now())
 	g.goOn()
+}
+
+// Added calls yield with the members of a set that the source has added, and that are not accepted yet.
+func (c *Controller) Added(k cache.Key, yield func(name string)) {
+	c.mu.Lock()
+	g := c.gates[k.Scope]
+	c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, c := range g.pending.sets[topicName{k.TypeURL, k.Name}] {
+		if !c.had {
+			yield(name)
+		}
+	}
+	if g.later.types[k.TypeURL] == 0 {
+		return
+	}
+	for i := range g.later.changes {
+		if i.typeURL == k.TypeURL && i.set == k.Name {
+			if has, _ := g.acceptedItem(i); has == nil {
+				yield(i.name)
+			}
+		}
+	}
 }
 
 // Newest returns the newest resource of a name if it is not accepted yet: nil if the source has removed the resource.

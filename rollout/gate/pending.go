@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -264,36 +265,26 @@ func (p *pending) content() (content string, hidden bool) {
 	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
 }
 
-// take removes the changes that satisfy which, for acceptance. It returns additions and changes by type in the order
-// in which clients need them, and then removals in reverse order.
+// take removes the changes that satisfy which, for acceptance, and returns them by type in the order in which clients
+// need the types.
 func (p *pending) take(which func(item, *change) bool) (updates []update) {
-	byType := map[string]*[2]update{}
+	byType := map[string]*update{}
 	for i, c := range p.changes {
 		if !which(i, c) {
 			continue
 		}
 		of := byType[i.typeURL]
 		if of == nil {
-			of = &[2]update{{typeURL: i.typeURL}, {typeURL: i.typeURL, removals: true}}
+			of = &update{typeURL: i.typeURL}
 			byType[i.typeURL] = of
 		}
-		which := 0
-		if c.removal() {
-			which = 1
-		}
-		of[which].items = append(of[which].items, taken{i, c})
+		of.items = append(of.items, taken{i, c})
 	}
 	types := slices.SortedFunc(maps.Keys(byType), func(a, b string) int {
-		if x, y := xdstype.Of(a).Order, xdstype.Of(b).Order; x != y {
-			return int(x) - int(y)
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(xdstype.Of(a).Order, xdstype.Of(b).Order), strings.Compare(a, b))
 	})
 	for _, t := range types {
-		updates = append(updates, byType[t][0])
-	}
-	for _, t := range slices.Backward(types) {
-		updates = append(updates, byType[t][1])
+		updates = append(updates, *byType[t])
 	}
 	for _, u := range updates {
 		for _, t := range u.items {
@@ -305,9 +296,8 @@ func (p *pending) take(which func(item, *change) bool) (updates []update) {
 
 // update has changes of one type that are accepted together.
 type update struct {
-	typeURL  string
-	removals bool
-	items    []taken
+	typeURL string
+	items   []taken
 }
 
 type taken struct {

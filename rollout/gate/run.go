@@ -35,8 +35,7 @@ func (g *gate) run() {
 // step processes all events and everything that is due. It returns the time until something else is due, 0 if nothing
 // is, and the functions to call without the lock.
 func (g *gate) step() (next time.Duration, after []func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	defer g.lock()()
 	g.taken = g.inbox.TakeAgain(g.taken)
 	for _, e := range g.taken {
 		after = g.process(e, after)
@@ -354,7 +353,10 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 		return cache.SetUpdate{Name: k.Name, Err: err}, true
 	case cache.Present:
 	}
-	u = cache.SetUpdate{Name: k.Name, Full: true, Incomplete: s.Incomplete(), Partial: s.Partial(), Stale: s.Stale()}
+	u = cache.SetUpdate{Name: k.Name, Extent: cache.Whole, Partial: s.Partial(), Stale: s.Stale()}
+	if s.Incomplete() {
+		u.Extent = cache.Begins
+	}
 	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 && g.later.types[k.TypeURL] == 0 {
 		u.Origin = mirrorsOf(s.Origin()).ofNew()
 	}

@@ -33,7 +33,7 @@ func (s *splitting) split() {
 		k, i := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}, item{typeURL: s.in.TypeURL, name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
-		if entry != nil && !known && s.recall(k) {
+		if entry != nil && !known && (c.Resource != nil || c.Err == nil || c.Gone) && s.recall(k) {
 			has, known = acceptedOf(entry)
 		}
 		if entry != nil && !known {
@@ -101,21 +101,18 @@ func (s *splitting) note(v *cache.OriginVersion) *mirrors { return note(v, !s.he
 // recall gives an accepted topic that has no answer the state that was accepted before the relay was started. It
 // reports whether there was one. If so, a first answer that differs is rolled out.
 func (s *splitting) recall(k cache.Key) bool {
-	from, ok := s.accepts.(memory)
-	if !ok {
-		return false
-	}
+	below := *s.accepts.Load()
 	var had []cache.Change
-	if !from.Accepted(k, func(key string, r *cache.Resource) { had = append(had, cache.Change{Name: key, Resource: r}) }) {
+	if !below.Accepted(k, func(key string, r *cache.Resource) { had = append(had, cache.Change{Name: key, Resource: r}) }) {
 		return false
 	}
 	u := cache.Update{Scope: s.scope, TypeURL: k.TypeURL, Server: s.in.Server}
 	if k.IsSet() {
-		u.Sets = []cache.SetUpdate{{Name: k.Name, Full: true, Changes: had}}
+		u.Sets = []cache.SetUpdate{{Name: k.Name, Extent: cache.Whole, Changes: had}}
 	} else {
 		u.Changes = had
 	}
-	s.accepts.Apply(u)
+	below.Accept([]cache.Update{u})
 	if len(s.topics) > 0 {
 		u.Scope.New = true
 		s.cache.Apply(u)
@@ -163,7 +160,7 @@ func same(a, b *cache.Resource) bool {
 // the change goes to the accepted topics, and whether it goes to the new ones.
 func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Change) (accepted, newer bool) {
 	switch {
-	case c.Resource == nil && c.Err != nil && !c.Gone, c.Held:
+	case c.Resource == nil && c.Err != nil && !c.Gone:
 		return true, true // the change leaves the item as it was
 	case !known, c.Resource != nil && c.Resource.DoNotCache():
 		s.pending.drop(i)
@@ -254,7 +251,7 @@ const betweenParts = time.Second
 func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	k := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: u.Name}
 	_, set := s.cache.Find(k)
-	completes := u.Complete || u.Full && !u.Incomplete
+	completes := u.Extent.Completes()
 	state := s.sets[k]
 	known := false
 	if set != nil {
@@ -286,15 +283,12 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		first = time.Since(state.at) < betweenParts
 		state.first, state.at = first, time.Now()
 	}
-	if u.Full {
-		state = &setState{first: first, at: time.Now(), seen: make(map[string]struct{}, len(u.Changes))}
+	if u.Extent.Full() {
+		state = &setState{first: first, at: time.Now()}
 	}
 	asIs := true
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if state != nil && state.seen != nil && (c.Resource != nil || c.Held || c.Err != nil && !c.Gone) {
-			state.seen[c.Name] = struct{}{}
-		}
 		// While the first answer continues, members that are new belong to it.
 		accepted, newer := s.takeMember(&out, u.Name, set.Member(c.Name), first, c)
 		asIs = asIs && accepted && newer
@@ -303,17 +297,9 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		}
 	}
 	switch {
-	case completes && state != nil && state.seen == nil:
+	case completes:
 		delete(s.sets, k)
-	case completes && state != nil:
-		delete(s.sets, k)
-		for _, name := range s.missing(u.Name, k, state) {
-			asIs = false
-			gone := cache.Change{Name: name, Gone: true}
-			accepted, newer := s.take(item{s.in.TypeURL, u.Name, name}, set.Member(name), true, &gone)
-			out.add(gone, accepted, newer)
-		}
-	case u.Full:
+	case u.Extent.Full():
 		s.sets[k] = state
 		asIs = false
 	}
@@ -348,31 +334,6 @@ func (out *setSplit) add(c cache.Change, accepted, newer bool) {
 	}
 }
 
-// missing returns the names that are not in a complete answer and were members before, accepted or not.
-func (s *splitting) missing(set string, k cache.Key, of *setState) (names []string) {
-	s.cache.Contents(k, func(key string, _ *cache.Resource) {
-		if _, ok := of.seen[key]; !ok {
-			names = append(names, key)
-		}
-	})
-	for name, c := range s.pending.sets[topicName{k.TypeURL, set}] {
-		if _, ok := of.seen[name]; !ok && !c.had {
-			names = append(names, name)
-		}
-	}
-	if s.later.types[k.TypeURL] == 0 {
-		return names
-	}
-	for i := range s.later.changes {
-		if _, ok := of.seen[i.name]; !ok && i.typeURL == k.TypeURL && i.set == set && s.pending.changes[i] == nil {
-			if has, _ := s.acceptedItem(i); has == nil {
-				names = append(names, i.name)
-			}
-		}
-	}
-	return names
-}
-
 // addSet adds the parts of a set's update to the two updates.
 func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	m := s.note(u.Origin)
@@ -391,11 +352,12 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 		s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
 		return
 	}
-	complete := u.Complete || u.Full && !u.Incomplete
-	for _, to := range []*cache.SetUpdate{&accepted, &newer} {
-		if !of.first {
-			to.Full, to.Incomplete, to.Complete = false, false, complete
+	if !of.first {
+		rest := cache.Some
+		if u.Extent.Completes() {
+			rest = cache.Ends
 		}
+		accepted.Extent, newer.Extent = rest, rest
 	}
 	accepted.Changes, newer.Changes = changesOf(of.accepted, (*mirrors).ofAccepted), changesOf(of.newer, (*mirrors).ofNew)
 	if s.held {

@@ -1,6 +1,6 @@
 package directory
 
-// The updates to the sink: the state of a topic after its start, and
+// The deliveries: the state of a topic after its start, and
 // then its changes.
 
 import (
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // Start notes the interest in a topic. See [cache.Source].
@@ -37,15 +38,15 @@ func (s *Source) Stop(k cache.Key) {
 	}
 }
 
-// feed sends the pending updates to the sink. Only the feeding goroutine calls
-// it, so the last update is the newest.
+// feed delivers the pending updates, those of a scope together: a resource is never visible without
+// those that came with it. Only the feeding goroutine calls it, so the last update is the newest.
 func (s *Source) feed() {
-	for _, u := range s.updates() {
-		s.sink.Apply(u)
+	for scope := range cache.EachScope(s.updates()) {
+		s.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: scope}})
 	}
 }
 
-// updates takes the pending updates, one per type and scope.
+// updates takes the pending updates, one per type and scope, in order.
 func (s *Source) updates() []cache.Update {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,10 +93,11 @@ func (s *Source) updates() []cache.Update {
 	for _, u := range byTable {
 		updates = append(updates, *u)
 	}
+	cache.InOrder(updates)
 	return updates
 }
 
-// addChanges adds the changes of topics whose state the sink has.
+// addChanges adds the changes of topics whose state was delivered.
 func (s *Source) addChanges(update func() *cache.Update, typeURL string, names map[string]bool, changed map[string]struct{}) {
 	sets := map[string][]cache.Change{}
 	for key := range changed {

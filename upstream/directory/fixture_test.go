@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/watch"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -45,12 +46,14 @@ func cluster(name, content string) string {
 type recorder struct {
 	mu      sync.Mutex
 	updates []cache.Update
+	calls   int
 }
 
-func (r *recorder) Apply(u cache.Update) {
+func (r *recorder) Deliver(e delivery.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.updates = append(r.updates, u)
+	r.updates = append(r.updates, e.Types...)
+	r.calls++
 }
 
 // take returns what was applied since the last time, printed, in the order of
@@ -64,7 +67,7 @@ func (r *recorder) take() (sent string, updates int) {
 		line := changes(u.Changes)
 		for _, s := range u.Sets {
 			full := ""
-			if s.Full {
+			if s.Extent.Full() {
 				full = "="
 			}
 			if s.Err != nil {

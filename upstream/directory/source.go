@@ -12,35 +12,31 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/watch"
 )
 
-// Sink receives the updates from the files: the cache.
-type Sink interface {
-	Apply(cache.Update)
-}
-
 // Source feeds the topics of one authority, in any number of scopes, from the
 // files of a directory. It is a [cache.Source]. All its methods may be called
 // concurrently.
 //
-// One goroutine reads the directory and another calls the sink, so that a
+// One goroutine reads the directory and another delivers, so that a
 // file system that hangs does not keep known resources from the cache.
 type Source struct {
 	folder folder
-	sink   Sink
+	to     delivery.Receiver
 	log    *slog.Logger
 
 	cancel  context.CancelFunc
 	done    sync.WaitGroup // of all goroutines except the one that reads
 	reading sync.WaitGroup // of the goroutine that reads
-	awake   chan struct{}  // has room for one: there is something to send to the sink
+	awake   chan struct{}  // has room for one: there is something to deliver
 
 	mu        sync.Mutex
-	interests map[table]map[string]bool // by key; true once the sink has the state, and needs only changes
-	pending   []cache.Key               // topics whose state the sink does not have yet; perhaps stopped since
+	interests map[table]map[string]bool // by key; true once the state was delivered, and needs only changes
+	pending   []cache.Key               // topics whose state was not delivered yet; perhaps stopped since
 	state     *state                    // nil until the directory was first read
 	changed   map[string]map[string]struct{}
 	receipt   *propagation.Receipt // of the oldest unsent change
@@ -71,8 +67,8 @@ type Status struct {
 // authority is a name or *.suffix, as in the configuration: xdstp names of
 // other authorities are errors. The tally decides what becomes of resources that clients would reject, and
 // counts them. With a nil tally, resources that no client can read are refused.
-func New(dir, authority string, tally *taster.Tally, sink Sink, log *slog.Logger) *Source {
-	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}, sink, log)
+func New(dir, authority string, tally *taster.Tally, to delivery.Receiver, log *slog.Logger) *Source {
+	s, ctx := newSource(folder{fsys: os.DirFS(dir), path: dir, authority: authority, tally: tally}, to, log)
 	w := watch.New(s.log, dir)
 	s.done.Go(func() { w.Run(ctx) })
 	s.reading.Go(func() { s.follow(ctx, w.Arm, w.Changes()) })
@@ -96,16 +92,16 @@ func (s *Source) follow(ctx context.Context, arm func(), changes <-chan struct{}
 
 // NewFS makes a Source of files that do not change, such as those embedded in
 // a program. It reads the files at the root of fsys.
-func NewFS(fsys fs.FS, authority string, sink Sink, log *slog.Logger) *Source {
-	s, _ := newSource(folder{fsys: fsys, authority: authority}, sink, log)
+func NewFS(fsys fs.FS, authority string, to delivery.Receiver, log *slog.Logger) *Source {
+	s, _ := newSource(folder{fsys: fsys, authority: authority}, to, log)
 	s.reading.Go(func() { s.take(s.folder.read(&contents{}), time.Now()) })
 	return s
 }
 
-func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context) {
+func newSource(f folder, to delivery.Receiver, log *slog.Logger) (*Source, context.Context) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Source{
-		folder: f, sink: sink, log: log.With("authority", f.authority, "directory", f.path),
+		folder: f, to: to, log: log.With("authority", f.authority, "directory", f.path),
 		cancel: cancel, awake: make(chan struct{}, 1),
 		interests: map[table]map[string]bool{},
 		changed:   map[string]map[string]struct{}{},
@@ -126,8 +122,8 @@ func newSource(f folder, sink Sink, log *slog.Logger) (*Source, context.Context)
 // closing is how long Close waits for the goroutine that reads.
 const closing = time.Second
 
-// Close ends the watching and the feeding, and waits until the sink gets nothing
-// more. It does not wait long for a file system that hangs.
+// Close ends the watching and the feeding, and waits until nothing more is
+// delivered. It does not wait long for a file system that hangs.
 func (s *Source) Close() {
 	s.cancel()
 	s.done.Wait()

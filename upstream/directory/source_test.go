@@ -1,9 +1,11 @@
 package directory
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -13,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func TestANameIsAnsweredAtOnceWhetherItIsThereOrNot(t *testing.T) {
@@ -375,6 +379,9 @@ func (w *entryWatcher) Wake() { w.changed <- struct{}{} }
 // lateSink is for a sink that itself needs the source.
 type lateSink struct{ *cache.Cache }
 
+// Deliver implements delivery.Receiver.
+func (s *lateSink) Deliver(e delivery.Event) { s.Apply(e.Types...) }
+
 func TestSourceFeedsACache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &lateSink{}
@@ -413,7 +420,7 @@ func TestUnchangedFilesAreKept(t *testing.T) {
 // blocked is a sink that takes its time.
 type blocked struct{ entered, leave chan struct{} }
 
-func (b blocked) Apply(cache.Update) {
+func (b blocked) Deliver(delivery.Event) {
 	close(b.entered)
 	<-b.leave
 }
@@ -462,6 +469,28 @@ func TestCloseDoesNotWaitForADiskThatHangs(t *testing.T) {
 		synctest.Wait()
 		if got, _ := sink.take(); got != "" {
 			t.Errorf("updates after it was closed: %s", got)
+		}
+	})
+}
+
+// All types of one reading are one change, in the order in which clients need them.
+func TestTypesOfAReadingComeTogetherInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fixture) {
+		f.start(scopes[1], xdstype.ListenerV3, "l")
+		f.start(scopes[1], clusterType, "c")
+		for range 10 { // a map has another order each time
+			f.write(map[string]string{"a.yaml": cluster("c", rand.Text()), "b.yaml": fmt.Sprintf("'@type': %s\nname: l\nstat_prefix: %s\n", xdstype.ListenerV3, rand.Text())})
+			f.sink.mu.Lock()
+			var types []string
+			for _, u := range f.sink.updates {
+				types = append(types, u.TypeURL)
+			}
+			calls := f.sink.calls
+			f.sink.updates, f.sink.calls = nil, 0
+			f.sink.mu.Unlock()
+			if calls != 1 || !slices.Equal(types, []string{clusterType, xdstype.ListenerV3}) {
+				t.Fatalf("%d calls, with %v", calls, types)
+			}
 		}
 	})
 }

@@ -63,7 +63,7 @@ func (s *state) change(typeURL, key string) cache.Change {
 // names, for a glob those in its directory.
 // xDS: "How the client specifies what resources to return". TP1: "Glob".
 func (s *state) set(typeURL, name string) cache.SetUpdate {
-	u := cache.SetUpdate{Name: name, Full: true, Answer: cache.FirstAnswer}
+	u := cache.SetUpdate{Name: name, Extent: cache.Whole, Answer: cache.FirstAnswer}
 	if s.unread {
 		u.Err = s.missing
 		return u

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/watch"
 )
 
@@ -24,7 +25,11 @@ const deadline = watch.Rescan / 2
 // channel is a sink to wait at.
 type channel chan cache.Update
 
-func (c channel) Apply(u cache.Update) { c <- u }
+func (c channel) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
+		c <- u
+	}
+}
 
 // onDisk is a Source of a directory on disk, with interest in some names.
 type onDisk struct {

@@ -187,7 +187,7 @@ func (p *fuzzed) response(encoded []byte, u *cache.Update) {
 	}
 	for _, set := range u.Sets {
 		for key := range p.membersOf(set.Name) {
-			if set.Full && !slices.ContainsFunc(set.Changes, func(c cache.Change) bool { return c.Name == key }) {
+			if set.Extent.Full() && !slices.ContainsFunc(set.Changes, func(c cache.Change) bool { return c.Name == key }) {
 				p.t.Fatalf("%q is held, and not in the full set", key)
 			}
 		}

@@ -54,7 +54,7 @@ func (s *Sets) send(set cache.SetUpdate, u *cache.Update) {
 		u.Sets = append(u.Sets, set)
 	}
 	parts := map[string]*cache.SetUpdate{}
-	if set.Full || set.Complete || set.Err != nil {
+	if set.Extent != cache.Some || set.Err != nil {
 		for name := range s.globs {
 			part := set
 			part.Name, part.Changes = name, nil

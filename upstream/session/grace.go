@@ -103,7 +103,7 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 		}
 		s.loseTold(c, u)
 		s.endGrace(c)
-		s.send(cache.SetUpdate{Name: c.name, Complete: true, Origin: c.origin, Answer: cache.FirstAnswer}, u)
+		s.send(cache.SetUpdate{Name: c.name, Extent: cache.Ends, Origin: c.origin, Answer: cache.FirstAnswer}, u)
 	}
 }
 

@@ -154,7 +154,10 @@ func (c *set) restate() cache.SetUpdate {
 // restateOf returns the full state of a set that is a part of c: the members, and the errors of those
 // names for which of returns true.
 func (c *set) restateOf(name string, members *cache.Resources, of func(key string) bool) cache.SetUpdate {
-	u := cache.SetUpdate{Name: name, Full: true, Origin: c.origin, Partial: c.partial(), Incomplete: c.incomplete, Answer: cache.FirstAnswer}
+	u := cache.SetUpdate{Name: name, Extent: cache.Whole, Origin: c.origin, Partial: c.partial(), Answer: cache.FirstAnswer}
+	if c.incomplete {
+		u.Extent = cache.Begins
+	}
 	u.Changes = make([]cache.Change, 0, members.Len())
 	for key, r := range members.All() {
 		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})

@@ -297,7 +297,7 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 		}
 		if p.full || len(p.changes) > 0 || c.isWildcard() {
 			answer := s.answerFor(c, p)
-			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes, Full: p.full, Origin: origin, Answer: answer}, u)
+			s.send(cache.SetUpdate{Name: c.name, Changes: p.changes, Extent: cache.WholeIf(p.full), Origin: origin, Answer: answer}, u)
 		}
 	}
 }

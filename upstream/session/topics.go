@@ -142,7 +142,9 @@ func (t *Topics) Start(name string, down *cache.Error, u *cache.Update) {
 	if t.Both() && !IsSet(name) {
 		t.Names.Know(name, t.Sets, false)
 	}
+	before := len(u.Changes)
 	t.Kind(name).start(name, down, u)
+	t.noteMembers(u.Changes[before:])
 	t.shareRecalled(name)
 }
 
@@ -228,15 +230,18 @@ func (t *Topics) apply(now time.Time, v *accepted, sotw bool, version string) ca
 	ofSets := *v // each resolves the variants by itself
 	u := t.Names.apply(now, v, sotw, version)
 	merge(&u, t.Sets.apply(now, &ofSets, sotw, version))
-	t.noteMembers(&u)
+	t.noteMembers(u.Changes)
 	return u
 }
 
 // noteMembers marks the changes of names whose glob has no answer yet. The cache may have a set of that glob from an
 // earlier source or subscription, which must not be older than the names.
-func (t *Topics) noteMembers(u *cache.Update) {
-	for i := range u.Changes {
-		c := &u.Changes[i]
+func (t *Topics) noteMembers(changes []cache.Change) {
+	if !t.Both() {
+		return
+	}
+	for i := range changes {
+		c := &changes[i]
 		if c.Resource == nil {
 			continue
 		}
@@ -357,6 +362,7 @@ func (t *Topics) Resend() cache.Update {
 	for k := range t.each {
 		merge(&u, k.resend())
 	}
+	t.noteMembers(u.Changes)
 	return u
 }
 

@@ -266,7 +266,7 @@ func (m *Model) Apply(u cache.Update) {
 		if !started || set.Err != nil {
 			continue
 		}
-		if got == nil || set.Full {
+		if got == nil || set.Extent.Full() {
 			got = map[string]string{}
 			m.Sets[set.Name] = got
 		}

@@ -277,10 +277,10 @@ func (s *Transcript) Print(u cache.Update) {
 			continue
 		}
 		fmt.Fprintf(&s.Out, "update set %s:", set.Name)
-		if set.Full {
+		if set.Extent.Full() {
 			fmt.Fprintf(&s.Out, " full, version=%s", set.Origin.Latest())
 		}
-		if set.Complete {
+		if set.Extent == cache.Ends {
 			fmt.Fprint(&s.Out, " complete")
 		}
 		if set.Partial {

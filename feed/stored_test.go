@@ -1,6 +1,7 @@
-package store
+package feed
 
 import (
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -10,65 +11,106 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/store"
 )
 
-// scopeSource is the source of a test's cache: it begins topics at the keeper.
-type scopeSource struct{ keeper *Keeper }
-
-func (s *scopeSource) Start(k cache.Key) { s.keeper.Start(k) }
-func (s *scopeSource) Refresh(cache.Key) {}
-func (s *scopeSource) Stop(k cache.Key)  { s.keeper.Stop(k) }
-
-// kept is a keeper before a cache, with a store in which a and the set * with m and n are.
+// kept is a feed with a store in which a and the set * with m and n are. It has a server that says what the test says.
 type kept struct {
-	*Keeper
-	store *Store
+	*Feed
+	store *store.Store
 	cache *cache.Cache
+	link  *Link
 	t     *testing.T
 	wait  *atomic.Int64 // as in KeeperOptions
 }
 
 const (
-	testWait = 5 * time.Second
-	testCP   = "cp:1"
+	testWait  = 5 * time.Second
+	testCP    = "cp:1"
+	routeType = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 )
+
+var scope = cache.Scope{Authority: "cp", OldStyle: true, Partition: "edge"}
+
+func entry(name string) cache.Key { return cache.Key{Scope: scope, TypeURL: routeType, Name: name} }
+
+func wildcard() cache.Key { return entry(cache.Wildcard) }
+
+func resource(name, version string) *cache.Resource {
+	return cache.NewResource(cache.Spec{
+		Name: name, Version: version, TypeURL: routeType, Value: append([]byte{0x0a, byte(len(name))}, name...),
+	})
+}
+
+// versions returns what a set has, by the members' keys.
+func versions(set *store.Set) map[string]string {
+	all := map[string]string{}
+	for _, r := range set.Members {
+		all[r.Member] = r.Resource.Version()
+	}
+	return all
+}
+
+func openStore(t *testing.T, path string, c *cache.Cache) *store.Store {
+	t.Helper()
+	s, err := store.Open(path, store.Options{Contents: c.Contents, Watched: c.Has, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeStore(t *testing.T, s *store.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // newKept returns a relay that has just been started.
 func newKept(t *testing.T, path string) *kept {
 	t.Helper()
-	source := &scopeSource{}
+	source := &lateSource{}
 	c := cache.New(source, cache.Options{Linger: time.Hour, IdleEntries: 10})
-	o := (&fake{}).options()
-	o.Contents, o.Watched = c.Contents, c.Has
-	s := open(t, path, o)
-	wait := new(atomic.Int64)
-	wait.Store(int64(testWait))
-	k := NewKeeper(s, scope, c, KeeperOptions{Started: time.Now(), Wait: func() time.Duration { return time.Duration(wait.Load()) }})
-	source.keeper = k
-	return &kept{k, s, c, t, wait}
+	k := &kept{store: openStore(t, path, c), cache: c, t: t, wait: new(atomic.Int64)}
+	k.wait.Store(int64(testWait))
+	k.open(time.Now())
+	source.Feed = k.Feed
+	return k
+}
+
+// open opens the feed.
+func (k *kept) open(started time.Time) {
+	k.Feed = New(Options{
+		Cache: k.cache, Reachability: NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard, Store: k.store,
+		StoreWaits: store.KeeperOptions{Started: started, Wait: func() time.Duration { return time.Duration(k.wait.Load()) }},
+		Servers: Servers{Scope: scope, Names: []string{testCP}, Failover: failover.Options{Timeout: time.Hour}, Open: func(_ int, to *Link) Source {
+			k.link = to
+			return quietFeed{done: make(chan struct{})}
+		}},
+	})
 }
 
 func (k *kept) close() {
 	k.cache.Close()
 	k.Close()
-	closed(k.t, k.store)
+	closeStore(k.t, k.store)
 }
 
-type watcher struct{ cache.Watch }
-
-func (*watcher) Changed() cache.Waker { return nil }
-
-type setWatcher struct{ cache.SetWatch }
-
-func (*setWatcher) Changed() cache.Waker { return nil }
+// Apply is what the server says.
+func (k *kept) Apply(updates ...cache.Update) {
+	k.link.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: updates}})
+}
 
 // watch has clients ask for names.
 func (k *kept) watch(names ...string) {
 	for _, name := range names {
 		if entry(name).IsSet() {
-			k.cache.WatchSet(entry(name), new(setWatcher))
+			k.cache.WatchSet(entry(name), new(setWatch))
 		} else {
-			k.cache.Watch(entry(name), new(watcher))
+			k.cache.Watch(entry(name), new(nameWatch))
 		}
 	}
 }
@@ -76,7 +118,7 @@ func (k *kept) watch(names ...string) {
 // has returns the version that clients have under a name, with ~ before it if it is stale; "" for
 // none, "error", or "absent".
 func (k *kept) has(name string) string {
-	e, _ := k.cache.Watch(entry(name), new(watcher))
+	e, _ := k.cache.Watch(entry(name), new(nameWatch))
 	switch st := e.State(); st.Status {
 	case cache.Present:
 		if st.Stale {
@@ -92,7 +134,7 @@ func (k *kept) has(name string) string {
 	return ""
 }
 
-func (k *kept) set() *cache.Set { return k.cache.WatchSet(wildcard(), new(setWatcher)) }
+func (k *kept) set() *cache.Set { return k.cache.WatchSet(wildcard(), new(setWatch)) }
 
 func (k *kept) says(changes ...cache.Change) {
 	k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Changes: changes, Server: testCP})
@@ -134,10 +176,10 @@ func afterARestart(t *testing.T, test func(*kept)) {
 		before.says(is("a", "1"), is("b", "1"), is("gone", "1"))
 		before.says(cache.Change{Name: "gone", Gone: true})
 		before.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1"), is("n", "1"), is("o", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1"), is("n", "1"), is("o", "1")},
 		}}})
 		before.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "2"), is("n", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "2"), is("n", "1")},
 		}}})
 		before.close()
 		k := newKept(t, path)
@@ -225,18 +267,16 @@ func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t, filepath.Join(dir, "db"))
 		wildcard := cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1"), is("n", "1")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1"), is("n", "1")},
 		}}}
 		k.watch("a", "b", cache.Wildcard)
 		k.says(is("a", "1"), is("b", "1"))
 		k.Apply(wildcard)
 		// Another store, and another keeper over the same topics, as after a reload.
 		k.Close()
-		closed(t, k.store)
-		o := (&fake{}).options()
-		o.Contents, o.Watched = k.cache.Contents, k.cache.Has
-		k.store = open(t, filepath.Join(dir, "other"), o)
-		k.Keeper = NewKeeper(k.store, scope, k.cache, k.opts)
+		closeStore(t, k.store)
+		k.store = openStore(t, filepath.Join(dir, "other"), k.cache)
+		k.open(time.Now())
 		for _, name := range []string{"a", "b", cache.Wildcard} {
 			k.Start(entry(name))
 		}
@@ -247,13 +287,13 @@ func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
 		}
 		// The first part of an answer: the cache has the rest from before.
 		first := wildcard
-		first.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Incomplete: true, Changes: []cache.Change{is("m", "1")}}}
+		first.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Begins, Changes: []cache.Change{is("m", "1")}}}
 		k.Apply(first)
 		k.store.Flush(time.Minute)
 		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 2 {
 			t.Errorf("%d members are stored, whole: %t", len(set.Members), set.Whole())
 		}
-		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "1")}}}})
+		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "1")}}}})
 		k.store.Flush(time.Minute)
 		if set := k.store.Set(entry(cache.Wildcard)); !set.Whole() || len(set.Members) != 1 {
 			t.Errorf("%d members are stored after a removal, whole: %t", len(set.Members), set.Whole())
@@ -268,7 +308,7 @@ func TestWhatTheCacheHadBeforeIsStored(t *testing.T) {
 		}
 		k.cache.Close()
 		k.Close()
-		closed(t, k.store)
+		closeStore(t, k.store)
 	})
 }
 
@@ -281,7 +321,7 @@ func TestAStoredSetIsServedAndIsNotAll(t *testing.T) {
 			t.Errorf("the set has %d members; stale: %t, incomplete: %t", set.Len(), set.Stale(), set.Incomplete())
 		}
 		k.Apply(cache.Update{Scope: scope, TypeURL: routeType, Server: testCP, Sets: []cache.SetUpdate{{
-			Name: cache.Wildcard, Full: true, Changes: []cache.Change{is("m", "2")},
+			Name: cache.Wildcard, Extent: cache.Whole, Changes: []cache.Change{is("m", "2")},
 		}}})
 		if set.Len() != 1 || set.Stale() || set.Incomplete() {
 			t.Errorf("then it has %d members; stale: %t, incomplete: %t", set.Len(), set.Stale(), set.Incomplete())
@@ -300,7 +340,7 @@ func TestAStoredSetHasEarlierChangesOfItsNames(t *testing.T) {
 		k.watch("m")
 		k.says(is("m", "3"))
 		set := k.set()
-		k.Recall(testCP, false)(wildcard(), func(string, *cache.Resource) {}) // looks into the store
+		k.link.Recall(testCP, false)(wildcard(), func(string, *cache.Resource) {}) // looks into the store
 		<-time.After(testWait)
 		synctest.Wait()
 		if got := set.Member("m").Version(); got != "3" {
@@ -315,7 +355,7 @@ func TestWhatIsRecalledIsOfTheSameServer(t *testing.T) {
 		k.watch("a", cache.Wildcard)
 		recalled := func(server string, others bool) (n int) {
 			for _, name := range []string{"a", cache.Wildcard} {
-				k.Recall(server, others)(entry(name), func(string, *cache.Resource) { n++ })
+				k.link.Recall(server, others)(entry(name), func(string, *cache.Resource) { n++ })
 			}
 			return n
 		}
@@ -327,6 +367,57 @@ func TestWhatIsRecalledIsOfTheSameServer(t *testing.T) {
 		}
 		if n := recalled("other:1", true); n != 3 {
 			t.Errorf("%d resources are recalled of another server with the same versions, want 3", n)
+		}
+	})
+}
+
+// If a control plane answers for names but not for their set, these answers count for the set's members.
+func TestAStoredSetHasAnswersForItsNames(t *testing.T) {
+	afterARestart(t, func(k *kept) {
+		k.watch("m", "n", "new")
+		set := k.set()
+		expect := func(when, m, n string) {
+			t.Helper()
+			synctest.Wait()
+			for name, want := range map[string]string{"m": m, "n": n, "new": ""} {
+				got := ""
+				if r := set.Member(name); r != nil {
+					got = r.Version()
+				}
+				if got != want {
+					t.Errorf("%s: %s has version %q, want %q", when, name, got, want)
+				}
+			}
+		}
+		recalled := map[string]string{}
+		recall := func() {
+			clear(recalled)
+			k.link.Recall(testCP, false)(entry(cache.Wildcard), func(name string, r *cache.Resource) { recalled[name] = r.Version() })
+		}
+		recall()
+		k.says(is("m", "3"), is("new", "1"), cache.Change{Name: "n", Gone: true})
+		if recall(); len(recalled) != 1 || recalled["m"] != "3" {
+			t.Errorf("the set is recalled as %v", recalled)
+		}
+		k.store.Flush(time.Minute) // so that the store has no such member when it is back
+		k.says(is("n", "1"))
+		expect("before the wait is over", "", "")
+		<-time.After(testWait)
+		expect("from the store", "3", "1")
+		k.says(is("m", "4"), cache.Change{Name: "n", Gone: true})
+		expect("later", "4", "")
+		if !set.Stale() || !set.Incomplete() {
+			t.Errorf("stale: %t, incomplete: %t, though the control plane has not answered", set.Stale(), set.Incomplete())
+		}
+	})
+	afterARestart(t, func(k *kept) {
+		k.watch("n")
+		set := k.set()
+		k.says(cache.Change{Name: "n", Gone: true})
+		<-time.After(testWait)
+		synctest.Wait()
+		if set.Len() != 1 || set.Member("n") != nil {
+			t.Errorf("the set has %d members, also one that is gone", set.Len())
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"fmt"
@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // noisyFeed is a server that answers, fails and comes back at random, as fast as it
 // can, with locks as a stream has them.
 type noisyFeed struct {
-	child  *Child
+	child  *Link
 	name   string
 	stop   chan struct{}
 	done   chan struct{}
@@ -43,10 +46,15 @@ func (f *noisyFeed) Resend() {
 	f.again = true
 }
 
-func (f *noisyFeed) Refresh(cache.Key)     {}
-func (f *noisyFeed) Drain()                {}
-func (f *noisyFeed) Close()                { close(f.stop) }
-func (f *noisyFeed) Done() <-chan struct{} { return f.done }
+func (*noisyFeed) Resume(cache.Key)            {}
+func (*noisyFeed) Adopt(cache.Key)             {}
+func (*noisyFeed) Reject(_, _, _ string)       {}
+func (*noisyFeed) PassOn(_, _ string)          {}
+func (*noisyFeed) Statuses() []upstream.Status { return nil }
+func (f *noisyFeed) Refresh(cache.Key)         {}
+func (f *noisyFeed) Drain()                    {}
+func (f *noisyFeed) Close()                    { close(f.stop) }
+func (f *noisyFeed) Done() <-chan struct{}     { return f.done }
 
 func (f *noisyFeed) run() {
 	defer close(f.done)
@@ -59,12 +67,12 @@ func (f *noisyFeed) run() {
 		f.mu.Lock()
 		switch n := rand.IntN(20); {
 		case n == 0 && up:
-			f.child.Event(Event{Kind: Lost})
+			f.child.Deliver(delivery.Event{Kind: delivery.Lost})
 			up = false
 		case n < 3 && !up:
-			f.child.Event(Event{Kind: Failed, Reason: "refused"})
+			f.child.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "refused"})
 		case n < 6 && !up:
-			f.child.Event(Event{Kind: Responded})
+			f.child.Deliver(delivery.Event{Kind: delivery.Responded})
 			up = true
 		case up:
 			f.say()
@@ -80,7 +88,7 @@ func (f *noisyFeed) say() {
 		u.Changes = append(u.Changes, cache.Change{Name: name, Resource: resourceOf(name, f.name)})
 	}
 	f.inbox.Unlock()
-	f.child.Apply(u)
+	f.child.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: []cache.Update{u}}})
 }
 
 func resourceOf(name, version string) *cache.Resource {
@@ -89,13 +97,13 @@ func resourceOf(name, version string) *cache.Resource {
 
 // onlyActive is a sink that checks which server an update is from.
 type onlyActive struct {
-	cache *cache.Cache
+	*cache.Cache
 	check func(cache.Update)
 }
 
-func (s *onlyActive) Apply(u cache.Update) {
-	s.check(u)
-	s.cache.Apply(u)
+func (s *onlyActive) Apply(updates ...cache.Update) {
+	s.check(updates[0])
+	s.Cache.Apply(updates...)
 }
 
 // TestOnlyTheActiveServerIsApplied checks that the sink gets the updates of one server at a
@@ -104,10 +112,10 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 	source := &lateSource{}
 	c := cache.New(source, cache.Options{Linger: time.Nanosecond, IdleEntries: 1})
 	defer c.Close()
-	var g *Group
+	var g *Feed
 	const enough = 2000
 	var updates atomic.Int64
-	sink := &onlyActive{cache: c, check: func(u cache.Update) { // with Group.mu held
+	sink := &onlyActive{Cache: c, check: func(u cache.Update) { // with Feed.mu held
 		if len(u.Changes) == 0 || u.Changes[0].Resource == nil {
 			return
 		}
@@ -116,21 +124,24 @@ func TestOnlyTheActiveServerIsApplied(t *testing.T) {
 			t.Errorf("an update of server %s was applied, and %d is active", said, active)
 		}
 	}}
-	open := func(i int, child *Child) ServerSource {
+	open := func(i int, child *Link) Source {
 		f := &noisyFeed{child: child, name: fmt.Sprint(i), stop: make(chan struct{}), done: make(chan struct{}), wanted: map[string]bool{}}
 		go f.run()
 		return f
 	}
-	o := Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
-	g = NewGroup(someScope, []string{"0", "1", "2"}, open, o, sink, NewReachability(), slog.New(slog.DiscardHandler))
-	source.Source = g
+	o := failover.Options{Timeout: time.Millisecond, Hysteresis: time.Millisecond, Grace: time.Millisecond, Unreachable: true}
+	g = New(Options{
+		Cache: sink, Reachability: NewReachability(), Log: slog.New(slog.DiscardHandler), Guard: noGuard,
+		Servers: Servers{Scope: someScope, Names: []string{"0", "1", "2"}, Open: open, Failover: o},
+	})
+	source.Feed = g
 	var clients sync.WaitGroup
 	for n := range 4 {
 		clients.Go(func() {
 			for updates.Load() < enough {
 				w := &nameWatch{}
 				c.Watch(cache.Key{Scope: someScope, TypeURL: someType, Name: fmt.Sprint(n, rand.IntN(5))}, w)
-				g.Status()
+				g.Sources()
 				c.Unwatch(w)
 			}
 		})

@@ -1,12 +1,15 @@
-package failover
+package feed
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/failover"
 )
 
 // TestOnlyServerIsWatched holds when a scope with one server counts as unreachable.
@@ -15,7 +18,15 @@ func TestOnlyServerIsWatched(t *testing.T) {
 		reach := NewReachability()
 		var changes atomic.Int64
 		reach.Notify(func(cache.Scope) { changes.Add(1) })
-		l := NewSingle(someScope, "a", Options{Timeout: 15 * time.Second}, reach)
+		var link *Link
+		open := func(_ int, to *Link) Source {
+			link = to
+			return quietFeed{done: make(chan struct{})}
+		}
+		l := New(Options{
+			Cache: cache.New(nil, cache.Options{}), Reachability: reach, Log: slog.New(slog.DiscardHandler), Guard: noGuard,
+			Servers: Servers{Scope: someScope, Names: []string{"a"}, Open: open, Failover: failover.Options{Timeout: 15 * time.Second}},
+		})
 		expect := func(what string, down bool, span time.Duration, n int64) {
 			t.Helper()
 			synctest.Wait()
@@ -30,26 +41,26 @@ func TestOnlyServerIsWatched(t *testing.T) {
 		expect("in the beginning", false, 0, 0)
 		time.Sleep(15 * time.Second)
 		expect("no answer", true, 15*time.Second, 1)
-		l.Event(Event{Kind: Opened})
+		link.Deliver(delivery.Event{Kind: delivery.Opened})
 		expect("a stream that says nothing", true, 15*time.Second, 1)
-		l.Event(Event{Kind: Responded})
+		link.Deliver(delivery.Event{Kind: delivery.Responded})
 		expect("an answer", false, 0, 2)
 		time.Sleep(time.Hour)
-		l.Event(Event{Kind: Lost})
+		link.Deliver(delivery.Event{Kind: delivery.Lost})
 		expect("a stream that ends", false, 0, 2)
-		l.Event(Event{Kind: Opened})
+		link.Deliver(delivery.Event{Kind: delivery.Opened})
 		time.Sleep(time.Hour)
 		expect("a new one, which has nothing new", false, 0, 2)
-		l.Event(Event{Kind: Lost})
+		link.Deliver(delivery.Event{Kind: delivery.Lost})
 		time.Sleep(time.Second)
-		l.Event(Event{Kind: Failed, Reason: "refused"})
+		link.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "refused"})
 		expect("no new one", true, time.Second, 3)
 		if n := reach.Count()[someScope.Authority]; n != 1 {
 			t.Errorf("%d scopes are counted", n)
 		}
 		l.Close()
 		expect("nobody asks", false, 0, 4)
-		l.Event(Event{Kind: Failed})
+		link.Deliver(delivery.Event{Kind: delivery.Failed})
 		time.Sleep(time.Hour)
 		expect("late news", false, 0, 4)
 	})

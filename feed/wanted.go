@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"iter"
@@ -79,9 +79,16 @@ func (w wantedTopics) remove(k cache.Key) {
 	}
 }
 
-// recordAnswers records the answers in an update: resources, nonexistent resources, and names
+// recordAnswers records the answers in updates: resources, nonexistent resources, and names
 // that the server did not answer in time. It reports whether one of the topics had no answer before.
-func (w wantedTopics) recordAnswers(u cache.Update) (news bool) {
+func (w wantedTopics) recordAnswers(updates []cache.Update) (news bool) {
+	for i := range updates {
+		news = w.recordAnswersOf(&updates[i]) || news
+	}
+	return news
+}
+
+func (w wantedTopics) recordAnswersOf(u *cache.Update) (news bool) {
 	t := w[typeInScope{u.Scope, u.TypeURL}]
 	if t == nil || t.missing == 0 {
 		return false

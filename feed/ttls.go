@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"time"
@@ -9,9 +9,9 @@ import (
 // TTLs across servers: a resource that no server renews expires, even if its server
 // was replaced. xDS: "TTL".
 
-// ttls are the TTLs of resources in the cache. Group.mu guards them.
+// ttls are the TTLs of resources in the cache. Feed.mu guards them.
 type ttls struct {
-	servers  map[cache.Key]map[string]*child // by topic and name: the server that sent it last
+	servers  map[cache.Key]map[string]*Link // by topic and name: the server that sent it last
 	expiries cache.Expiries[ttlKey]
 	// activeSince is when the active server became active.
 	activeSince time.Time
@@ -24,7 +24,7 @@ type ttlKey struct {
 }
 
 // recheckInterval is the delay before a resource of the active server is checked again:
-// its own feed is about to expire it.
+// its own source is about to expire it.
 const recheckInterval = time.Second
 
 // completeAfter bounds the time in which the first answer of a newly active server to a
@@ -33,13 +33,13 @@ const recheckInterval = time.Second
 const completeAfter = 8 * time.Second
 
 // record records the TTLs of an update, for topics that are wanted.
-func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, now time.Time) {
+func (l *ttls) record(u *cache.Update, expires map[string]time.Time, by *Link, wanted func(cache.Key) bool, now time.Time) {
 	topic := func(name string) cache.Key {
 		return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}
 	}
 	for i := range u.Changes {
 		if k := topic(u.Changes[i].Name); l.matters(&u.Changes[i], k) && wanted(k) {
-			l.set(k, &u.Changes[i], u.ExpiresAt, by, now)
+			l.set(k, &u.Changes[i], expires, by, now)
 		}
 	}
 	for i := range u.Sets {
@@ -48,11 +48,11 @@ func (l *ttls) record(u *cache.Update, by *child, wanted func(cache.Key) bool, n
 		if set.Err != nil || !wanted(k) {
 			continue
 		}
-		if set.Full {
+		if set.Extent.Full() {
 			l.forget(k)
 		}
 		for j := range set.Changes {
-			l.set(k, &set.Changes[j], u.ExpiresAt, by, now)
+			l.set(k, &set.Changes[j], expires, by, now)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (l *ttls) matters(c *cache.Change, k cache.Key) bool {
 	return c.Resource != nil && c.Resource.TTL() > 0 || l.servers[k] != nil
 }
 
-func (l *ttls) set(topic cache.Key, c *cache.Change, ends map[string]time.Time, by *child, now time.Time) {
+func (l *ttls) set(topic cache.Key, c *cache.Change, ends map[string]time.Time, by *Link, now time.Time) {
 	switch {
 	case c.Resource != nil && c.Resource.TTL() > 0:
 		at, ok := ends[c.Name]
@@ -70,10 +70,10 @@ func (l *ttls) set(topic cache.Key, c *cache.Change, ends map[string]time.Time, 
 			at = now.Add(c.Resource.TTL())
 		}
 		if l.servers == nil {
-			l.servers = map[cache.Key]map[string]*child{}
+			l.servers = map[cache.Key]map[string]*Link{}
 		}
 		if l.servers[topic] == nil {
-			l.servers[topic] = map[string]*child{}
+			l.servers[topic] = map[string]*Link{}
 		}
 		l.servers[topic][c.Name] = by
 		l.expiries.Set(ttlKey{topic, c.Name}, at)
@@ -98,7 +98,7 @@ func (l *ttls) forget(topic cache.Key) {
 }
 
 // expire returns the removals of resources that were not renewed in time. It leaves
-// resources of the active server to that server's feed, which knows more.
+// resources of the active server to that server's source, which knows more.
 func (l *ttls) expire(now time.Time) (gone []cache.Update) {
 	for _, of := range l.expiries.Due(now) {
 		if by := l.servers[of.topic][of.name]; by.active {
@@ -119,6 +119,7 @@ func (l *ttls) expire(now time.Time) (gone []cache.Update) {
 		}
 		gone = append(gone, u)
 	}
+	cache.InOrder(gone)
 	return gone
 }
 

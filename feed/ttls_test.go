@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"testing"
@@ -30,14 +30,14 @@ func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 		{"cannot be had", of(x), of(cache.Change{Name: "x", Err: failed}), 1},
 		{"not wanted", of(cache.Change{Name: "y", Resource: resource}), of(x), 1},
 		{"gone from a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Changes: []cache.Change{{Name: "x"}}}), 0},
-		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Full: true}), 0},
+		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Extent: cache.Whole}), 0},
 		{"a set that cannot be had", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Err: failed}), 1},
 	} {
 		var l ttls
 		wanted := func(k cache.Key) bool { return k.Name != "y" }
-		by := &child{active: true}
-		l.record(&tt.first, by, wanted, time.Now())
-		l.record(&tt.then, by, wanted, time.Now())
+		by := &Link{active: true}
+		l.record(&tt.first, nil, by, wanted, time.Now())
+		l.record(&tt.then, nil, by, wanted, time.Now())
 		if n := l.expiries.Len(); n != tt.left || n == 0 && len(l.servers) > 0 {
 			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.servers)
 		}

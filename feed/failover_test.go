@@ -1,4 +1,4 @@
-package failover
+package feed
 
 import (
 	"bytes"
@@ -15,12 +15,16 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/upstream"
 )
 
-// TestGroup plays testdata/group/*.txt: the cached state of a scope while servers fail
+// TestFailover plays testdata/failover/*.txt: the cached state of a scope while servers fail
 // and come back.
 //
-//	servers NAME... [options as in TestMachine] [shared]
+//	servers NAME... [options as in TestMachine of failover] [shared]
 //	subscribe NAME... | unsubscribe NAME...   the clients; * is the wildcard
 //	prefetch NAME...                the relay, before a client does
 //	NAME responds | NAME opened | NAME lost | NAME failed
@@ -34,8 +38,8 @@ import (
 //	after DURATION
 //
 // The output has the subscriptions of each server's feed, and what the cache holds.
-func TestGroup(t *testing.T) {
-	datadriven.Walk(t, "testdata/group", func(t *testing.T, path string) {
+func TestFailover(t *testing.T) {
+	datadriven.Walk(t, "testdata/failover", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &groupPlayer{}
 			defer p.close()
@@ -50,7 +54,7 @@ var someScope = cache.Scope{Authority: "shop", OldStyle: true}
 
 type groupPlayer struct {
 	cache *cache.Cache
-	group *Group
+	feed  *Feed
 	reach *Reachability
 	names []string
 	feeds map[string]*fakeFeed // by server, those that are open
@@ -76,8 +80,8 @@ func (p *groupPlayer) Write(b []byte) (int, error) {
 }
 
 func (p *groupPlayer) close() {
-	if p.group != nil {
-		p.group.Close()
+	if p.feed != nil {
+		p.feed.Close()
 		p.cache.Close()
 	}
 }
@@ -104,7 +108,7 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 			p.printf("%s is reachable\n", s)
 		}
 	})
-	open := func(i int, child *Child) ServerSource {
+	open := func(i int, child *Link) Source {
 		f := &fakeFeed{player: p, name: p.names[i], child: child, done: make(chan struct{})}
 		p.printf("open %s\n", f.name)
 		p.feeds[f.name] = f
@@ -116,22 +120,52 @@ func (p *groupPlayer) servers(t *testing.T, d *datadriven.TestData) {
 		}
 		return a
 	}}))
-	p.group = NewGroup(someScope, p.names, open, scanOptions(t, d), p.cache, p.reach, log)
-	source.Source = p.group
+	p.feed = New(Options{
+		Cache: p.cache, Reachability: p.reach, Log: log, Guard: noGuard,
+		Servers: Servers{Scope: someScope, Names: p.names, Open: open, Failover: scanOptions(t, d)},
+	})
+	source.Feed = p.feed
 }
 
 // lateSource is set once the cache is there.
-type lateSource struct{ cache.Source }
+type lateSource struct{ *Feed }
 
-func (s *lateSource) Adopt(k cache.Key) { cache.Adopt(s.Source, k) }
+// noGuard guards nothing.
+var noGuard = guard.Settings{Options: func(cache.Scope) *guard.Options { return nil }}
+
+func scanOptions(t *testing.T, d *datadriven.TestData) failover.Options {
+	o := failover.Options{Grace: 30 * time.Second, Timeout: 15 * time.Second, Hysteresis: 5 * time.Second}
+	for _, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 {
+			continue
+		}
+		span, err := time.ParseDuration(arg.Vals[0])
+		switch arg.Key {
+		case "policy":
+			o.Unreachable, err = arg.Vals[0] == "unreachable", nil
+		case "grace":
+			o.Grace = span
+		case "timeout":
+			o.Timeout = span
+		case "hysteresis":
+			o.Hysteresis = span
+		case "connect":
+			o.ConnectTimeout = span
+		}
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+	}
+	return o
+}
 
 // fakeFeed prints the calls of its methods.
 type fakeFeed struct {
 	player *groupPlayer
 	name   string
-	child  *Child
+	child  *Link
 	done   chan struct{}
-	said   []cache.Update
+	said   []delivery.Delivery
 	starts []string
 }
 
@@ -144,7 +178,11 @@ func (f *fakeFeed) Adopt(k cache.Key)   { f.player.printf("%s: adopted %s\n", f.
 func (f *fakeFeed) Stop(k cache.Key) {
 	f.starts = slices.DeleteFunc(f.starts, func(name string) bool { return name == k.Name })
 }
-func (f *fakeFeed) Drain() {}
+func (*fakeFeed) Resume(cache.Key)            {}
+func (*fakeFeed) Reject(_, _, _ string)       {}
+func (*fakeFeed) PassOn(_, _ string)          {}
+func (*fakeFeed) Statuses() []upstream.Status { return nil }
+func (f *fakeFeed) Drain()                    {}
 func (f *fakeFeed) Close() {
 	f.player.printf("close %s\n", f.name)
 	if f.player.feeds[f.name] == f {
@@ -156,8 +194,9 @@ func (f *fakeFeed) Done() <-chan struct{} { return f.done }
 func (f *fakeFeed) Resend() {
 	f.player.printf("%s resends everything\n", f.name)
 	go func() {
-		for _, u := range f.said {
-			f.child.Apply(u)
+		for _, said := range f.said {
+			said.Types = slices.Clone(said.Types)
+			f.child.Deliver(delivery.Event{Delivery: said})
 		}
 	}()
 }
@@ -256,38 +295,39 @@ func (p *groupPlayer) server(t *testing.T, d *datadriven.TestData) {
 		}
 		changes = append(changes, c)
 	}
-	u := cache.Update{Scope: someScope, TypeURL: someType, ExpiresAt: ends}
+	u := cache.Update{Scope: someScope, TypeURL: someType}
 	switch what {
 	case "opened":
-		f.child.Event(Event{Kind: Opened})
+		f.child.Deliver(delivery.Event{Kind: delivery.Opened})
 	case "responds":
-		f.child.Event(Event{Kind: Responded})
+		f.child.Deliver(delivery.Event{Kind: delivery.Responded})
 	case "lost":
-		f.child.Event(Event{Kind: Lost, Reason: "ended"})
+		f.child.Deliver(delivery.Event{Kind: delivery.Lost, Reason: "ended"})
 	case "failed":
-		f.child.Event(Event{Kind: Failed, Reason: "refused"})
+		f.child.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "refused"})
 	case "resumes":
 		p.resumes(f)
 	case "sends":
 		u.Changes = changes
 	case "has":
-		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Full: true, Changes: changes}}
+		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: cache.Whole, Changes: changes}}
 	case "adds":
 		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Changes: changes}}
 	default:
 		d.Fatalf(t, "unknown")
 	}
 	if len(u.Changes)+len(u.Sets) > 0 {
-		f.said = append(f.said, u)
-		f.child.Apply(u)
+		said := delivery.Delivery{Types: []cache.Update{u}, ExpiresAt: ends}
+		f.said = append(f.said, said)
+		said.Types = slices.Clone(said.Types)
+		f.child.Deliver(delivery.Event{Delivery: said})
 	}
 }
 
 func (p *groupPlayer) resumes(f *fakeFeed) {
-	held := f.child.Seed(p.cache)
 	for _, name := range f.starts {
 		var offered []string
-		held(cache.Key{Scope: someScope, TypeURL: someType, Name: name}, func(key string, r *cache.Resource) {
+		f.child.Seed(cache.Key{Scope: someScope, TypeURL: someType, Name: name}, func(key string, r *cache.Resource) {
 			offered = append(offered, key+"="+r.Version())
 		})
 		slices.Sort(offered)

@@ -1,8 +1,10 @@
-package guard
+package feed
 
 import (
 	"sync"
 	"time"
+
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // Links tracks a scope's streams to its servers, by type, to know whether a server has confirmed that held members
@@ -32,19 +34,18 @@ const (
 	recheck = time.Second
 )
 
-// Opened reports that a type has a stream to a server.
-func (l *Links) Opened(server int, typeURL string) {
-	l.set(server, typeURL, func(k *link) { *k = link{opened: time.Now()} })
-}
-
-// Answered reports a server's first answer for a type on a stream.
-func (l *Links) Answered(server int, typeURL string) {
-	l.set(server, typeURL, func(k *link) { k.answered = time.Now() })
-}
-
-// Lost reports that a type has lost its stream to a server.
-func (l *Links) Lost(server int, typeURL string) {
-	l.set(server, typeURL, func(k *link) { *k = link{} })
+// Event notes what happens to a type's stream to a server.
+func (l *Links) Event(server int, e delivery.Event) {
+	l.set(server, e.TypeURL, func(k *link) {
+		switch e.Kind {
+		case delivery.TypeOpened:
+			*k = link{opened: time.Now()}
+		case delivery.TypeAnswered:
+			k.answered = time.Now()
+		default:
+			*k = link{}
+		}
+	})
 }
 
 func (l *Links) set(server int, typeURL string, change func(*link)) {

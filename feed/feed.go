@@ -1,0 +1,258 @@
+package feed
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/rollout/gate"
+	"github.com/xds-relay/xds-relay/store"
+)
+
+// Options are what a Feed consists of.
+type Options struct {
+	// Servers are the servers that feed the scope, if it has servers.
+	Servers Servers
+	// Guard are the settings of the guard. Waits is set if the Feed has servers, and Stored if it has a store.
+	Guard guard.Settings
+	// Store, if not nil, keeps what is accepted.
+	Store        *store.Store
+	StoreWaits   store.KeeperOptions
+	Rollouts     *gate.Controller
+	Rollout      *gate.Options // nil if nothing is rolled out
+	Cache        Cache
+	Reachability *Reachability
+	Log          *slog.Logger
+}
+
+// Cache has the methods of the cache that a Feed needs: see [cache.Cache].
+type Cache interface {
+	guard.Cache
+	store.Cache
+	Apply(updates ...cache.Update)
+}
+
+// Feed is the way of what sources say to the cache: of the servers of one scope, of a directory, or of the resolver.
+// The latter two feed several scopes.
+type Feed struct {
+	Options
+	links    Links
+	only     Source        // of the only server, nil if there are several or none
+	answered chan struct{} // closed once a server has answered, or could not be reached
+	inbox    *inbox.Inbox[note]
+	stepping atomic.Bool // a goroutine is about to call step
+	serving  atomic.Bool // a goroutine calls serve
+	loads    loads
+	reading  sync.WaitGroup               // goroutines that read what is stored
+	ended    atomic.Bool                  // they have to end
+	look     func(cache.Key) store.Stored // keeper.Look
+
+	// mu is held while the cache applies updates, so that nothing comes between a decision and the update.
+	mu     sync.Mutex
+	guard  *guard.Guard
+	keeper *store.Keeper // nil without a store
+	// muted: deliveries are dropped. closed: so are events, and nothing is due any more.
+	muted, closed bool
+	resolver      resolver
+	timer         *time.Timer // nil until something is due
+	wakeAt        time.Time   // when the timer fires, zero for never
+	servers
+}
+
+// New returns a Feed. If it has one server, that is opened now, and otherwise the first once a topic is wanted. Close
+// ends it.
+func New(o Options) *Feed {
+	f := &Feed{Options: o, answered: make(chan struct{}), inbox: inbox.New[note]()}
+	if o.Store != nil {
+		f.keeper = store.NewKeeper(o.Store, o.Servers.Scope, o.Cache, o.StoreWaits)
+		f.Guard.Stored, f.look = f.keeper.Stored, f.keeper.Look
+	}
+	if len(o.Servers.Names) > 0 {
+		f.Guard.Waits = func(set cache.Key, since time.Time) time.Time { return f.links.Waits(set.TypeURL, since) }
+	}
+	f.guard = guard.New(o.Cache, f.Guard)
+	f.openServers()
+	return f
+}
+
+// Link returns the receiver of a source that is not one of the servers.
+func (f *Feed) Link() delivery.Receiver { return &Link{feed: f, active: true} }
+
+// Deliver implements delivery.Receiver. It is the way of a change to clients.
+func (s *Link) Deliver(e delivery.Event) {
+	f := s.feed
+	f.awaitLoads(e.Types)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s.closed || f.closed {
+		return // the scope, or the server, has another source by now
+	}
+	now := time.Now()
+	f.takeNotes(now)
+	switch {
+	case e.Kind != delivery.Delivered:
+		f.event(now, s, e)
+	case !f.muted:
+		updates := f.pick(s, e.Types)
+		if len(updates) > 0 {
+			f.resolve(updates)
+			said := slices.Clone(updates)
+			f.guard.Judge(now, updates)
+			f.stage(updates)
+			f.picked(now, s, said, e.ExpiresAt)
+		}
+	}
+	f.plan(now)
+}
+
+// stage passes updates through the scope's rollout, if there is one, and accepts the rest. The caller holds mu.
+func (f *Feed) stage(updates []cache.Update) {
+	if f.Rollout == nil {
+		(*accepting)(f).Accept(updates)
+		return
+	}
+	f.Rollouts.Apply((*accepting)(f), f.Rollout, updates)
+}
+
+// accepting is the Feed below its rollout: a gate.Below.
+type accepting Feed
+
+// Lock implements gate.Below.
+func (f *accepting) Lock() { f.mu.Lock() }
+
+// Unlock implements gate.Below.
+func (f *accepting) Unlock() { f.mu.Unlock() }
+
+// Accept implements gate.Below. It gives updates to the cache, and notes them for the store. The caller holds mu.
+func (f *accepting) Accept(updates []cache.Update) {
+	if f.keeper == nil {
+		f.Cache.Apply(updates...)
+		return
+	}
+	f.Cache.Apply(f.keeper.Judge(updates)...)
+	before := f.keeper.Compare(updates)
+	f.Cache.Apply(updates...)
+	f.keeper.Note(updates, before)
+}
+
+// Accepted implements gate.Below.
+func (f *accepting) Accepted(k cache.Key, yield func(key string, r *cache.Resource)) bool {
+	return f.keeper != nil && f.keeper.Accepted(k, yield)
+}
+
+// step does what is due.
+func (f *Feed) step() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stepping.Store(false)
+	if f.wakeAt = (time.Time{}); f.closed {
+		return
+	}
+	now := time.Now()
+	f.takeNotes(now)
+	f.tick(now)
+	if !f.muted {
+		for scope := range cache.EachScope(f.guard.Release(now)) {
+			f.stage(scope)
+		}
+	}
+	f.serveLater(now)
+	f.plan(now)
+}
+
+// wake calls step soon, in another goroutine.
+func (f *Feed) wake() {
+	if !f.stepping.Swap(true) {
+		go f.step()
+	}
+}
+
+// plan sets the timer. The caller holds mu.
+func (f *Feed) plan(now time.Time) {
+	next := f.nextTick(now)
+	if !f.muted {
+		next = earlier(next, f.guard.Next())
+	}
+	if f.keeper != nil && !f.serving.Load() {
+		next = earlier(next, f.keeper.Next())
+	}
+	if f.closed || next.Equal(f.wakeAt) {
+		return
+	}
+	switch f.wakeAt = next; {
+	case next.IsZero():
+		f.timer.Stop()
+	case f.timer == nil:
+		f.timer = time.AfterFunc(max(next.Sub(now), 1), f.step)
+	default:
+		f.timer.Reset(max(next.Sub(now), 1))
+	}
+}
+
+// earlier returns the earlier of two times. Either may be zero, for none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Answered is closed once a server has answered, or could not be reached.
+func (f *Feed) Answered() <-chan struct{} { return f.answered }
+
+// Held returns the sets with members that the guard holds.
+func (f *Feed) Held() []guard.Held {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takeNotes(time.Now())
+	return f.guard.Held()
+}
+
+// Waits returns when to check again whether members may go that are held since a time: see guard.Settings.
+func (f *Feed) Waits(set cache.Key, since time.Time) time.Time {
+	return f.links.Waits(set.TypeURL, since)
+}
+
+// Contents iterates over the cache's resources of a topic, without members that the guard holds, for sources that resume
+// from the cache.
+func (f *Feed) Contents(k cache.Key, yield func(key string, r *cache.Resource)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takeNotes(time.Now())
+	f.guard.Contents(k, yield)
+}
+
+// Mute drops all further deliveries. It waits for one that is being stored.
+func (f *Feed) Mute() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.muted = true
+}
+
+// Close closes the sources, and waits for them, but not long for a slow disk. What a rollout accepts still reaches the
+// cache.
+func (f *Feed) Close() {
+	f.loads.mu.Lock()
+	f.ended.Store(true) // no more reading begins
+	f.loads.mu.Unlock()
+	f.mu.Lock()
+	f.closed = true
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	sources := slices.Collect(f.closeServers)
+	f.guard.Close()
+	f.mu.Unlock()
+	for _, s := range sources {
+		<-s.Done()
+	}
+	if f.keeper != nil {
+		f.awaitReading()
+	}
+}
