@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"strings"
+
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/urn"
@@ -86,7 +88,7 @@ func sizeWrapped(resource int) int {
 // AppendDelta appends the resource, under a name, to msg as a field of a
 // DeltaDiscoveryResponse. If the name is the origin's and f adds nothing, all clients
 // share the appended bytes. Otherwise the name is private, and the rest is shared: what other
-// resources refer to is the name inside, which stays.
+// resources refer to is the name inside, which stays, unless the relay has resolved it.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
 		return append(msg, mem.SliceBuffer(r.Encoded(true)))
@@ -164,7 +166,7 @@ func (r *Resource) fields(name string, f Form, renamed bool) (head []byte, parts
 		return head, [][]byte{r.sotw()}
 	}
 	head = append(head, r.extra()...)
-	if name == r.Name() || !renamed {
+	if name == r.Name() || !renamed && !r.resolved() {
 		return head, [][]byte{r.sotw()}
 	}
 	if parts = r.renamedAny(name); len(parts) > 1 {
@@ -209,6 +211,13 @@ func (r *Resource) renamedAny(name string) [][]byte {
 	head = wire.AppendString(head, wire.AnyTypeURL, r.typeURL)
 	head = appendHeader(head, valueLen)
 	return [][]byte{head, value, tail}
+}
+
+// resolved reports whether the name inside is the relay's own: a name with directives, which the relay has resolved. A
+// client knows only its own spelling of it.
+func (r *Resource) resolved() bool {
+	inner := r.Inner()
+	return urn.IsXdstp(inner) && strings.Contains(inner, "#")
 }
 
 // renames reports whether a client that knows the resource by name needs that name inside it. A client that requests the

@@ -193,3 +193,35 @@ func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 		}
 	})
 }
+
+// In delta the name inside stays as the control plane wrote it. In SotW it stays for a client that requests its normal
+// form, and is otherwise the client's. What the relay has resolved has the client's in both.
+func TestTheNameInside(t *testing.T) {
+	const begins = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/"
+	for _, c := range []struct{ origin, requested, delta, sotw string }{
+		{"n", "n", "n", "n"},
+		{"n%2D1?b=1&a=2", "n-1?a=2&b=1", "n%2D1?b=1&a=2", "n%2D1?b=1&a=2"},
+		{"n:1", "n%3A1", "n:1", "n%3A1"},
+		{"n", "n?id=x", "n", "n?id=x"}, // a parameter that the relay drops
+		{"n#alt=" + begins + "m", "n%23alt=" + begins + "m", "n%23alt=" + begins + "m", "n%23alt=" + begins + "m"},
+	} {
+		const typeURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+		r := New(Spec{Name: begins + c.origin, TypeURL: typeURL, Value: message(begins+c.origin, "x")})
+		var delta discoveryv3.DeltaDiscoveryResponse
+		if err := proto.Unmarshal(r.AppendDelta(nil, begins+c.requested, 0).Materialize(), &delta); err != nil {
+			t.Fatal(err)
+		}
+		var sotw discoveryv3.DiscoveryResponse
+		if err := proto.Unmarshal(r.AppendSotW(nil, begins+c.requested, 0).Materialize(), &sotw); err != nil {
+			t.Fatal(err)
+		}
+		for form, got := range map[string]struct {
+			value []byte
+			want  string
+		}{"delta": {delta.Resources[0].Resource.Value, c.delta}, "SotW": {sotw.Resources[0].Value, c.sotw}} {
+			if name, err := wire.InnerName(got.value); err != nil || name != begins+got.want {
+				t.Errorf("%s, %s requested as %s: the name inside is %s, %v, want %s", form, c.origin, c.requested, name, err, begins+got.want)
+			}
+		}
+	}
+}
