@@ -28,6 +28,8 @@ type Abilities struct {
 	// TTL, too. Envoy needs this: it treats a full state in which a member is a heartbeat as one without that member,
 	// and takes no notice of the heartbeats of names.
 	heartbeatsWhole bool
+	// isEnvoy: see Delta.timesOut.
+	isEnvoy bool
 	// takesTTLs: the client takes TTLs without having announced that, as Envoy does: see ttlForm.
 	takesTTLs bool
 	// Passes: redirects go to the client unchanged.
@@ -53,8 +55,8 @@ func AbilitiesOf(node *corev3.Node) (a Abilities) {
 			a.errorsAlone = true
 		}
 	}
-	a.heartbeatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
-	a.takesTTLs = a.heartbeatsWhole
+	a.isEnvoy = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
+	a.heartbeatsWhole, a.takesTTLs = a.isEnvoy, a.isEnvoy
 	return a
 }
 

@@ -31,10 +31,6 @@ var knownDifferences = []known{
 		scenario: "TestEnvoySurvivesAHundredReconnects", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
 		reason: "a first answer in delta counts as complete only after seconds without a new member, and resumed SotW clients wait for that",
 	},
-	{
-		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
-		reason: "the relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
-	},
 }
 
 // knownDifference returns why a row differs, or "" if it must not. always: it does so in each run.
