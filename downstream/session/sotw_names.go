@@ -90,7 +90,7 @@ func (s *SotW) heartbeats() *Response {
 			continue
 		}
 		form := sub.form()
-		if !s.heartbeatsWhole {
+		if !s.isEnvoy {
 			form |= cache.Heartbeat
 		}
 		if !r.fits(st.Resource.Size(sub.name(), form), s.Limit) {
