@@ -174,7 +174,7 @@ func TestWhichClustersWarmByEndpoints(t *testing.T) {
 		{"static", &clusterv3.Cluster{Name: "c"}, false},
 		{"from ADS", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}), true},
 		{"from a file", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{PathConfigSource: &corev3.PathConfigSource{Path: "/a"}}}), false},
-		{"from a file, as of old", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/a"}}), false},
+		{"from a file, as of old", eds(&corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/a"}}), false}, //nolint:staticcheck // Envoy still reads it
 	} {
 		r := cache.NewResource(cache.Spec{Name: "c", TypeURL: xdstype.ClusterV3, Value: encoded(test.cluster)})
 		if session.Warms(r) != test.warms {

@@ -156,6 +156,8 @@ var (
 	VirtualHost = withWord("virtual-host") // a request that waits for one goes on only when a response has the resource
 	Secret      = withWord("secret")       // the content is not shown
 	Runtime     = withWord("runtime")      // Envoy gets its TTL in SotW, too
+	Route       = withWord("route")        // in delta, a removal does not end Envoy's wait for one
+	Extension   = withWord("extension")    // the same
 
 	LocalityEndpoints = withWord("locality-endpoint") // clusters need them to be warm, as they need endpoints and secrets
 )

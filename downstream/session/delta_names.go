@@ -38,7 +38,7 @@ func (d *Delta) sendName(r *Response, sub *nameSub) bool {
 			return true
 		}
 		if silent {
-			if sub.sent() != sentAbsent {
+			if sub.sent() != sentAbsent && !d.timesOut(sub) {
 				put(&d.removals, sub.key(), removal{ref: sub.ref()})
 			}
 			return true

@@ -24,12 +24,11 @@ const (
 // Abilities are what a client states about itself in its Node, and what its listener's settings add.
 type Abilities struct {
 	Form cache.Form
-	// heartbeatsWhole: in SotW, the client is sent a whole resource instead of a heartbeat. The whole resource renews the
-	// TTL, too. Envoy needs this: it treats a full state in which a member is a heartbeat as one without that member,
-	// and takes no notice of the heartbeats of names.
-	heartbeatsWhole bool
-	// takesTTLs: the client takes TTLs without having announced that, as Envoy does: see ttlForm.
-	takesTTLs bool
+	// isEnvoy: in SotW, the client is sent a whole resource instead of a heartbeat. The whole resource renews the TTL,
+	// too. Envoy needs this: it treats a full state in which a member is a heartbeat as one without that member, and
+	// takes no notice of the heartbeats of names. It takes TTLs without announcing that: see ttlForm. See also
+	// Delta.timesOut.
+	isEnvoy bool
 	// Passes: redirects go to the client unchanged.
 	Passes bool
 	// CountsLostNames: the session counts the names whose control planes are unreachable, because streams end on which
@@ -53,15 +52,14 @@ func AbilitiesOf(node *corev3.Node) (a Abilities) {
 			a.errorsAlone = true
 		}
 	}
-	a.heartbeatsWhole = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
-	a.takesTTLs = a.heartbeatsWhole
+	a.isEnvoy = slices.Contains([]string{"envoy", "envoy-mobile"}, node.GetUserAgentName())
 	return a
 }
 
 // ttlForm returns the client's form for a type. In SotW, Envoy gets TTLs of runtime layers only: Envoy 1.40 crashes when
 // the endpoints on an aggregated SotW stream expire.
 func (a *Abilities) ttlForm(typeURL string, sotw bool) cache.Form {
-	if a.takesTTLs && (!sotw || xdstype.Of(typeURL) == xdstype.Runtime) {
+	if a.isEnvoy && (!sotw || xdstype.Of(typeURL) == xdstype.Runtime) {
 		return a.Form | cache.WithTTL
 	}
 	return a.Form

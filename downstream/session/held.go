@@ -359,6 +359,10 @@ func (w *Walk) ofName(sub *nameSub) Held {
 			h.State = failed(st.Err)
 			break
 		}
+		if st.Status == cache.Failed && st.Err.Unanswered {
+			h.State = TimedOut // nothing may be sent of that: see Delta.timesOut
+			break
+		}
 		h.Pending = st.Status != cache.Requested
 	case sentResource:
 		res := w.subs.heldOf(&st, sub.Note)

@@ -35,7 +35,7 @@ func NewPoll(typeURL string, c *Client) *Poll {
 	// A heartbeat is no answer, so a TTL would expire at the client.
 	without := *c
 	without.Form &^= cache.WithTTL
-	without.takesTTLs = false
+	without.isEnvoy = false // it takes TTLs
 	f := &Poll{SotW: NewSotW(typeURL, &without)}
 	f.missingMeansGone, f.fullType, f.once = f.fullType, true, true
 	return f

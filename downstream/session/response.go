@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -362,16 +363,27 @@ func (r *Response) addRemovedVariant(name, constraints string) {
 }
 
 // sizeError is an upper bound of what an error adds to a response, in bytes.
-func sizeError(name string, err *cache.Error) int { return len(name) + len(err.Message) + 32 }
+func sizeError(name string, err *cache.Error) int { return len(name) + len(messageOf(err)) + 32 }
 
 // addError adds to resource_errors, whose field number differs between the forms.
 func (r *Response) addError(num protowire.Number, name string, err *cache.Error) {
 	r.addVariantError(num, name, "", err)
 }
 
+// messageOf returns the message of an error, which is never empty: it is all that some clients log.
+func messageOf(err *cache.Error) string {
+	switch {
+	case err.Message != "":
+		return err.Message
+	case err.Code == codes.NotFound:
+		return "the resource does not exist"
+	}
+	return "the resource is not available"
+}
+
 // addVariantError is addError for a variant, with its constraints (TP2).
 func (r *Response) addVariantError(num protowire.Number, name, constraints string, err *cache.Error) {
-	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: err.Message})
+	detail, merr := proto.Marshal(&statuspb.Status{Code: int32(err.Code), Message: messageOf(err)})
 	if merr != nil || !utf8.ValidString(name) {
 		return // a name or text that is not UTF-8 is of no use to the client
 	}

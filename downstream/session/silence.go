@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What clients are not sent because an authority is silent or cannot be reached. xDS has no message for that, and
@@ -54,6 +55,17 @@ func (u *deferredErrors) addMember(name string, err *cache.Error) {
 // hold something newer. Versions do not show which one is newer.
 func withheld(sub *nameSub, st *cache.State, held bool) bool {
 	return held && st.Status == cache.Present && (st.Partial || st.Stale) && sub.sent() != sentResource
+}
+
+// timesOut reports that the client's own timer ends its wait for a name about which a SotW control plane is silent, and
+// nothing else does. In delta, Envoy takes the removal of a RouteConfiguration or ExtensionConfig that it waits for as
+// the end of the timer, and not of the wait: it would never start.
+func (d *Delta) timesOut(sub *nameSub) bool {
+	if !d.isEnvoy || sub.sent() != sentNothing {
+		return false
+	}
+	t := xdstype.Of(d.typeURL)
+	return t == xdstype.Route || t == xdstype.Extension
 }
 
 func anyError(*cache.Error) bool { return true }

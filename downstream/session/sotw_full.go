@@ -31,7 +31,7 @@ func (s *SotW) fullState(all bool) *Response {
 	var version string
 	var same, missing commonVersion
 	var form cache.Form
-	if onlyBeats && !s.heartbeatsWhole {
+	if onlyBeats && !s.isEnvoy {
 		form = cache.Heartbeat
 	}
 	if s.hasSets() {

@@ -49,6 +49,10 @@ func (s *SotW) sendMissing(r *Response, sub *nameSub, st cache.State) bool {
 	if sub.sent() != now || st.Err == nil {
 		sub.setSentErr(0)
 	}
+	if st.Err == nil && now == sentAbsent && s.full() {
+		// gRFC A88: gRPC's C++ core takes an error for the answer, and waits 30 s for a name that is just missing.
+		r.addVariantError(wire.SotWErrors, sub.name(), sub.constraints(), notFound)
+	}
 	if !s.sendError(r, sub, st.Err) {
 		return false
 	}
@@ -90,7 +94,7 @@ func (s *SotW) heartbeats() *Response {
 			continue
 		}
 		form := sub.form()
-		if !s.heartbeatsWhole {
+		if !s.isEnvoy {
 			form |= cache.Heartbeat
 		}
 		if !r.fits(st.Resource.Size(sub.name(), form), s.Limit) {

@@ -30,10 +30,6 @@ var knownDifferences = []known{
 	},
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
 	{
-		scenario: "TestEnvoyRestartsWithoutWhatNeverComes", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
-		reason: "The relay tells a delta client that a name does not exist if a SotW control plane is silent about it: Envoy waits for a route or an extension for ever, as a removal does not end its wait",
-	},
-	{
 		scenario: "TestMembersOfAGlobGoWhileTheRelayIsAway", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "A relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
 	},
