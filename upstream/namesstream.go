@@ -30,6 +30,9 @@ func newNoted(first *Stream) *noted {
 
 // take processes a note.
 func (w *noted) take(n note) {
+	if w.first.takeSuspect(n) {
+		return
+	}
 	f := w.feed(n)
 	if f == nil {
 		return // nothing is subscribed to that the note could concern
@@ -224,7 +227,7 @@ func (w *noted) done() {
 // It speaks the form of the first stream. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
-	o.Links = nil // sets are on the first stream
+	o.Links, o.noQuarantine = nil, true // sets are on the first stream
 	if watch := o.Watch; watch != nil {
 		o.Watch = func(e Event) {
 			e.NamesStream = true
