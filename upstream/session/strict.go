@@ -22,11 +22,11 @@ import (
 type Answers uint8
 
 const (
-	// AnswersAll: those for names that it does not have, too.
+	// AnswersAll says: those for names that it does not have, too.
 	AnswersAll Answers = iota
-	// AnswersAuto: it is not known.
+	// AnswersAuto says that it is not known.
 	AnswersAuto
-	// AnswersKnown: only those of which it has every name.
+	// AnswersKnown says: only those of which it has every name.
 	AnswersKnown
 )
 
