@@ -300,6 +300,10 @@ type StreamStatus struct {
 	// open.
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 	Failures    int        `json:"failures,omitempty"`
+	// Quarantined is how many names and wildcards are requested apart, because the server may have ended the stream for
+	// them, and QuarantineReason why it has ended a stream for one of them alone.
+	Quarantined      int    `json:"quarantined,omitempty"`
+	QuarantineReason string `json:"quarantine_reason,omitempty"`
 }
 
 // DirectoryStatus is a directory of resource files.
@@ -355,6 +359,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 				Node:       node, NodesDiffer: differ.fields(),
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
+				Quarantined: st.Quarantined, QuarantineReason: st.QuarantineReason,
 			}
 			if !st.LastErrorAt.IsZero() {
 				view.LastErrorAt = &st.LastErrorAt

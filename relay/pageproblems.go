@@ -237,6 +237,11 @@ func partitionsOf(a *AuthorityStatus) int {
 	return len(all)
 }
 
+// quarantines returns the streams for which something is requested apart.
+func quarantines(streams []StreamStatus) []StreamStatus {
+	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.QuarantineReason == "" })
+}
+
 // authorityProblems adds the problems of one authority that has a reachable server in some partition.
 func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	page := authorityPage(a.Authority)
@@ -254,6 +259,10 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 			}
 		}
 	}
+	few(p, quarantines(a.Streams), func(st StreamStatus) {
+		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s ends streams on which one of %d names of partition %q is requested; the relay requests them apart: %s",
+			a.Authority, st.Server, st.Quarantined, st.Partition, st.QuarantineReason)
+	})
 	for _, st := range lost {
 		if down.scopes > 0 {
 			break // reported as an outage already

@@ -225,6 +225,9 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 	if at, ok := s.agenda.due.Next(); ok {
 		next = min(next, at.Sub(now))
 	}
+	if at, ok := s.dueQuarantine(); ok {
+		next = min(next, at.Sub(now))
+	}
 	if s.agenda.sum.late > 0 { // a new stream is needed by now
 		next = min(next, s.renewals.wait(now))
 	}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -50,7 +50,7 @@ func hostile(t *testing.T, what string, wantSkipped int, begin func(*bench), res
 		}
 		for i := range hostileStreams {
 			if i > 0 {
-				st.end <- errors.New("hostile")
+				st.end <- grpcstatus.Error(codes.Unavailable, "hostile") // which blames no request
 			}
 			open()
 			for range hostileResponses {
@@ -61,7 +61,7 @@ func hostile(t *testing.T, what string, wantSkipped int, begin func(*bench), res
 			t.Errorf("%d responses are %d lines about %q, want %d", sent, n, what, loglines.AtOnce)
 		}
 		pass(loglines.Every)
-		st.end <- errors.New("hostile")
+		st.end <- grpcstatus.Error(codes.Unavailable, "hostile") // which blames no request
 		open()
 		send()
 		if n := b.logs.count(what); n != loglines.AtOnce+1 {
@@ -174,7 +174,7 @@ func TestLinesAboutRequestsThatAreTooLongAreFew(t *testing.T) {
 		}
 		b.respond(st, deltaResponse(t, "eds", "1", names...))
 		for range 30 {
-			st.end <- errors.New("hostile")
+			st.end <- grpcstatus.Error(codes.Unavailable, "hostile") // which blames no request
 			st = b.next()
 			b.respond(st, deltaResponse(t, "eds", "2", names[0])) // so that the next stream comes soon
 		}

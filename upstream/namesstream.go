@@ -31,6 +31,9 @@ func newNoted(first *Stream) *noted {
 
 // take processes a note.
 func (w *noted) take(n note) {
+	if w.first.takeSuspect(n) {
+		return
+	}
 	f := w.feed(n)
 	if f == nil {
 		return // nothing is subscribed to that the note could concern
@@ -225,6 +228,7 @@ func (w *noted) done() {
 // It speaks the form of the first stream. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
+	o.noQuarantine = true // sets are on the first stream
 	o.watch = func(e delivery.Event) {
 		e.NamesStream = true
 		s.opts.watch(e)

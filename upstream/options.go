@@ -68,6 +68,10 @@ type Options struct {
 	// whether any of them is no longer requested on the stream.
 	typeAnswered func(typeURL string)
 	typesBlamed  func(types []string, why string) bool
+	// noQuarantine: what the control plane ends streams for is not isolated. trialEnded, if not nil, is called with the
+	// stream's lock when a stream has ended. See quarantine.go.
+	noQuarantine bool
+	trialEnded   func(error)
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
 	// Tally decides what becomes of resources that clients would reject, and counts them. If

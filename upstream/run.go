@@ -76,6 +76,12 @@ func (s *Stream) run() {
 	if b := s.namesStream; b != nil {
 		<-b.done
 	}
+	s.mu.Lock()
+	if s.quarantine.trial != nil {
+		s.endTrial()
+	}
+	s.mu.Unlock()
+	s.quarantine.closing.Wait()
 }
 
 // await waits until a gRPC stream must be opened. It returns false if the Stream was closed.
@@ -91,6 +97,7 @@ func (s *Stream) await() bool {
 			timer.Reset(min(wait, s.untilDue()))
 		} else {
 			s.opts.Presence.rests(s)
+			timer.Reset(s.untilDue())
 		}
 		select {
 		case <-timer.C:
@@ -120,6 +127,9 @@ func (s *Stream) takeNotes() (wanted bool) {
 		default:
 			w.take(n)
 		}
+	}
+	for _, k := range s.attendQuarantine(time.Now()) {
+		w.take(note{key: k})
 	}
 	w.done()
 	if resend {
@@ -175,10 +185,14 @@ func (s *Stream) attendOffline(now time.Time) {
 func (s *Stream) untilDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	next := never
 	if at, ok := s.agenda.due.Next(); ok {
-		return min(never, time.Until(at))
+		next = min(next, time.Until(at))
 	}
-	return never
+	if at, ok := s.dueQuarantine(); ok {
+		next = min(next, time.Until(at))
+	}
+	return next
 }
 
 // ended records the end of a gRPC stream, and decides what comes next.
@@ -192,6 +206,13 @@ func (s *Stream) ended(c *call) {
 	}
 	s.setConnected(false)
 	blamed := s.blame(c)
+	var suspects []cache.Key
+	if !blamed {
+		suspects = s.suspect(c)
+	}
+	if s.opts.trialEnded != nil && c.err != nil {
+		s.opts.trialEnded(c.err)
+	}
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
 		s.typeEvent(delivery.TypeLost, f)
@@ -201,7 +222,9 @@ func (s *Stream) ended(c *call) {
 			s.concern(f)
 		}
 	}
+	s.isolate(suspects)
 	if c.responded {
+		s.quarantine.streak = min(s.quarantine.streak, 1)
 		s.backoff.reset()
 		s.swapped = false
 	}

@@ -33,6 +33,10 @@ type Status struct {
 	// Responses is the number of responses received over all streams, and Nacks the number of those
 	// that were not accepted as a whole.
 	Responses, Nacks uint64
+	// Quarantined is the number of names and wildcards that are not requested on the stream, because the control plane may
+	// have ended it for them. QuarantineReason is why the control plane has ended a stream for one of them alone.
+	Quarantined      int
+	QuarantineReason string
 	// ResourceErrors is the number of resource_errors received.
 	ResourceErrors uint64
 }
@@ -86,7 +90,7 @@ func (s *Stream) speak(f *form) {
 	s.board.post(func(st *Status) { st.TypeURL, st.Protocol = f.typeURL, f.name })
 }
 
-func (st *Status) inUse() bool { return st.Connected || st.Subscriptions > 0 }
+func (st *Status) inUse() bool { return st.Connected || st.Subscriptions+st.Quarantined > 0 }
 
 // setConnected records that a gRPC stream has opened or ended.
 func (s *Stream) setConnected(connected bool) {

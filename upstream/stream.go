@@ -70,6 +70,7 @@ type Stream struct {
 	away        map[string]*session.Names
 	awayRoom    cache.Room
 	lines       lines
+	quarantine  quarantine
 	// board's lock comes last.
 	board board
 

@@ -191,11 +191,10 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		sub.fulls = n.fulls
 	}
 	n.ask(added, !s.begun, now)
-	wanted := make([]string, 0, len(n.subs))
-	for _, name := range n.sorted() {
-		if sub := n.subs[name]; sub.sent && !sub.parked {
-			wanted = append(wanted, name)
-		}
+	wanted := s.requestOf()
+	if len(wanted) == 0 && n.parked > 0 {
+		s.unpark() // a request without names would be another one
+		wanted = s.requestOf()
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	if s.wanted = wanted; changed {
@@ -205,6 +204,17 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		s.awaitAnswer(now)
 	}
 	return changed
+}
+
+// requestOf returns the names of a request.
+func (s *sotwNames) requestOf() []string {
+	wanted := make([]string, 0, len(s.names.subs))
+	for _, name := range s.names.sorted() {
+		if sub := s.names.subs[name]; sub.sent && !sub.parked {
+			wanted = append(wanted, name)
+		}
+	}
+	return wanted
 }
 
 // drop applies that names were given up.

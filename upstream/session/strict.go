@@ -10,7 +10,8 @@ import (
 // together. So one wrong name would keep all other names of its type from being answered, and from being updated.
 //
 // If no answer comes for silenceWait, the relay requests the type once without the names that were never
-// answered on the stream, and then tries these in halves. Those that stay without an answer are parked: they are left out.
+// answered on the stream, and then tries these in halves. If nothing of that is answered, it tries all names in halves: one
+// that was answered may be gone. Those that stay without an answer are parked: they are left out.
 // When the control plane sends something, of any type, they are tried again. If a control plane that has
 // answered on an earlier stream is silent, it may have nothing new: it is requested once without a version first.
 //
@@ -21,11 +22,11 @@ import (
 type Answers uint8
 
 const (
-	// AnswersAll: those for names that it does not have, too.
+	// AnswersAll says: those for names that it does not have, too.
 	AnswersAll Answers = iota
-	// AnswersAuto: it is not known.
+	// AnswersAuto says that it is not known.
 	AnswersAuto
-	// AnswersKnown: only those of which it has every name.
+	// AnswersKnown says: only those of which it has every name.
 	AnswersKnown
 )
 
@@ -36,12 +37,18 @@ const (
 	trialWait   = 500 * time.Millisecond
 	// mostTrials bounds the trials of which none is answered.
 	mostTrials = 24
+	// mostInAll bounds the names of which all are tried, also those that were answered before.
+	mostInAll = 256
 )
 
 // trials is the search for the names that keep a strict control plane from answering.
 type trials struct {
 	at      time.Time         // when the present wait ends, zero if there is none
 	series  bool              // names are being tried
+	base    uint64            // the responses before the series
+	all     bool              // also names that were answered before
+	others  []*subscription   // the others are requested alone, without these
+	news    bool              // there was a response of any type in this series
 	current []*subscription   // those that are being tried now
 	rest    [][]*subscription // those to be tried next, in groups
 	vain    int               // trials since the last answer
@@ -73,24 +80,31 @@ func (n *Names) strict() bool {
 	return n.sotw && n.habits.Strict(n.answers)
 }
 
-// isUnseen reports that a name is requested, and nothing came for it on the stream.
-func (n *Names) isUnseen(sub *subscription) bool {
-	return n.subs[sub.name] == sub && sub.wanted && sub.sent && sub.seen <= n.before
+// isUnanswered reports that a name is requested, and nothing came for it since the wait began: on the stream, or in the
+// series.
+func (s *sotwNames) isUnanswered(sub *subscription) bool {
+	n, base := s.names, s.names.before
+	if s.trials.series {
+		base = s.trials.base
+	}
+	return n.subs[sub.name] == sub && sub.wanted && sub.sent && sub.seen <= base
 }
 
-// unseen returns the names that are requested, parked or not, and of which nothing came on the stream.
-func (n *Names) unseen() (subs []*subscription) {
-	for _, name := range n.sorted() {
-		if sub := n.subs[name]; n.isUnseen(sub) {
+// those returns the requested names that fit.
+func (s *sotwNames) those(fits func(*subscription) bool) (subs []*subscription) {
+	for _, name := range s.names.sorted() {
+		if sub := s.names.subs[name]; sub.sent && fits(sub) {
 			subs = append(subs, sub)
 		}
 	}
 	return subs
 }
 
+func isParked(sub *subscription) bool { return sub.parked }
+
 // awaitAnswer begins to wait for the answer of a request, unless names are being tried already.
 func (s *sotwNames) awaitAnswer(now time.Time) {
-	if t := &s.trials; t.at.IsZero() && !t.series && s.names.strict() && len(s.names.unseen()) > 0 {
+	if t := &s.trials; t.at.IsZero() && !t.series && s.names.strict() && len(s.those(s.isUnanswered)) > 0 {
 		s.until(now.Add(silenceWait))
 	}
 }
@@ -105,58 +119,78 @@ func (s *sotwNames) trySilence(now time.Time) {
 		return
 	}
 	s.until(time.Time{})
-	if !n.strict() {
-		s.endTrials(now)
-		return
-	}
-	group := t.current
-	if !t.series {
-		group = n.unseen()
-	}
-	group = slices.DeleteFunc(slices.Clone(group), func(sub *subscription) bool { return !n.isUnseen(sub) })
-	others := slices.ContainsFunc(s.wanted, func(name string) bool {
-		sub := n.subs[name]
-		return sub != nil && sub.sent && !sub.parked && !slices.Contains(group, sub)
-	})
 	switch {
-	case len(group) == 0 && !t.series, len(group) == 1 && !others && !t.series:
+	case !n.strict():
+		s.endTrials(now)
+	case t.series:
+		s.park(s.stillUnanswered(t.current))
+		s.nextTrial(now)
+	default:
+		s.beginTrials(now)
+	}
+}
+
+// stillUnanswered returns those of some names that still have no answer.
+func (s *sotwNames) stillUnanswered(of []*subscription) []*subscription {
+	return slices.DeleteFunc(slices.Clone(of), func(sub *subscription) bool { return !s.isUnanswered(sub) })
+}
+
+// beginTrials begins a series after silenceWait: first, all others are requested without the names that were not
+// answered.
+func (s *sotwNames) beginTrials(now time.Time) {
+	n, t := s.names, &s.trials
+	group := s.those(s.isUnanswered)
+	others := len(s.those(func(sub *subscription) bool { return !sub.parked && !s.isUnanswered(sub) })) > 0
+	switch {
+	case len(group) == 0, len(group) == 1 && !others:
 		return // nobody else waits
-	case !t.series && s.version != "" && n.responses == n.before && !t.forced:
+	case s.version != "" && n.responses == n.before && !t.forced:
+		// It may have nothing new.
 		t.forced, s.version, s.repeat = true, "", true
 		s.until(now.Add(silenceWait))
 		return
 	}
-	for _, sub := range group {
-		sub.parked, sub.first = true, false
-	}
-	n.parked = n.parks()
-	if half := len(group) / 2; half > 0 {
-		t.rest = append([][]*subscription{group[:half], group[half:]}, t.rest...)
-	}
-	s.dirty = true
-	if !t.series && others {
-		t.series, t.current = true, nil // the others alone
+	s.startSeries(n.before)
+	s.park(group)
+	if others {
+		t.others = group
 		s.until(now.Add(trialWait))
 		return
 	}
-	t.series = true
 	s.nextTrial(now)
+}
+
+// startSeries begins a series in which an answer is what comes after so many responses.
+func (s *sotwNames) startSeries(base uint64) {
+	t := &s.trials
+	t.series, t.base, t.heard, t.vain = true, base, false, 0
+	t.current, t.rest, t.others = nil, nil, nil
+}
+
+// park leaves names out of the requests. If there are several, halves of them are tried next.
+func (s *sotwNames) park(group []*subscription) {
+	for _, sub := range group {
+		sub.parked, sub.first = true, false
+	}
+	if half := len(group) / 2; half > 0 {
+		s.trials.rest = append([][]*subscription{group[:half], group[half:]}, s.trials.rest...)
+	}
+	s.names.parked = len(s.those(isParked))
+	s.dirty = true
 }
 
 // nextTrial tries the next names, if there are any.
 func (s *sotwNames) nextTrial(now time.Time) {
-	n, t := s.names, &s.trials
+	t := &s.trials
 	for len(t.rest) > 0 && t.vain < mostTrials {
-		group := t.rest[0]
-		t.rest = t.rest[1:]
-		t.current = slices.DeleteFunc(slices.Clone(group), func(sub *subscription) bool { return !n.isUnseen(sub) })
-		if len(t.current) == 0 {
+		t.current = s.stillUnanswered(t.rest[0])
+		if t.rest = t.rest[1:]; len(t.current) == 0 {
 			continue
 		}
 		for _, sub := range t.current {
-			sub.parked, sub.fulls = false, n.fulls
+			sub.parked, sub.fulls = false, s.names.fulls
 		}
-		t.vain++
+		t.vain, t.others = t.vain+1, nil
 		s.dirty = true
 		s.until(now.Add(trialWait))
 		return
@@ -164,18 +198,31 @@ func (s *sotwNames) nextTrial(now time.Time) {
 	s.endTrials(now)
 }
 
-// endTrials ends a series. If there was no answer in it, the names were not the reason.
+// endTrials ends a series. If there was no answer in it, the names that were never answered may not be the reason: a name
+// that had an answer may be gone. So all names are tried once. If there is no answer then either, none is left out.
 func (s *sotwNames) endTrials(now time.Time) {
-	t := &s.trials
-	if !t.heard || !s.names.strict() {
+	n, t := s.names, &s.trials
+	if n.strict() && t.series && !t.heard && !t.all {
+		all := s.those(func(*subscription) bool { return true })
+		if others := len(all) - len(s.those(s.isUnanswered)); others > 0 && len(all) <= mostInAll {
+			s.startSeries(n.responses)
+			t.all = true
+			s.park(all)
+			s.nextTrial(now)
+			return
+		}
+	}
+	if !t.heard || !n.strict() {
 		s.unpark()
 	}
-	more := t.heard && s.names.strict()
+	again := t.news && t.heard
 	*t = trials{forced: t.forced, ended: now, changed: t.changed}
 	s.until(time.Time{})
 	s.dirty = true
-	s.names.parked = s.names.parks()
-	if more && slices.ContainsFunc(s.names.unseen(), func(sub *subscription) bool { return !sub.parked }) {
+	switch n.parked = len(s.those(isParked)); {
+	case again && n.parked > 0:
+		s.retry(now.Add(silenceWait))
+	case len(s.those(func(sub *subscription) bool { return !sub.parked && s.isUnanswered(sub) })) > 0 && n.parked > 0:
 		s.until(now.Add(silenceWait)) // names that were added meanwhile
 	}
 }
@@ -187,16 +234,15 @@ func (s *sotwNames) unpark() {
 			sub.parked, sub.fulls = false, s.names.fulls
 		}
 	}
+	s.names.parked = 0
 }
 
-// parks returns how many names are parked.
-func (n *Names) parks() (parked int) {
-	for _, sub := range n.subs {
-		if sub.parked && sub.wanted {
-			parked++
-		}
-	}
-	return parked
+// retry schedules a series in which the parked names are tried.
+func (s *sotwNames) retry(at time.Time) {
+	s.startSeries(s.names.responses)
+	s.trials.heard, s.trials.all = true, true
+	s.trials.rest = [][]*subscription{s.those(isParked)}
+	s.until(at)
 }
 
 // answeredTrial notes a response.
@@ -205,37 +251,59 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	if !n.strict() {
 		return
 	}
-	if n.answers == AnswersAuto && !t.series && !v.hidden && !v.onlyBeats() && !t.changed.IsZero() && now.Sub(t.changed) >= settleTime &&
-		slices.ContainsFunc(s.wanted, func(name string) bool { return n.subs[name] != nil && n.subs[name].seen != n.responses }) {
+	if n.answers == AnswersAuto && !v.hidden && !v.onlyBeats() && s.lacks(now) {
 		n.habits.answersAll()
 		s.endTrials(now)
 		return
 	}
-	if t.at.IsZero() {
+	switch {
+	case t.at.IsZero():
 		return
+	case t.series:
+		t.heard, t.vain = true, 0
 	}
-	t.heard, t.vain = true, 0
 	waits := t.current
-	if !t.series {
-		waits = slices.DeleteFunc(n.unseen(), func(sub *subscription) bool { return sub.parked })
-	} else if waits == nil {
-		return // the others alone: more may be on its way
+	switch {
+	case !t.series:
+		waits = s.those(s.isUnanswered)
+	case t.others != nil:
+		// The others were answered: what has changed may also have brought those that were not.
+		t.rest, t.others = [][]*subscription{t.others}, nil
+	case t.current == nil:
+		return // a series that has not begun yet
 	}
-	if !slices.ContainsFunc(waits, n.isUnseen) {
+	if !slices.ContainsFunc(waits, s.isUnanswered) {
 		s.until(time.Time{})
-		s.nextTrial(now)
+		if t.series {
+			s.nextTrial(now)
+		}
 	}
 }
 
-// Heard notes that the control plane has sent a response of another type. It reports whether that changes what is due.
+// lacks reports that a response lacks a name that the control plane knew to be requested.
+func (s *sotwNames) lacks(now time.Time) bool {
+	read := settleTime
+	if s.trials.series {
+		read = trialWait / 2
+	}
+	n, settled := s.names, !s.trials.changed.IsZero() && now.Sub(s.trials.changed) >= read
+	return slices.ContainsFunc(s.wanted, func(name string) bool {
+		sub := n.subs[name]
+		return sub != nil && sub.seen != n.responses && (settled || sub.first)
+	})
+}
+
+// Heard notes that the control plane has sent a response, of any type. It reports whether that changes what is due.
 func (s *sotwNames) Heard(now time.Time) bool {
-	n, t := s.names, &s.trials
-	if t.series || !t.at.IsZero() || n.parked == 0 {
+	t := &s.trials
+	if s.names.parked == 0 {
 		return false
 	}
-	t.series, t.heard = true, true
-	t.current, t.rest = nil, [][]*subscription{n.unseen()}
-	s.until(later(now, t.ended.Add(silenceWait)))
+	if t.series || !t.at.IsZero() {
+		t.news = true
+		return false
+	}
+	s.retry(later(now, t.ended.Add(silenceWait)))
 	return true
 }
 

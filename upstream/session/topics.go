@@ -115,6 +115,27 @@ func (t *Topics) Hear(at time.Time) {
 	}
 }
 
+// Unanswered returns the names and sets that were requested on the stream without an answer. With ever, it returns those
+// that were never answered.
+func (t *Topics) Unanswered(ever bool) (names []string) {
+	if n := t.Names; n != nil {
+		for _, name := range n.sorted() {
+			sub := n.subs[name]
+			if sub.sent && sub.seen <= n.before && !(ever && (sub.seen > 0 || sub.answer.Resource != nil)) {
+				names = append(names, name)
+			}
+		}
+	}
+	if s := t.Sets; s != nil {
+		for _, c := range s.inOrder() {
+			if c.wanted && c.started && c.sent && c.lastPart.IsZero() && !(c.answered && (ever || s.responses > s.before)) && c.members == nil {
+				names = append(names, c.name)
+			}
+		}
+	}
+	return names
+}
+
 // Overtaken notes that another type, which was requested on the same stream, has been answered for the first
 // time. It reports whether that changes when something is due.
 func (t *Topics) Overtaken(now time.Time, by *Topics) bool {

@@ -1,0 +1,420 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/upstream/session"
+)
+
+// A control plane may end a stream because of one name, wildcard or glob on it. All clients of the scope share the
+// stream. So what was requested on a stream that the control plane has ended, and was never answered, is suspect:
+//
+//	the Stream     requests everything but the suspects, and is open again after one reconnect
+//	a trial        another Stream, one at a time, that requests some suspects. If the control plane ends it, it is
+//	               followed by trials of the halves
+//	answered       a suspect goes back to the Stream, also if the control plane does not end the trial soon
+//	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
+//	               backoff
+//
+// If everything that the control plane ends streams for was answered before, then with the second such stream all that
+// was not answered on it is suspect. Nothing of this costs anything as long as there is no suspect.
+
+const (
+	// acquittal is how long a trial must last before the control plane counts as not minding.
+	acquittal = 2 * time.Second
+	// trialPace is the shortest time between two trials. It doubles while each one ends.
+	trialPace = 100 * time.Millisecond
+	// maxKnown bounds the topics that are remembered to end streams after their clients have left, and knownFor how long
+	// they are.
+	maxKnown = 256
+	knownFor = 10 * time.Minute
+)
+
+// quarantine has the suspects of a Stream. Stream.mu guards it. The zero value has none.
+type quarantine struct {
+	suspects map[cache.Key]*suspect
+	queue    [][]cache.Key // to be tried
+	trial    *trial        // nil if there is none
+	next     time.Time     // when the next trial may begin
+	pace     backoff
+	streak   int                     // streams that have ended in a row without a suspect
+	known    map[cache.Key]time.Time // topics that end streams, and until when that is remembered
+	lines    loglines.Shared
+	closing  sync.WaitGroup // of trials
+}
+
+// suspect is a topic that is not on its Stream.
+type suspect struct {
+	alone   bool      // it is known to end streams
+	reason  string    // the control plane's words
+	retryAt time.Time // when it is tried again
+	backoff backoff
+}
+
+// trial is a Stream that requests suspects.
+type trial struct {
+	stream *Stream
+	keys   map[cache.Key]struct{} // without an answer
+	began  time.Time
+
+	// mu comes last in the order of locks.
+	mu       sync.Mutex
+	answered []cache.Key
+	end      error // nil as long as it has not ended
+}
+
+func isOutage(err *cache.Error) bool { return err != nil && err.Code == codes.Unavailable }
+
+// trialReceiver hears a trial's Stream, and passes on what the control plane says.
+type trialReceiver struct {
+	trial *trial
+	of    *Stream
+}
+
+// Deliver implements delivery.Receiver.
+func (r trialReceiver) Deliver(e delivery.Event) {
+	if e.Kind != delivery.Delivered {
+		return
+	}
+	said := e.Types[:0:0]
+	for _, u := range e.Types {
+		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(c cache.Change) bool { return isOutage(c.Err) })
+		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(c cache.SetUpdate) bool { return isOutage(c.Err) })
+		if len(u.Changes)+len(u.Sets) > 0 {
+			said = append(said, u)
+		}
+	}
+	if len(said) == 0 {
+		return
+	}
+	e.Types = said
+	r.of.to.Deliver(e)
+	r.trial.note(said)
+	r.of.inbox.Wake()
+}
+
+// note notes what the control plane has answered.
+func (t *trial) note(said []cache.Update) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, u := range said {
+		for i := range u.Changes {
+			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Changes[i].Name})
+		}
+		for i := range u.Sets {
+			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name})
+		}
+	}
+}
+
+// endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
+func endsForRequest(err error) bool {
+	st, ok := status.FromError(err)
+	if !ok || errors.Is(err, io.EOF) {
+		return false
+	}
+	switch st.Code() {
+	case codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
+		return false
+	default:
+		return true
+	}
+}
+
+// suspect moves what may be why the control plane has ended a stream to the quarantine. It returns whether the stream can
+// be opened without it. The caller holds mu, and the feeds still have their sessions.
+func (s *Stream) suspect(c *call) (moved []cache.Key) {
+	q := &s.quarantine
+	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) {
+		return nil
+	}
+	collect := func(ever bool) (keys []cache.Key) {
+		for _, f := range s.sorted() {
+			if f.session == nil {
+				continue
+			}
+			for _, name := range f.topics.Unanswered(ever) {
+				keys = append(keys, cache.Key{Scope: s.scope, TypeURL: f.typeURL(), Name: name})
+			}
+		}
+		return keys
+	}
+	keys := collect(true)
+	if len(keys) == 0 {
+		if q.streak++; q.streak < 2 {
+			return nil
+		}
+		keys = collect(false)
+	}
+	q.streak = 0
+	if len(keys) == 0 || len(keys) == 1 && s.agenda.sum.wanted == 1 && len(q.suspects) == 0 {
+		return nil // it is alone already
+	}
+	if log, ok := q.lines.Next(s.own); ok {
+		log.Warn("control plane has ended a stream, perhaps because of what it has not answered on it: that is requested on another stream",
+			"topics", len(keys), "reason", reason(c.err))
+	}
+	return keys
+}
+
+// isolate stops topics on the stream and queues them for a trial. The caller holds mu, and the topics have lost their
+// stream.
+func (s *Stream) isolate(keys []cache.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	q := &s.quarantine
+	if q.suspects == nil {
+		q.suspects = map[cache.Key]*suspect{}
+	}
+	q.pace = backoff{base: trialPace, limit: s.opts.BackoffMax}
+	for _, k := range keys {
+		q.suspects[k] = &suspect{backoff: backoff{base: s.opts.BackoffBase, limit: s.opts.BackoffMax}}
+		if f := s.feeds[k.TypeURL]; f != nil {
+			f.topics.Stop(k.Name)
+			if s.concern(f); f.wanted() == 0 && !s.live {
+				s.remove(f)
+			}
+		}
+	}
+	q.queue = append(q.queue, keys)
+	s.postQuarantine()
+}
+
+// takeSuspect processes a note about a suspect. It returns false if the note is about something else. The caller holds
+// mu.
+func (s *Stream) takeSuspect(n note) bool {
+	q := &s.quarantine
+	_, is := q.suspects[n.key]
+	starts := !n.stop && !n.again && !n.resume && !n.adopt
+	switch {
+	case !is && starts && len(q.known) > 0:
+		until, known := q.known[n.key]
+		if delete(q.known, n.key); !known || time.Now().After(until) {
+			return false
+		}
+		s.isolate([]cache.Key{n.key})
+		return true
+	case !is:
+		return false
+	}
+	t := q.trial
+	if n.stop {
+		if q.suspects[n.key].alone {
+			s.remember(n.key)
+		}
+		delete(q.suspects, n.key)
+		s.postQuarantine()
+	}
+	if t == nil {
+		return true
+	}
+	if _, tried := t.keys[n.key]; !tried {
+		return true
+	}
+	if n.stop {
+		delete(t.keys, n.key)
+	}
+	t.stream.inbox.Put(n)
+	return true
+}
+
+// remember notes that a topic ends streams, for clients that request it later.
+func (s *Stream) remember(k cache.Key) {
+	q := &s.quarantine
+	if q.known == nil {
+		q.known = map[cache.Key]time.Time{}
+	}
+	for other, until := range q.known {
+		if len(q.known) < maxKnown && time.Now().Before(until) {
+			break
+		}
+		delete(q.known, other)
+	}
+	q.known[k] = time.Now().Add(knownFor)
+}
+
+// attendQuarantine goes on with the trials. It returns the topics that go back to the stream. The caller holds mu.
+func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
+	q := &s.quarantine
+	if len(q.suspects) == 0 && q.trial == nil {
+		return nil
+	}
+	if t := q.trial; t != nil {
+		t.mu.Lock()
+		answered, end := t.answered, t.end
+		t.answered = nil
+		t.mu.Unlock()
+		for _, k := range answered {
+			if _, waits := t.keys[k]; waits {
+				delete(t.keys, k)
+				back = append(back, k)
+				q.pace.reset()
+			}
+		}
+		switch {
+		case end != nil:
+			s.endTrial()
+			s.judge(now, t, end)
+		case len(t.keys) == 0:
+			s.endTrial()
+		case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
+			s.endTrial()
+			for k := range t.keys {
+				back = append(back, k)
+			}
+		}
+	}
+	for _, k := range back {
+		delete(q.suspects, k)
+	}
+	if q.trial == nil && !now.Before(q.next) {
+		s.beginTrial(now)
+	}
+	s.postQuarantine()
+	return back
+}
+
+// judge draws the conclusions from a trial that has ended. The caller holds mu.
+func (s *Stream) judge(now time.Time, t *trial, end error) {
+	q := &s.quarantine
+	keys := make([]cache.Key, 0, len(t.keys))
+	for k := range t.keys {
+		if q.suspects[k] != nil {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, compareKeys)
+	q.next = now.Add(q.pace.delay())
+	switch half := len(keys) / 2; {
+	case len(keys) == 0:
+	case !endsForRequest(end):
+		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried
+	case half > 0:
+		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
+	default:
+		s.convict(now, keys[0], reason(end))
+	}
+}
+
+// convict notes that a topic, alone, ends streams. Its clients hear why. The caller holds mu.
+func (s *Stream) convict(now time.Time, k cache.Key, why string) {
+	x := s.quarantine.suspects[k]
+	first := !x.alone
+	x.alone, x.reason, x.retryAt = true, why, now.Add(x.backoff.delay())
+	if log, ok := s.quarantine.lines.Next(s.own); ok && first {
+		log.Warn("control plane ends each stream on which this is requested: it is requested alone", "type_url", shown(k.TypeURL), "name", shown(k.Name), "reason", why)
+	}
+	err := &cache.Error{Code: codes.Unavailable, Message: loglines.Clip("the control plane ends the stream when this is requested: " + why)}
+	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
+	if session.IsSet(k.Name) {
+		u.Sets = []cache.SetUpdate{{Name: k.Name, Err: err}}
+	} else {
+		u.Changes = []cache.Change{{Name: k.Name, Err: err}}
+	}
+	s.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Cause: delivery.Refused, Types: []cache.Update{u}}})
+}
+
+// beginTrial tries the next suspects, if it is time for any. The caller holds mu.
+func (s *Stream) beginTrial(now time.Time) {
+	q := &s.quarantine
+	var keys []cache.Key
+	for len(q.queue) > 0 && len(keys) == 0 {
+		keys = slices.DeleteFunc(slices.Clone(q.queue[0]), func(k cache.Key) bool { return q.suspects[k] == nil })
+		q.queue = q.queue[1:]
+	}
+	if len(keys) == 0 {
+		for k, x := range q.suspects {
+			if x.alone && !now.Before(x.retryAt) && (len(keys) == 0 || compareKeys(k, keys[0]) < 0) {
+				keys = []cache.Key{k}
+			}
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	t := &trial{keys: map[cache.Key]struct{}{}, began: now}
+	o := s.opts
+	o.watch = func(delivery.Event) {} // whether the server can be reached, the other streams tell
+	o.typeAnswered, o.typesBlamed, o.noQuarantine = nil, nil, true
+	o.peers, o.Presence = new(peers), NewPresence("", slog.New(slog.DiscardHandler))
+	if p := s.opts.Presence; p != nil {
+		o.Presence.server = p.server
+		o.Presence.forms.inherit(&p.forms)
+	}
+	o.trialEnded = func(err error) {
+		t.mu.Lock()
+		t.end = err
+		t.mu.Unlock()
+		s.inbox.Wake()
+	}
+	t.stream = newStream([]*form{s.form}, s.scope, s.conn, s.node, o, trialReceiver{t, s}, s.log.With("stream", "quarantine"))
+	for _, k := range keys {
+		t.keys[k] = struct{}{}
+		t.stream.Start(k)
+	}
+	q.trial = t
+}
+
+// endTrial closes the trial. The caller holds mu.
+func (s *Stream) endTrial() {
+	q := &s.quarantine
+	t := q.trial
+	q.trial = nil
+	q.closing.Go(func() {
+		t.stream.Close()
+		<-t.stream.Done()
+	})
+}
+
+// dueQuarantine returns when attendQuarantine must be called. The caller holds mu.
+func (s *Stream) dueQuarantine() (at time.Time, ok bool) {
+	q := &s.quarantine
+	switch {
+	case q.trial != nil:
+		return later(q.trial.began.Add(acquittal), time.Now().Add(100*time.Millisecond)), true
+	case len(q.queue) > 0:
+		return q.next, true
+	}
+	for _, x := range q.suspects {
+		if x.alone && (!ok || x.retryAt.Before(at)) {
+			at, ok = x.retryAt, true
+		}
+	}
+	return later(at, q.next), ok
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// postQuarantine posts the number of suspects, and the newest reason. The caller holds mu.
+func (s *Stream) postQuarantine() {
+	n, why := len(s.quarantine.suspects), ""
+	for _, x := range s.quarantine.suspects {
+		why = max(why, x.reason)
+	}
+	s.board.post(func(st *Status) { st.Quarantined, st.QuarantineReason = n, why })
+}
+
+func compareKeys(a, b cache.Key) int {
+	if a.TypeURL != b.TypeURL {
+		return strings.Compare(a.TypeURL, b.TypeURL)
+	}
+	return strings.Compare(a.Name, b.Name)
+}
