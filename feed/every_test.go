@@ -37,7 +37,7 @@ import (
 //	client joins | acks | rejects
 //	after DURATION
 //
-// The output has the log, and what clients have: of the accepted state, and of the new one where it differs.
+// The output has the log, which types are stored as one, and what clients have: of the accepted state, and of the new one where it differs.
 func TestEveryStage(t *testing.T) {
 	datadriven.Walk(t, "testdata/every", func(t *testing.T, path string) {
 		dir := t.TempDir()
@@ -101,6 +101,27 @@ func (p *everyPlayer) close() {
 	w.gates.Close()
 	closeStore(p.t, w.store)
 	p.world = nil
+}
+
+// toldCache says which types are stored as one.
+type toldCache struct {
+	*cache.Cache
+	to *everyPlayer
+}
+
+func (c toldCache) Apply(updates ...cache.Update) {
+	if len(updates) > 1 {
+		var types []string
+		for i := range updates {
+			types = append(types, typeWord(updates[i].TypeURL))
+		}
+		fmt.Fprintf(c.to, "stored as one: %s\n", strings.Join(types, ", "))
+	}
+	c.Cache.Apply(updates...)
+}
+
+func typeWord(typeURL string) string {
+	return strings.ToLower(typeURL[strings.LastIndexByte(typeURL, '.')+1:])
 }
 
 // everySource is the source of the cache: the feed, and the gates for the new side.
@@ -181,7 +202,7 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 			}
 			return a
 		}}))
-		p.world = newEveryWorld(t, p.path, log, p.slow, nil)
+		p.world = newEveryWorld(t, p.path, log, p.slow, func(c Cache) Cache { return toldCache{c.(*cache.Cache), p} })
 		return p.show()
 	}
 	w := p.world
@@ -364,7 +385,7 @@ func (p *everyPlayer) show() string {
 		if k.Scope.New {
 			continue
 		}
-		typ := strings.ToLower(k.TypeURL[strings.LastIndexByte(k.TypeURL, '.')+1:])
+		typ := typeWord(k.TypeURL)
 		fmt.Fprintf(&out, "%s %s: %s\n", typ, k.Name, printed(w.content(k)))
 		k.Scope.New = true
 		if w.member != nil && w.member.Showing() != 0 {

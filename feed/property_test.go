@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +26,10 @@ type corridorStep struct {
 	extent             cache.Extent
 }
 
-// TestClientsHaveWhatAServerSaid: for any deliveries of two servers, failures, reloads and restarts, with every stage on,
-// clients never have what no server said, nor what only a closed link said; what a server has and clients had stays; no
-// update has a type before one that it refers to; and in the end clients have exactly what the server has.
+// TestClientsHaveWhatAServerSaid: for any deliveries of two servers, failures and restarts, with every stage on, clients
+// never have what no active server said, nor what only a closed link said; nothing is served from the store after a
+// server's complete answer; no update has a type before one that it refers to; and in the end clients have exactly what
+// the active server has, which says only then what it has not said before.
 func TestClientsHaveWhatAServerSaid(t *testing.T) {
 	numbers := rapid.SliceOfNDistinct(rapid.IntRange(0, 5), 0, 6, rapid.ID[int])
 	dir := t.TempDir()
@@ -41,10 +43,11 @@ func TestClientsHaveWhatAServerSaid(t *testing.T) {
 				extent: rapid.SampledFrom([]cache.Extent{cache.Some, cache.Whole, cache.Begins, cache.Ends}).Draw(rt, "extent"),
 			}
 		}), 1, 15).Draw(rt, "steps")
+		rollsOut := rapid.Bool().Draw(rt, "rolls out")
 		runs++
 		path := filepath.Join(dir, fmt.Sprint(runs))
 		wrong := ""
-		synctest.Test(t, func(t *testing.T) { wrong = newCorridor(t, path).play(steps) })
+		synctest.Test(t, func(t *testing.T) { wrong = newCorridor(t, path, rollsOut).play(steps) })
 		_ = os.Remove(path)
 		if wrong != "" {
 			rt.Fatal(wrong)
@@ -54,20 +57,33 @@ func TestClientsHaveWhatAServerSaid(t *testing.T) {
 
 // corridor is a world with a model of what the servers have.
 type corridor struct {
-	t    *testing.T
-	path string
+	t        *testing.T
+	path     string
+	rollsOut bool
 	*everyWorld
 	version int
 	// has is what each server has, and known whether it has said all of it on its link.
 	has   [2]map[string]string
 	known [2]bool
 	begun [2]map[string]bool // what the beginning of an answer has not named yet
-	said  map[string]bool    // name and version that open links said
-	wrong string
+	said  map[string]bool    // name and version that open links of active servers said
+	// answered: an active server has given a complete answer since the start.
+	answered bool
+	stored   map[string]string // what clients had of clusters before the restart
+	wrong    string
 }
 
-func newCorridor(t *testing.T, path string) *corridor {
-	c := &corridor{t: t, path: path, said: map[string]bool{}, has: [2]map[string]string{{}, {}}}
+// restating is a source that says everything that its server has said, once more.
+type restating struct {
+	quietFeed
+	restate func()
+}
+
+// Resend implements Source.
+func (s restating) Resend() { go s.restate() }
+
+func newCorridor(t *testing.T, path string, rollsOut bool) *corridor {
+	c := &corridor{t: t, path: path, rollsOut: rollsOut, said: map[string]bool{}, has: [2]map[string]string{{}, {}}}
 	c.start()
 	return c
 }
@@ -91,7 +107,14 @@ func (c orderedCache) Apply(updates ...cache.Update) {
 
 func (c *corridor) start() {
 	c.everyWorld = newEveryWorld(c.t, c.path, slog.New(slog.DiscardHandler), 0, func(in Cache) Cache { return orderedCache{in.(*cache.Cache), c} })
-	c.known, c.begun = [2]bool{}, [2]map[string]bool{}
+	c.known, c.begun, c.answered = [2]bool{}, [2]map[string]bool{}, false
+	if !c.rollsOut {
+		c.Rollout = nil
+	}
+	open := c.Servers.Open
+	c.Servers.Open = func(i int, to *Link) Source {
+		return restating{open(i, to).(quietFeed), func() { c.restate(to, i) }}
+	}
 	for typ := range everyTypes {
 		c.watch(every(typ, cache.Wildcard))
 	}
@@ -125,7 +148,7 @@ func (c *corridor) deliver(link *Link, server int, s corridorStep, open bool) {
 		s.extent = cache.Some
 	}
 	var changes []func(typeURL string) cache.Change
-	named := map[string]bool{}
+	mentioned := map[string]bool{}
 	has := maps.Clone(c.has[server])
 	for _, n := range s.names {
 		name := fmt.Sprint("r", n)
@@ -134,29 +157,29 @@ func (c *corridor) deliver(link *Link, server int, s corridorStep, open bool) {
 		if v := has[name]; v != "" && n%2 == 0 {
 			version = v // it is as it was
 		}
-		has[name], named[name] = version, true
+		has[name], mentioned[name] = version, true
 		changes = append(changes, func(typeURL string) cache.Change {
-			return cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURL, Value: []byte("\x0a\x02" + name + "\x12\x01" + version)})}
+			return named(name, version, typeURL)
 		})
 	}
 	for _, n := range s.gone {
-		if name := fmt.Sprint("r", n); !named[name] && !s.extent.Full() && has[name] != "" {
+		if name := fmt.Sprint("r", n); !mentioned[name] && !s.extent.Full() && has[name] != "" {
 			delete(has, name)
 			changes = append(changes, func(string) cache.Change { return cache.Change{Name: name, Gone: true} })
-			named[name] = true
+			mentioned[name] = true
 		}
 	}
-	for name := range named {
+	for name := range mentioned {
 		delete(c.begun[server], name)
 	}
 	switch s.extent {
 	case cache.Whole:
-		maps.DeleteFunc(has, func(name, _ string) bool { return !named[name] })
+		maps.DeleteFunc(has, func(name, _ string) bool { return !mentioned[name] })
 		c.begun[server] = nil
 	case cache.Begins:
 		c.begun[server] = map[string]bool{}
 		for name := range has {
-			if !named[name] {
+			if !mentioned[name] {
 				c.begun[server][name] = true
 			}
 		}
@@ -167,10 +190,19 @@ func (c *corridor) deliver(link *Link, server int, s corridorStep, open bool) {
 		c.begun[server] = nil
 	case cache.Some:
 	}
+	if open {
+		c.has[server] = has
+	}
+	c.say(link, server, s.extent, answer, open, changes)
+	synctest.Wait()
+}
+
+// say delivers changes of both types.
+func (c *corridor) say(link *Link, server int, extent cache.Extent, answer cache.Answer, open bool, changes []func(typeURL string) cache.Change) {
 	var types []cache.Update
 	for _, typ := range []string{"listener", "cluster"} {
 		u := cache.Update{Scope: someScope, TypeURL: everyTypes[typ], Server: serverNames[server]}
-		set := cache.SetUpdate{Name: cache.Wildcard, Extent: s.extent, Answer: answer}
+		set := cache.SetUpdate{Name: cache.Wildcard, Extent: extent, Answer: answer}
 		for _, change := range changes {
 			set.Changes = append(set.Changes, change(u.TypeURL))
 		}
@@ -178,14 +210,64 @@ func (c *corridor) deliver(link *Link, server int, s corridorStep, open bool) {
 		types = append(types, u)
 	}
 	cache.InOrder(types)
-	if open {
-		c.has[server] = has
-		for name, version := range has {
+	if open && c.isActive(server) {
+		for name, version := range c.has[server] {
 			c.said[name+" "+version] = true
 		}
+		c.answered = c.answered || extent.Completes()
 	}
 	link.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: types}})
-	synctest.Wait()
+}
+
+// restate says everything that a server has said on its stream, once more.
+func (c *corridor) restate(link *Link, server int) {
+	if !c.known[server] {
+		return
+	}
+	extent := cache.Whole
+	if c.begun[server] != nil {
+		extent = cache.Begins
+	}
+	var changes []func(typeURL string) cache.Change
+	for _, name := range slices.Sorted(maps.Keys(c.has[server])) {
+		if version := c.has[server][name]; !c.begun[server][name] {
+			changes = append(changes, func(typeURL string) cache.Change { return named(name, version, typeURL) })
+		}
+	}
+	c.say(link, server, extent, cache.FirstAnswer, true, changes)
+}
+
+// named is a change of a resource.
+func named(name, version, typeURL string) cache.Change {
+	return cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{
+		Name: name, Version: version, TypeURL: typeURL, Value: []byte("\x0a\x02" + name + "\x12\x01" + version),
+	})}
+}
+
+// compare checks what clients of a known set have right after an answer of the active server: with a rollout, what they
+// had before. Without one, at least half of it if it is a first answer, as the guard holds the rest.
+func (c *corridor) compare(before, after map[string]string, first bool) {
+	gone := 0
+	for name := range before {
+		if after[name] == "" {
+			gone++
+		}
+	}
+	switch {
+	case c.rollsOut && !first && !maps.Equal(before, after):
+		c.wrong = fmt.Sprintf("a change from %q to %q is not rolled out", printed(before), printed(after))
+	case first && gone >= 2 && 2*gone >= len(before):
+		c.wrong = fmt.Sprintf("after a first answer, %q is left of %q", printed(after), printed(before))
+	}
+}
+
+func (c *corridor) isActive(server int) bool {
+	for _, s := range c.Sources() {
+		if s.Server == server {
+			return s.Active
+		}
+	}
+	return false
 }
 
 func (c *corridor) play(steps []corridorStep) string {
@@ -202,6 +284,7 @@ func (c *corridor) play(steps []corridorStep) string {
 			link.Deliver(delivery.Event{Kind: delivery.Lost, Reason: "lost"})
 			c.known[s.server], c.begun[s.server] = false, nil
 		case 1:
+			c.watch(every("cluster", fmt.Sprint("missing", i))) // otherwise no other server is needed
 			link.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "failed"})
 			c.known[s.server], c.begun[s.server] = false, nil
 		case 2:
@@ -210,6 +293,9 @@ func (c *corridor) play(steps []corridorStep) string {
 				c.member.Acked(c.member.Showing())
 			}
 		case 3: // a restart
+			if c.answered {
+				c.stored = c.content(every("cluster", cache.Wildcard))
+			}
 			c.stop()
 			c.start()
 			if closed := link; closed != nil {
@@ -218,7 +304,17 @@ func (c *corridor) play(steps []corridorStep) string {
 			c.known = [2]bool{}
 		default:
 			link.Deliver(delivery.Event{Kind: delivery.Responded})
+			synctest.Wait()
+			before, first := c.content(every("cluster", cache.Wildcard)), !c.known[s.server]
+			known, counts := c.answered, c.isActive(s.server) && len(c.Held()) == 0 // what is held may be released now
 			c.deliver(c.link(serverNames[s.server]), s.server, s, true)
+			switch after := c.content(every("cluster", cache.Wildcard)); {
+			case !counts:
+			case known && before["*"] == "":
+				c.compare(before, after, first)
+			case !known && c.answered && first:
+				c.compare(c.stored, after, true)
+			}
 		}
 		synctest.Wait()
 		if c.wrong != "" {
@@ -226,19 +322,26 @@ func (c *corridor) play(steps []corridorStep) string {
 		}
 		for typ := range everyTypes {
 			for name, version := range c.content(every(typ, cache.Wildcard)) {
-				if name != "*" && !c.said[name+" "+version] {
-					return fmt.Sprintf("after step %d: clients have %s %s, which no server said", i, name, version)
+				switch {
+				case name == "*" && version == "stale" && c.answered:
+					return fmt.Sprintf("after step %d: clients have what is stored, after an answer", i)
+				case name != "*" && !c.said[name+" "+version]:
+					return fmt.Sprintf("after step %d: clients have %s %s, which no active server said", i, name, version)
 				}
 			}
 		}
 	}
-	// The first server is back, and says everything.
+	// The first server is back. It says what it has not said yet.
 	link := c.link("a")
 	link.Deliver(delivery.Event{Kind: delivery.Responded})
 	<-time.After(10 * time.Second)
 	synctest.Wait()
-	c.known[0] = false
-	c.deliver(c.link("a"), 0, corridorStep{names: []int{0, 2, 4}, extent: cache.Whole}, true)
+	switch link = c.link("a"); {
+	case !c.known[0]:
+		c.deliver(link, 0, corridorStep{names: []int{0, 2, 4}, extent: cache.Whole}, true)
+	case c.begun[0] != nil:
+		c.deliver(link, 0, corridorStep{extent: cache.Ends}, true)
+	}
 	for range 6 {
 		<-time.After(2 * time.Minute)
 		synctest.Wait()
