@@ -306,6 +306,7 @@ type modelType struct {
 	held      map[string]heldByModel
 	gone      map[string]bool // of what it was sent the removal
 	failed    map[string]bool // of what it was sent an error
+	refused   map[string]bool // what it has rejected, and not received since
 	asked     map[string]int  // what it may be sent unchanged, by the newest nonce when it asked
 	resumed   map[string]bool // what it holds from an earlier stream
 	byState   map[string]bool // what it holds by a full state, SotW
@@ -343,7 +344,7 @@ func (c *modelClient) connect() {
 		}
 		m.begun, m.nonce, m.wildSince = false, "", 0
 		m.gone, m.failed, m.asked = map[string]bool{}, map[string]bool{}, map[string]int{}
-		m.resumed, m.left = map[string]bool{}, map[string]bool{}
+		m.resumed, m.left, m.refused = map[string]bool{}, map[string]bool{}, map[string]bool{}
 		for name := range m.held {
 			m.resumed[name] = true
 		}
@@ -589,6 +590,11 @@ func (c *modelClient) receive(t *rapid.T) bool {
 		c.checkVersion(t, m, r)
 	}
 	rejects := rapid.IntRange(0, 5).Draw(t, "rejects") == 0
+	for _, res := range r.resources {
+		if rejects {
+			m.refused[res.name] = true
+		}
+	}
 	if c.form == sotwForm.name {
 		m.version, m.pruned = r.version, r.full && len(m.held) != len(r.resources)
 		names := slices.Sorted(maps.Keys(m.named))
@@ -617,6 +623,7 @@ func (c *modelClient) takeChanges(t *rapid.T, m *modelType, r *sentToModel) {
 			switch {
 			case m.wild && h.changes != r.at[res.name]: // changed, and back again
 			case m.failed[res.name]: // which ends its error
+			case m.refused[res.name]: // the origin has sent it again, with another version
 			case m.resumed[res.name] && h.version != res.version:
 			default:
 				t.Fatalf("%s has %s and did not ask for it again:\n%s", c.id, res.name, r)
@@ -626,6 +633,7 @@ func (c *modelClient) takeChanges(t *rapid.T, m *modelType, r *sentToModel) {
 		delete(m.byState, res.name)
 		delete(m.gone, res.name)
 		delete(m.failed, res.name)
+		delete(m.refused, res.name)
 		m.held[res.name] = heldByModel{res.content, res.version, r.at[res.name]}
 	}
 	removed := slices.Clone(r.removed)

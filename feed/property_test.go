@@ -284,6 +284,7 @@ func (c *corridor) play(steps []corridorStep) string {
 			link.Deliver(delivery.Event{Kind: delivery.Lost, Reason: "lost"})
 			c.known[s.server], c.begun[s.server] = false, nil
 		case 1:
+			c.watch(every("cluster", fmt.Sprint("missing", i))) // otherwise no other server is needed
 			link.Deliver(delivery.Event{Kind: delivery.Failed, Reason: "failed"})
 			c.known[s.server], c.begun[s.server] = false, nil
 		case 2:

@@ -34,11 +34,12 @@ type loads struct {
 // load is the reading of one topic.
 type load struct {
 	until time.Time // when others no longer wait for it
+	begun int       // how often the topic has begun, and is still to be read
 	done  chan struct{}
 }
 
-// load reads what is stored of a topic that is about to begin, in another goroutine.
-func (f *Feed) load(k cache.Key) {
+// expectLoad has deliveries wait for what is stored of a topic that is about to begin.
+func (f *Feed) expectLoad(k cache.Key) {
 	if f.keeper == nil {
 		return
 	}
@@ -50,9 +51,21 @@ func (f *Feed) load(k cache.Key) {
 	}
 	if l.topics[k] == nil {
 		l.topics[k] = &load{until: time.Now().Add(loadsWithin), done: make(chan struct{})}
-		l.queue = append(l.queue, k)
 		l.waits.Add(1)
 	}
+	l.topics[k].begun++
+}
+
+// load reads in another goroutine what is stored of a topic. That it has begun was noted: the keeper takes what is read
+// only of topics that it knows.
+func (f *Feed) load(k cache.Key) {
+	if f.keeper == nil {
+		return
+	}
+	l := &f.loads
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, k)
 	if !l.running && !f.ended.Load() {
 		l.running = true
 		f.reading.Go(f.loadAll)
@@ -74,7 +87,7 @@ func (f *Feed) loadAll() {
 		found := f.lookAll(keys)
 		f.mu.Lock()
 		if !f.closed {
-			f.takeNotes(time.Now()) // the topics have begun by now, or are over
+			f.takeNotes(time.Now())
 			for i := range found {
 				f.keeper.Found(&found[i])
 			}
@@ -82,11 +95,14 @@ func (f *Feed) loadAll() {
 		f.mu.Unlock()
 		l.mu.Lock()
 		for _, k := range keys {
-			close(l.topics[k].done)
-			delete(l.topics, k)
+			of := l.topics[k]
+			if of.begun--; of.begun == 0 {
+				close(of.done)
+				delete(l.topics, k)
+				l.waits.Add(-1)
+			}
 		}
 		l.mu.Unlock()
-		l.waits.Add(-int64(len(keys)))
 	}
 }
 

@@ -39,8 +39,9 @@ func (f *Feed) note(k cache.Key, kind noteKind) {
 
 // Start implements cache.Source.
 func (f *Feed) Start(k cache.Key) {
-	f.load(k)
+	f.expectLoad(k)
 	f.note(k, started)
+	f.load(k)
 	if f.only != nil {
 		f.only.Start(k)
 	}
