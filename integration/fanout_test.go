@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,11 @@ func TestThousandClientsCostOneStreamAndOneSubscriptionPerName(t *testing.T) {
 			}
 			cp := startControlPlane(t, upstream)
 			cp.set(append(resources, plainCluster("kept", ""))...)
-			r := startRelay(t, relayTo(cp.address, string(upstream))+fmt.Sprintf("cache: {linger: %v}\n", linger))
+			config := relayTo(cp.address, string(upstream)) + fmt.Sprintf("cache: {linger: %v}\n", linger)
+			if upstream == sotw { // otherwise names linger only once the relay has seen that
+				config = strings.Replace(config, "protocol: sotw", "protocol: sotw\n        sotw_answers: all", 1)
+			}
+			r := startRelay(t, config)
 
 			// One client with another resource keeps the relay's stream open to the end, so that the relay
 			// can send unsubscriptions on it.

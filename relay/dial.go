@@ -34,7 +34,7 @@ func placeOf(s configs.Server) place {
 	if p.secure {
 		p.tls = *s.TLS
 	}
-	p.TLS, p.Aggregated, p.Globs, p.Node, p.Backoff, p.MaxRequestBytes = nil, false, false, "", configs.Backoff{}, 0
+	p.TLS, p.Aggregated, p.Globs, p.Node, p.SotWAnswers, p.Backoff, p.MaxRequestBytes = nil, false, false, "", "", configs.Backoff{}, 0
 	if s.Protocol != configs.ProtocolREST {
 		p.Protocol = ""
 	}

@@ -204,10 +204,7 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 		s.plane.start()
 	}
 	if upstream != direct {
-		config := peers.ConfigFor(s.reach, s.upstream)
-		if sc.globs {
-			delete(config, "old_style_names")
-		}
+		config := s.relayConfig()
 		if sc.relay != nil {
 			sc.relay(s, config)
 		}
@@ -237,6 +234,15 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	return o
 }
 
+// relayConfig returns the configuration of the relay in front of the control plane.
+func (s *side) relayConfig() peers.Config {
+	config := peers.ConfigFor(s.reach, s.upstream)
+	if s.scenario.globs {
+		delete(config, "old_style_names")
+	}
+	return config
+}
+
 // warning is a line that the command prints to its standard error.
 var warning = regexp.MustCompile(`(?m)^warning: .*\n`)
 
@@ -244,7 +250,7 @@ var warning = regexp.MustCompile(`(?m)^warning: .*\n`)
 func (s *side) bootstrap() object {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "relay.yaml")
-	config := peers.ConfigFor(s.reach, s.upstream)
+	config := s.relayConfig()
 	config["listeners"] = []any{peers.Config{"address": "127.0.0.1:0"}}
 	delete(config["authorities"].([]any)[0].(peers.Config)["servers"].([]any)[0].(peers.Config), "protocol")
 	if s.relay != nil {
