@@ -30,9 +30,9 @@ func TestOneListenerIsBad(t *testing.T) {
 	play(t, scenario{
 		planes: []kind{scripted, linear},
 		only:   func(k kind, f form) bool { return k == scripted || f.aggregated },
-		// In SotW, Envoy has a stream for each RouteConfiguration, and the relay one for both. The versions are
-		// those of their responses.
-		unversioned: func(f form) bool { return f == form{} },
+		// In SotW, Envoy has a stream for each RouteConfiguration, and the relay one for both; and on ADS the relay
+		// requests other names at other times. The versions are those of their responses.
+		unversioned: severalNames,
 		run: func(s *side) {
 			first, second := s.backend("first"), s.backend("second")
 			other, bad := s.newAddress(), s.newAddress()
