@@ -32,6 +32,10 @@ var knownDifferences = []known{
 		scenario: "TestMembersOfAGlobGoWhileTheRelayIsAway", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "A relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
 	},
+	{
+		scenario: "TestJavaControlPlaneRestartsWithLess", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
+		reason: "java-control-plane does not say in delta what it has lost during a restart, and has other versions after it: the relay cannot tell that it did not read `initial_resource_versions`",
+	},
 	{scenario: "TestNamesLeadElsewhere/redirect,_not_in_normal_form", reason: referrersSpelling},
 	{scenario: "TestNamesLeadElsewhere/alternative", reason: referrersSpelling},
 	{scenario: "TestNamesLeadElsewhere/alternative,_escaped_for_gRPC", reason: referrersSpelling},
