@@ -61,8 +61,9 @@ func withJava(run func(*side)) scenario {
 	return scenario{
 		planes: []kind{javaOne, javaByID},
 		forms:  aggregatedForms, // the program serves ADS
-		// Envoy shows the version of the response that brought a Cluster, which had the renamed one, too.
-		unversioned: severalNames,
+		// In delta, each process has other versions for the same resources. In SotW, Envoy shows the version of the
+		// response that brought a Cluster, which had the renamed one, too.
+		unversioned: func(form) bool { return true },
 		// java-control-plane takes the group from each request. The relay sends the Node with each, and an Envoy that is
 		// connected directly has to do so, too.
 		bootstrap: func(s *side, bootstrap object) {
