@@ -75,10 +75,10 @@ func withJava(run func(*side)) scenario {
 	}
 }
 
-// Endpoints and Clusters of java-control-plane come, go, and have other names.
+// Endpoints and Clusters of java-control-plane change, go, and come back.
 func TestEnvoyFollowsJavaControlPlane(t *testing.T) {
 	play(t, withJava(func(s *side) {
-		first, second, third := s.backend("first"), s.backend("second"), s.backend("third")
+		first, second := s.backend("first"), s.backend("second")
 		s.push(func(w world) {
 			s.shop(w, "one", first)
 			s.clusterWith(w, "other", first)
@@ -98,15 +98,30 @@ func TestEnvoyFollowsJavaControlPlane(t *testing.T) {
 		s.step("the Cluster comes back as it was", all(s.shows(activeCluster, "other"), s.hasHost("other", first)))
 		s.push(func(w world) { w.set("other", endpoints("other", second)) })
 		s.step("the Cluster's endpoints change", s.hasHost("other", second))
+	}))
+}
 
+// A Cluster is renamed under a route, with its endpoints.
+func TestJavaControlPlaneRenamesAClusterUnderItsRoute(t *testing.T) {
+	sc := withJava(func(s *side) {
+		first, second, third := s.backend("first"), s.backend("second"), s.backend("third")
+		s.push(func(w world) { s.shop(w, "one", first) })
+		s.step("requests reach the first backend", s.reaches(first))
+		s.send()
 		s.push(func(w world) {
 			w.drop("one")
-			s.shop(w, "two", third)
+			s.shop(w, "two", second)
 		})
-		s.step("a Cluster is renamed under a route", all(s.reaches(third), s.lacks(activeCluster, "one")))
-		s.push(func(w world) { w.set("two", endpoints("two", first)) })
-		s.step("endpoints of the renamed Cluster change", s.reaches(first))
-	}))
+		s.step("a Cluster has another name", all(s.reaches(second), s.lacks(activeCluster, "one")))
+		s.push(func(w world) { w.set("two", endpoints("two", third)) })
+		s.step("its endpoints change", s.reaches(third))
+	})
+	sc.planes = []kind{javaOne} // each Node has the same snapshot either way
+	// In SotW, java-control-plane does not send the endpoints of the new Cluster while Envoy requests those of the old one,
+	// too. So Envoy has to be without the old one first, directly and behind the relay, and requests fail for as long as an
+	// exchange with the control plane takes.
+	sc.slack = func(int) int { return requestsPerSecond / 10 }
+	play(t, sc)
 }
 
 // java-control-plane comes back without a Cluster. In delta it does not read initial_resource_versions, and says
