@@ -16,12 +16,12 @@ import (
 // Ignored is a part of a document that Envoy ignores: a field, or the value of an enum, that it does not know.
 type Ignored struct {
 	Line int    // in the document
-	Path string // such as load_assignment.endpoints[0].prioritty
-	Text string // what is ignored, without the line and the path
+	Path string // such as load_assignment.endpoints[0]; the keys of maps are left out
+	// Field is the name of a field of the message there that is not known. It is from the document, and so may be a
+	// secret in a wrong place. It is empty for anything else.
+	Field string
+	Text  string // what is ignored
 }
-
-// String returns the line, the path and the text.
-func (i Ignored) String() string { return fmt.Sprintf("%d: %s: %s", i.Line, i.Path, i.Text) }
 
 // Unmarshal decodes JSON into a message.
 func Unmarshal(text []byte, m proto.Message) ([]Ignored, error) {
@@ -66,16 +66,17 @@ type converter struct {
 // mostIgnored bounds what is kept of a message: a control plane may send any number of fields.
 const mostIgnored = 100
 
-func (c *converter) ignore(line int, path, text string) {
+func (c *converter) ignore(part Ignored) {
 	if len(c.ignored) == mostIgnored {
 		return
 	}
-	c.ignored = append(c.ignored, Ignored{Line: line, Path: path, Text: text})
+	c.ignored = append(c.ignored, part)
 }
 
-func join(path, name string) string {
-	if path == "" {
-		return name
+// Join returns the path of a field of the message at a path.
+func Join(path, name string) string {
+	if path == "" || name == "" {
+		return path + name
 	}
 	return path + "." + name
 }
@@ -99,10 +100,10 @@ func (c *converter) object(d protoreflect.MessageDescriptor, v *Value, path stri
 	converted := &Value{Line: v.Line, Kind: Object}
 	index := map[string]int{} // of the fields of converted
 	for _, f := range v.Fields {
-		at := join(path, f.Name)
+		at := Join(path, f.Name)
 		field := fieldOf(d, f.Name)
 		if field == nil && !strings.HasPrefix(f.Name, "[") { // the name of an extension
-			c.ignore(f.Line, at, fmt.Sprintf("%s has no such field", d.Name()))
+			c.ignore(Ignored{Line: f.Line, Path: path, Field: f.Name, Text: fmt.Sprintf("%s has no such field", d.Name())})
 			continue
 		}
 		value := f.Value
@@ -112,7 +113,7 @@ func (c *converter) object(d protoreflect.MessageDescriptor, v *Value, path stri
 			}
 		}
 		if i, twice := index[f.Name]; twice {
-			c.ignore(converted.Fields[i].Line, at, "the field is there again, and the last one counts")
+			c.ignore(Ignored{Line: converted.Fields[i].Line, Path: at, Text: "the field is there again, and the last one counts"})
 			converted.Fields[i] = Field{f.Line, f.Name, value}
 			continue
 		}
@@ -192,7 +193,7 @@ func (c *converter) entries(f protoreflect.FieldDescriptor, v *Value, path strin
 	}
 	converted := &Value{Line: v.Line, Kind: Object}
 	for _, entry := range v.Fields {
-		if value := c.single(f, entry.Value, fmt.Sprintf("%s[%q]", path, entry.Name)); value != nil {
+		if value := c.single(f, entry.Value, path+"[]"); value != nil {
 			converted.Fields = append(converted.Fields, Field{entry.Line, entry.Name, value})
 		}
 	}
@@ -243,7 +244,7 @@ func (c *converter) enum(d protoreflect.EnumDescriptor, v *Value, name, path str
 			return v.with(quote(known))
 		}
 	}
-	c.ignore(v.Line, path, fmt.Sprintf("%s has no value of that name", d.Name()))
+	c.ignore(Ignored{Line: v.Line, Path: path, Text: fmt.Sprintf("%s has no value of that name", d.Name())})
 	return nil
 }
 
@@ -259,7 +260,7 @@ func (c *converter) any(v *Value, path string) *Value {
 	inner := v.Without("@type")
 	if _, special := wellKnown[t.Descriptor().FullName()]; special || t.Descriptor().FullName() == "google.protobuf.Any" {
 		if value := inner.Field("value"); value != nil {
-			inner = &Value{Line: inner.Line, Kind: Object, Fields: []Field{{value.Line, "value", c.message(t.Descriptor(), value, join(path, "value"))}}}
+			inner = &Value{Line: inner.Line, Kind: Object, Fields: []Field{{value.Line, "value", c.message(t.Descriptor(), value, Join(path, "value"))}}}
 		}
 	} else {
 		inner = c.object(t.Descriptor(), inner, path)

@@ -56,6 +56,15 @@ var (
 	oneofSet   = regexp.MustCompile(`oneof [A-Za-z0-9_.]+ is already set`)
 )
 
+// FieldName returns the name of a field that a text has, to be shown. A name that is like none in Envoy's API may be a
+// secret in a wrong place, and is replaced.
+func FieldName(name string) string {
+	if name == "" || fieldNames().isLike(name) {
+		return name
+	}
+	return "(a field whose name is not shown because no name in Envoy's API is similar)"
+}
+
 // Fault returns the description from a protobuf error about text in JSON or in the text format. It quotes nothing of
 // the text except names of types and fields. It is empty for an error that cannot be shown.
 func Fault(err error) string {

@@ -120,7 +120,9 @@ func (t *trial) note(said []cache.Update) {
 }
 
 // endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
-func endsForRequest(err error) bool {
+// responded says that there was a response on the stream: otherwise the control plane may not admit the relay, or the
+// Node.
+func endsForRequest(err error, responded bool) bool {
 	st, ok := status.FromError(err)
 	if !ok || errors.Is(err, io.EOF) {
 		return false
@@ -128,6 +130,8 @@ func endsForRequest(err error) bool {
 	switch st.Code() {
 	case codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
 		return false
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return responded
 	default:
 		return true
 	}
@@ -137,7 +141,7 @@ func endsForRequest(err error) bool {
 // be opened without it. The caller holds mu, and the feeds still have their sessions.
 func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	q := &s.quarantine
-	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) {
+	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err, c.responded) {
 		return nil
 	}
 	collect := func(ever bool) (keys []cache.Key) {
@@ -300,7 +304,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 	q.next = now.Add(q.pace.delay())
 	switch half := len(keys) / 2; {
 	case len(keys) == 0:
-	case !endsForRequest(end):
+	case !endsForRequest(end, true): // others are admitted
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])

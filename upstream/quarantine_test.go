@@ -191,7 +191,7 @@ func TestANameThatWasAnsweredMayBecomeBad(t *testing.T) {
 		good := b.watch("eds", "a", "b", "revoked")
 		pass(time.Second)
 		p.mu.Lock()
-		p.ends = map[string]codes.Code{"revoked": codes.PermissionDenied, "new": codes.PermissionDenied}
+		p.ends = map[string]codes.Code{"revoked": codes.InvalidArgument, "new": codes.InvalidArgument}
 		p.mu.Unlock()
 		b.watch("eds", "new") // ends the stream
 		pass(30 * time.Second)

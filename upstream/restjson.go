@@ -83,7 +83,7 @@ func (a *answerJSON) decode(typeURL string) (*session.Response, error) {
 		resource, ignored := decodeResource(text)
 		r.Resources = append(r.Resources, resource)
 		if len(ignored) > 0 && r.Ignored == "" {
-			r.Ignored = fmt.Sprintf("%s of %q: %s", ignored[0].Path, resource.Name, ignored[0].Text)
+			r.Ignored = fmt.Sprintf("%s of %q: %s", envoyjson.Join(ignored[0].Path, secrets.FieldName(ignored[0].Field)), resource.Name, ignored[0].Text)
 		}
 	}
 	for i, text := range a.errors {

@@ -137,7 +137,7 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 		node = new(corev3.Node)
 		ignored, _, err := documents[0].Unmarshal(node)
 		if err == nil && len(ignored) > 0 { // an error, as in Envoy's bootstrap
-			err = errors.New(ignored[0].String())
+			err = fmt.Errorf("line %d: %s: %s", ignored[0].Line, envoyjson.Join(ignored[0].Path, ignored[0].Field), ignored[0].Text)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--node %s: not an envoy.config.core.v3.Node: %w", f.file, err)

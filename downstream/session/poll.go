@@ -158,11 +158,6 @@ func (f *Poll) forgetSent() {
 
 // sendErrors adds the errors that a full state leaves out.
 func (f *Poll) sendErrors(r *Response, unknown map[resourceRef]*cache.Error) {
-	for sub := range f.named.all() {
-		if st := f.inFull(sub); st.Status == cache.Absent && st.Err == nil && !f.missingMeansGone {
-			r.addError(wire.SotWErrors, sub.name(), notFound)
-		}
-	}
 	for a, err := range unknown {
 		r.addError(wire.SotWErrors, a.name, err)
 	}

@@ -39,11 +39,8 @@ func sections() ([]peers.Section, error) {
 	}
 	for _, p := range controlPlanes {
 		for _, c := range clients {
-			// Also if make skips the test.
 			if reason := c.without(p); reason != "" {
 				meetings.Set(p.name, c.name, "n/a", reason)
-			} else if reason := knownFailures[p.name]; reason != "" {
-				meetings.Set(p.name, c.name, "fails", reason)
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/envoyjson"
+	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -194,7 +195,7 @@ func (r *reader) resource(v *envoyjson.Value) {
 func (r *reader) decode(v *envoyjson.Value, m proto.Message) bool {
 	ignored, line, err := v.Unmarshal(m)
 	for _, i := range ignored {
-		r.ignored = append(r.ignored, Error{File: r.name, Line: i.Line, Path: i.Path, Err: errors.New(i.Text)})
+		r.ignored = append(r.ignored, Error{File: r.name, Line: i.Line, Path: envoyjson.Join(i.Path, secrets.FieldName(i.Field)), Err: errors.New(i.Text)})
 	}
 	if err == nil {
 		return true
