@@ -117,10 +117,6 @@ func TestJavaControlPlaneRenamesAClusterUnderItsRoute(t *testing.T) {
 		s.step("its endpoints change", s.reaches(third))
 	})
 	sc.planes = []kind{javaOne} // each Node has the same snapshot either way
-	// In SotW, java-control-plane does not send the endpoints of the new Cluster while Envoy requests those of the old one,
-	// too. So Envoy has to be without the old one first, directly and behind the relay, and requests fail for as long as an
-	// exchange with the control plane takes.
-	sc.slack = func(int) int { return requestsPerSecond / 10 }
 	play(t, sc)
 }
 

@@ -33,6 +33,12 @@ var knownDifferences = []known{
 		reason: "A relay that serves a glob from a SotW control plane's wildcard does not tell a delta client that comes back what the glob has lost during the relay's restart, although it has stored the members",
 	},
 	{
+		scenario: "TestJavaControlPlaneRenamesAClusterUnderItsRoute", when: func(r row) bool { return r.upstream == sotw },
+		reason: "In SotW, java-control-plane does not send the endpoints of the new Cluster while those of the old one are requested, so the route goes before them",
+		// How many requests fail depends on how long an exchange with the control plane takes.
+		sometimes: func(row) bool { return true },
+	},
+	{
 		scenario: "TestJavaControlPlaneRestartsWithLess", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
 		reason: "java-control-plane does not say in delta what it has lost during a restart, and has other versions after it: the relay cannot tell that it did not read `initial_resource_versions`",
 	},
