@@ -35,7 +35,7 @@ const (
 )
 
 var grpcClients = []grpcClient{
-	{"grpc-java", prepareJava, func() []string { return java("Client") }, map[string]string{
+	{"grpc-java", prepareJava, func() []string { return javaPrograms.Command("Client") }, map[string]string{
 		noEndpointsLeft: "grpc-java 1.85 continues with the last endpoints when a cluster has none any more",
 		returns:         "grpc-java 1.85 and the linear cache sometimes miss each other, also without the relay",
 	}},

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/xds-relay/xds-relay/integration/interop/peers"
 )
 
 // javaLane is a lane whose control plane is java-control-plane, which can be replaced.
@@ -39,7 +41,7 @@ func openJavaLane(t testing.TB, w way, c grpcClient, groups string, backends []*
 // then it sends the next.
 func (l *javaLane) push() {
 	l.t.Helper()
-	eventually(l.t, "the control plane has answers", l.plane.answered)
+	eventually(l.t, "the control plane has answers", l.plane.Answered)
 	l.scene.push()
 }
 
@@ -48,7 +50,7 @@ func (l *javaLane) restart() {
 	l.t.Helper()
 	version := l.plane.version
 	l.gate.turn(false)
-	l.plane.end(l.t, syscall.SIGKILL)
+	l.plane.End(l.t, syscall.SIGKILL)
 	l.plane = l.start()
 	l.plane.version = version
 	l.scene.turn = l.plane.turn
@@ -203,8 +205,8 @@ func TestJavaControlPlane(t *testing.T) {
 		client grpcClient
 		on     []way
 	}{
-		{oneForAll, grpcClients[0], ways},
-		{oneByID, grpcClients[1], ways[1:]},
+		{peers.OneForAll, grpcClients[0], ways},
+		{peers.OneByID, grpcClients[1], ways[1:]},
 	} {
 		t.Run(tt.groups+"/"+tt.client.name, func(t *testing.T) {
 			t.Parallel()
@@ -231,5 +233,5 @@ func TestJavaControlPlane(t *testing.T) {
 			})
 		})
 	}
-	comparisons.note("group "+oneByID+", direct", "gRPC", "gRPC's clients send their Node with the first request of a stream alone, and java-control-plane takes the group from each request")
+	comparisons.note("group "+peers.OneByID+", direct", "gRPC", "gRPC's clients send their Node with the first request of a stream alone, and java-control-plane takes the group from each request")
 }

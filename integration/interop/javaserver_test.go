@@ -94,7 +94,7 @@ func startJavaServer(t testing.TB, bootstrap string) *javaServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := java("XdsServer", "the server")
+	command := javaPrograms.Command("XdsServer", "the server")
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+string(text))
 	lines, err := cmd.StdoutPipe()

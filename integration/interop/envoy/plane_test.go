@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -71,9 +72,14 @@ func resourceType(m proto.Message) string {
 
 // source is what a control plane serves its resources from.
 type source interface {
-	register(*grpc.Server)
 	// publish replaces all resources, as one change.
 	publish(to world)
+}
+
+// service is a source that is served in the test's process. Another is a program.
+type service interface {
+	source
+	register(*grpc.Server)
 }
 
 // kind is a kind of control plane.
@@ -83,6 +89,8 @@ const (
 	snapshots kind = "go-control-plane, snapshot cache"
 	linear    kind = "go-control-plane, linear caches"
 	scripted  kind = "scripted"
+	javaOne   kind = "java-control-plane, group all"
+	javaByID  kind = "java-control-plane, group node.id"
 )
 
 // plane is a control plane that can be stopped and started again, on the same address.
@@ -93,11 +101,14 @@ type plane struct {
 	script  *script // of the kind scripted; it outlives the server
 	options []grpc.ServerOption
 
-	mu     sync.Mutex
-	now    world
-	source source // nil while the server is stopped
-	server *grpc.Server
-	heard  []heard
+	mu      sync.Mutex
+	now     world
+	source  source // nil while the server is stopped
+	end     func() // ends the server
+	version int    // of the last snapshot of java-control-plane, which no restart repeats
+
+	hearing sync.Mutex
+	heard   []heard
 }
 
 // heard is a request that the control plane has received.
@@ -112,6 +123,9 @@ type heard struct {
 // newPlane returns a control plane that does not serve yet.
 func newPlane(t testing.TB, k kind) *plane {
 	t.Helper()
+	if k == javaOne || k == javaByID {
+		peers.Require(t, "java-control-plane", prepareJava)
+	}
 	p := &plane{t: t, kind: k, address: peers.Address(t), now: world{}}
 	if k == scripted {
 		p.script = newScript()
@@ -123,7 +137,6 @@ func newPlane(t testing.TB, k kind) *plane {
 // start starts the server, which serves what was last published.
 func (p *plane) start() {
 	p.t.Helper()
-	listener := peers.Listen(p.t, p.address)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	options := append(slices.Clone(p.options), grpc.ChainStreamInterceptor(p.record))
@@ -135,21 +148,31 @@ func (p *plane) start() {
 	case scripted:
 		p.source = p.script
 		options = append(options, grpc.UnknownServiceHandler(p.script.serve))
+	case javaOne, javaByID:
+		p.source = p.newJava()
 	}
-	p.server = grpc.NewServer(options...)
-	p.source.register(p.server)
 	p.source.publish(p.now)
-	go func(s *grpc.Server) { _ = s.Serve(listener) }(p.server)
+	switch source := p.source.(type) {
+	case service:
+		server := grpc.NewServer(options...)
+		source.register(server)
+		listener := peers.Listen(p.t, p.address)
+		go func() { _ = server.Serve(listener) }()
+		p.end = server.Stop
+	case *javaSource:
+		source.Serve(p.address)
+		p.end = func() { source.End(p.t, os.Kill) }
+	}
 }
 
 // stop ends all streams and closes the listener.
 func (p *plane) stop() {
 	p.mu.Lock()
-	server := p.server
-	p.server, p.source = nil, nil
+	end := p.end
+	p.end, p.source = nil, nil
 	p.mu.Unlock()
-	if server != nil {
-		server.Stop()
+	if end != nil {
+		end()
 	}
 }
 
@@ -197,16 +220,20 @@ func (r *recorded) RecvMsg(m any) error {
 	case *discoveryv3.DeltaDiscoveryRequest:
 		h.names = full.GetResourceNamesSubscribe()
 	}
-	r.plane.mu.Lock()
-	defer r.plane.mu.Unlock()
-	r.plane.heard = append(r.plane.heard, h)
+	r.plane.hear(h)
 	return nil
+}
+
+func (p *plane) hear(h heard) {
+	p.hearing.Lock()
+	defer p.hearing.Unlock()
+	p.heard = append(p.heard, h)
 }
 
 // nacks returns what clients said of the responses that they rejected.
 func (p *plane) nacks() (all []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.hearing.Lock()
+	defer p.hearing.Unlock()
 	for _, h := range p.heard {
 		if h.nack != "" {
 			all = append(all, h.typeURL+": "+h.nack)

@@ -47,13 +47,12 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * java-control-plane with a SimpleCache, on a free port of 127.0.0.1. Its first argument is the form that it serves,
- * "sotw", "delta" or "both". Its second argument says which snapshot a Node has: "all" for the same snapshot, or
+ * java-control-plane with a SimpleCache. Its first argument is the form that it serves, "sotw", "delta" or "both". Its second argument says which snapshot a Node has: "all" for the same snapshot, or
  * "node.id" for the snapshot of its id.
  *
- * <p>The program prints its address, then a line for each request that it receives, for each response that it sends, and
- * for each command. Commands are lines of JSON: {"set": GROUP, "version": VERSION, "resources": [RESOURCE, ...]} and
- * {"clear": GROUP}.
+ * <p>The program prints a line for each request that it receives, for each response that it sends, and for each command.
+ * Commands are lines of JSON: {"set": GROUP, "version": VERSION, "resources": [RESOURCE, ...]}, {"clear": GROUP} and
+ * {"serve": ADDRESS}, whose line has the address with the port.
  */
 public final class ControlPlane {
   private static final String ALL = "all";
@@ -80,18 +79,28 @@ public final class ControlPlane {
         : node -> node.getId();
     SimpleCache<String> cache = new SimpleCache<>(groups);
     V3DiscoveryServer discovery = new V3DiscoveryServer(new Printer(), cache);
-    Server server = NettyServerBuilder.forAddress(new InetSocketAddress("127.0.0.1", 0))
-        .addService(discovery.getAggregatedDiscoveryServiceImpl())
-        .intercept(new Form(args[0]))
-        .build()
-        .start();
-    Lines.print(Map.of("address", "127.0.0.1:" + server.getPort()));
+    Form form = new Form(args[0]);
 
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = in.readLine(); line != null; line = in.readLine()) {
-      Lines.print(run(cache, JsonParser.parseString(line).getAsJsonObject()));
+      JsonObject command = JsonParser.parseString(line).getAsJsonObject();
+      Lines.print(command.has("serve")
+          ? serve(discovery, form, command.get("serve").getAsString())
+          : run(cache, command));
     }
     System.exit(0);
+  }
+
+  private static Map<String, ?> serve(V3DiscoveryServer discovery, Form form, String address) throws IOException {
+    int colon = address.lastIndexOf(':');
+    String host = address.substring(0, colon);
+    int port = Integer.parseInt(address.substring(colon + 1));
+    Server server = NettyServerBuilder.forAddress(new InetSocketAddress(host, port))
+        .addService(discovery.getAggregatedDiscoveryServiceImpl())
+        .intercept(form)
+        .build()
+        .start();
+    return Map.of("address", host + ":" + server.getPort());
   }
 
   private static Map<String, ?> run(SimpleCache<String> cache, JsonObject command) {
