@@ -409,8 +409,10 @@ func TestTheControlPlaneIsSentTheAcceptedVersion(t *testing.T) {
 		s.awaitAsked(t, listenerType, wildcard)
 		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l", "content-l1")))
 		fl.await(t, "all clients have the first state", func(s *fleetState) bool { return len(s.who("l1")) == 3 })
-		if nack := s.respond(t, listenerType, "2", versioned(t, "2", plainListener("l", "content-bad"))); nack != "" {
-			t.Fatalf("the relay did not acknowledge the response at once: %s", nack)
+		// The client may reject the change before the relay has sent its ACK. In SotW the NACK then replaces the ACK.
+		nack := s.respond(t, listenerType, "2", versioned(t, "2", plainListener("l", "content-bad")))
+		if nack != "" && !strings.Contains(nack, "no such filter: bad") {
+			t.Fatalf("the relay rejected the response itself: %s", nack)
 		}
 		s.requests.await(t, "the relay rejects the newest response, with the accepted version", func(all *requests) bool {
 			last := (*all)[len(*all)-1]
