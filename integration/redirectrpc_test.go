@@ -23,7 +23,6 @@ func authoritiesOf(upstream form, rest string, names []string, planes ...*mortal
 	for i, p := range planes {
 		config += fmt.Sprintf("  - name: %s\n    servers:\n      - {address: %q, protocol: %s, backoff: {base: 50ms, max: 200ms}}\n", names[i], p.address, upstream)
 	}
-	config = strings.ReplaceAll(config, "protocol: sotw,", "protocol: sotw, sotw_answers: all,")
 	return config + "old_style_names:\n  - authority: " + names[0] + "\n" + rest
 }
 

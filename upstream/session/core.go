@@ -84,8 +84,8 @@ type subscription struct {
 
 	// The rest is for names only.
 
-	// fulls is names.fulls when it was requested.
-	fulls uint64
+	// fulls and asked are names.fulls and names.responses when it was requested.
+	fulls, asked uint64
 	// left, in SotW, says that it was given up recently. If it is wanted again,
 	// a response without it may have been sent in between.
 	left bool
@@ -271,7 +271,7 @@ func (c *core) lostCore() {
 
 // lost resets the state that a subscription has on one stream.
 func (sub *subscription) lost() {
-	if sub.left {
+	if sub.left && sub.seen <= sub.asked {
 		sub.answered = false // the answer was not certain: it is requested as if new
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.repeated = false, false, false, false, false

@@ -188,7 +188,7 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		s.version = s.resume(n)
 	}
 	for _, sub := range added {
-		sub.fulls = n.fulls
+		sub.fulls, sub.asked = n.fulls, n.responses
 	}
 	n.ask(added, !s.begun, now)
 	wanted := s.requestOf()
