@@ -245,6 +245,9 @@ func TestMembersOfAGlobGoWhileTheRelayIsAway(t *testing.T) {
 			first, second := s.backend("first"), s.backend("second")
 			s.push(func(w world) { s.members(w, first) })
 			s.step("both listeners are there", all(s.reaches(first), s.shows(activeListener, xdstpListeners+"more")))
+			if s.relay != nil {
+				s.relay.AwaitStored()
+			}
 			s.killRelay()
 			s.push(func(w world) { s.fewerMembers(w, second) })
 			s.startRelay()

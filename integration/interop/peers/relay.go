@@ -2,6 +2,7 @@ package peers
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -126,6 +127,26 @@ func (r *Relay) Kill() {
 	p := r.process
 	r.mu.Unlock()
 	p.End(r.t, syscall.SIGKILL)
+}
+
+// AwaitStored waits until the relay has written to its store what its clients have received.
+func (r *Relay) AwaitStored() {
+	r.t.Helper()
+	Eventually(r.t, "the relay's store is written", func() error {
+		reply, err := http.Get("http://" + r.Admin + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = reply.Body.Close() }()
+		text, err := io.ReadAll(reply.Body)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(text), "\nxds_relay_store_pending 0\n") || strings.Contains(string(text), "\nxds_relay_store_records_written_total 0\n") {
+			return errors.New("records wait to be written")
+		}
+		return nil
+	})
 }
 
 // Drain tells the relay to drain, and does not wait for its end.
