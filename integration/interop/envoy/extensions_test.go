@@ -18,13 +18,14 @@ import (
 
 // The configurations of two filters of a Listener change, and are refused.
 func TestExtensionsFollowChanges(t *testing.T) {
-	play(t, scenario{unversioned: severalNames, run: func(s *side) {
+	play(t, scenario{late: true, unversioned: severalNames, run: func(s *side) {
 		first := s.backend("first")
 		s.push(func(w world) {
 			s.filtered(w, first, discovered("needed", s.source(), faultType), discovered("optional", s.source(), faultType))
 			w.set("needed", idle("needed"))
 			w.set("optional", idle("optional"))
 		})
+		s.launch()
 		s.step("both filters let requests pass", s.answers(call{}, http.StatusOK, "first"))
 		s.push(func(w world) { w.set("optional", aborting("optional", http.StatusTeapot)) })
 		s.step("one filter answers", s.answers(call{}, http.StatusTeapot, ""))
@@ -48,6 +49,7 @@ func TestAnExtensionIsRemoved(t *testing.T) {
 		// SotW has no removals of this type.
 		forms:    []form{{delta: true, aggregated: true}, {delta: true, aggregated: false}},
 		upstream: []string{delta},
+		late:     true,
 		run: func(s *side) {
 			first := s.backend("first")
 			s.push(func(w world) {
@@ -56,6 +58,7 @@ func TestAnExtensionIsRemoved(t *testing.T) {
 				s.filtered(w, first, filter)
 				w.set("filter", idle("filter"))
 			})
+			s.launch()
 			s.step("the filter lets requests pass", s.answers(call{}, http.StatusOK, "first"))
 			s.push(func(w world) { w.drop("filter") })
 			s.step("the default takes its place", s.answers(call{}, http.StatusConflict, ""))

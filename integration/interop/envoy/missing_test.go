@@ -79,7 +79,7 @@ func (s *side) needy(w world, patience time.Duration) {
 // A route, the configuration of a filter, and a secret never come: Envoy waits for each as long as its
 // configuration says, then it is live. Later they come.
 func TestEnvoyStartsWithoutWhatNeverComes(t *testing.T) {
-	play(t, scenario{unversioned: severalNames, run: func(s *side) {
+	play(t, scenario{late: true, unversioned: severalNames, run: func(s *side) {
 		first := s.backend("first")
 		silent := func(_, name string) bool { return name == "late" }
 		s.plane.script.change(func() { s.plane.script.mute = silent })
@@ -87,6 +87,7 @@ func TestEnvoyStartsWithoutWhatNeverComes(t *testing.T) {
 			s.shop(w, "one", first)
 			s.needy(w, 3*time.Second)
 		})
+		s.launch()
 		s.step("Envoy is live", s.envoy.live)
 		s.step("requests that need none of them", s.answers(call{}, http.StatusOK, "first"))
 		s.step("requests that need the routes fail", s.answers(s.routeless, http.StatusNotFound, ""))
@@ -106,13 +107,14 @@ func TestEnvoyStartsWithoutWhatNeverComes(t *testing.T) {
 // What never comes is known to the relay as such when Envoy starts again: Envoy still waits as long as its
 // configuration says, and is live.
 func TestEnvoyRestartsWithoutWhatNeverComes(t *testing.T) {
-	play(t, scenario{unversioned: severalNames, run: func(s *side) {
+	play(t, scenario{late: true, unversioned: severalNames, run: func(s *side) {
 		first := s.backend("first")
 		s.plane.script.change(func() { s.plane.script.mute = func(_, name string) bool { return name == "late" } })
 		s.push(func(w world) {
 			s.shop(w, "one", first)
 			s.needy(w, 5*time.Second) // long enough for the relay's answer to come first
 		})
+		s.launch()
 		s.step("Envoy is live", s.envoy.live)
 		s.concluded(3)
 		s.envoy.kill()

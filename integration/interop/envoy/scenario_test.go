@@ -234,6 +234,14 @@ func (sc scenario) play(t *testing.T, k kind, f form, upstream string, common *s
 	return o
 }
 
+// launch starts the control plane and Envoy, in scenarios in which run does so: what was pushed before is what Envoy
+// starts with.
+func (s *side) launch() {
+	s.Helper()
+	s.plane.start()
+	s.envoy.start()
+}
+
 // relayConfig returns the configuration of the relay in front of the control plane.
 func (s *side) relayConfig() peers.Config {
 	config := peers.ConfigFor(s.reach, s.upstream)
