@@ -29,9 +29,10 @@ type groupClient struct {
 	errors map[string]string
 	again  map[string]bool // requested again, or sent an error of
 	// rejects are the names that it has rejected and not accepted since. rejected: it has rejected a response without a
-	// resource, and accepted none since.
+	// new resource, and accepted none since. others are the names that this response removed, or renewed.
 	rejects  map[string]bool
 	rejected bool
+	others   map[string]bool
 	refused  bool // it has ever rejected a resource
 }
 
@@ -47,6 +48,10 @@ func (c *groupClient) asks(t tb, add, drop []string) {
 		delete(c.has, name)
 		delete(c.errors, name)
 		delete(c.rejects, name)
+		if c.others[name] {
+			delete(c.others, name)
+			c.rejected = c.rejected && len(c.others) > 0
+		}
 	}
 	for _, name := range add {
 		if !slices.Contains(c.names, name) {
@@ -71,11 +76,13 @@ func (c *groupClient) reads(t tb, reject bool) {
 	t.Helper()
 	defer func() { c.missed = 0 }()
 	for r := c.read(t); r != nil; r = c.read(t) {
-		c.rejected = reject && len(r.resources) == 0
+		c.rejected, c.others = reject, map[string]bool{}
 		for _, res := range r.resources {
 			if res.beat {
+				c.others[res.name] = true
 				continue
 			}
+			c.rejected = false
 			c.refused = c.refused || reject
 			rejected := c.rejects[res.name] // then it may come again with another version
 			if c.rejects[res.name] = true; !reject {
@@ -89,6 +96,7 @@ func (c *groupClient) reads(t tb, reject bool) {
 			delete(c.again, res.name)
 		}
 		for _, name := range r.removed {
+			c.others[name] = true
 			delete(c.rejects, name)
 			delete(c.has, name)
 			delete(c.errors, name)

@@ -115,11 +115,11 @@ func (s *subscriptions) settleRejections(acked, inFlight []sentResponse) {
 }
 
 // hasRejected reports that the client was sent nothing of a name since it has rejected it in a response. acked are the
-// responses that it has just acknowledged.
+// responses that it has just acknowledged: without one, only names that it has unsubscribed from no longer count.
 func (s *subscriptions) hasRejected(r *Rejection, name string, acked []sentResponse) bool {
 	own := false
 	for sub := range s.ownOf(name) {
-		if sub.isRejected() {
+		if sub.isRejected() || len(acked) == 0 {
 			return true
 		}
 		own = true
