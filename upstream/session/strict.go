@@ -213,6 +213,11 @@ func (s *sotwNames) endTrials(now time.Time) {
 		}
 	}
 	if !t.heard || !n.strict() {
+		// A name that was left out for a moment may have gone just then. A control plane that is not strict need not answer
+		// the request that has it again, but answers the first one of a new stream.
+		if n.strict() && t.all && n.responses > n.before {
+			n.relist, n.shown = true, ""
+		}
 		s.unpark()
 	}
 	again := t.news && t.heard

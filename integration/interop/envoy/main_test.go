@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Scenarios mostly wait.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
