@@ -27,6 +27,10 @@ func Main(m *testing.M, root string, sections func() ([]Section, error)) (status
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	// The tests mostly wait.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		return failed(err)
+	}
 	var err error
 	if programs, err = os.MkdirTemp("", "xds-relay-interop-"); err != nil {
 		return failed(err)
