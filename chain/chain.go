@@ -17,7 +17,7 @@ import (
 )
 
 // RelayHeader is the name of the gRPC header by which a relay says that it serves a stream. It sends
-// the header only to relays.
+// the header only to relays. Those of earlier versions pass their clients' NACKs on only to a relay.
 const RelayHeader = "x-xds-relay"
 
 // Header is the name of the HTTP header, or gRPC metadata, with the chain.

@@ -84,6 +84,10 @@ type typeSession interface {
 	// others, nil if there is none.
 	Watched() iter.Seq[cache.Key]
 	Group() session.WatchGroup
+	// Uses reports whether the client watches a topic that in selects. Rejects returns the newest rejection that stands
+	// of something in such a topic, nil if there is none. If in is nil, it selects all topics.
+	Uses(in func(cache.Key) bool) bool
+	Rejects(in func(cache.Key) bool) *session.Rejection
 	Parameters() map[string]int
 	// Servable reports whether some subscription is held or may come, and if not, why. Unreachable reports that
 	// something cannot be reached and is not held. Decided reports that the stream is kept in any case. Denied reports

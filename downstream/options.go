@@ -64,9 +64,9 @@ type Options struct {
 	// Prefetcher watches the topics that clients will request next, for clients of listeners that prefetch; nil
 	// disables prefetching.
 	Prefetcher Prefetcher
-	// Rejected, if not nil, is called when a client rejects something, for each scope that the client uses. It must not
-	// block.
-	Rejected func(scope cache.Scope, typeURL, words string)
+	// Rejected, if not nil, is called when a client rejects something, for each scope that may have it. polled is the
+	// client if it polls, and nil otherwise: Server.CountRejecters finds the others. It must not block.
+	Rejected func(of ScopeType, polled *Rejecters)
 	// ManyBegun, if not nil, is called each time a client has begun that many more subscriptions to names of a type. It
 	// must not block.
 	ManyBegun func(names int)

@@ -108,6 +108,9 @@ import (
 //	clients
 //	  The open streams as an operator sees them, and how many of them reject something, or have refused names, now.
 //
+//	rejecters
+//	  Which clients reject something now, for each type of a scope of which a client has rejected something.
+//
 //	held CLIENT
 //	  What the client holds as an operator sees it. Under a wildcard or glob are its members.
 func TestTranscripts(t *testing.T) {
@@ -136,6 +139,8 @@ type transcript struct {
 	clients  map[string]*testClient
 	// notAdmitted is why no client is admitted.
 	notAdmitted error
+	// rejected has what Options.Rejected was called with.
+	rejected map[ScopeType]bool
 }
 
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
@@ -158,6 +163,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		})
 		tr.server, tr.log = newTestServer(tr.cache, limit)
 		tr.server.options.RemovalHold = duration(t, hold)
+		tr.rejected = map[ScopeType]bool{}
+		tr.server.options.Rejected = func(of ScopeType, _ *Rejecters) { tr.rejected[of] = true }
 	}
 	var out []string
 	switch d.Cmd {
@@ -230,6 +237,8 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "clients":
 		out = tr.describe()
+	case "rejecters":
+		out = tr.rejecters()
 	case "held":
 		out = tr.held(t, tr.client(t, d))
 	default:
@@ -724,6 +733,26 @@ func (tr *transcript) held(t *testing.T, c *testClient) []string {
 	if out == nil {
 		out = []string{"nothing"}
 	}
+	return out
+}
+
+func (tr *transcript) rejecters() (out []string) {
+	of := map[ScopeType]*Rejecters{}
+	for k := range tr.rejected {
+		of[k] = &Rejecters{}
+	}
+	tr.server.CountRejecters(of)
+	for k, r := range of {
+		line := fmt.Sprintf("%s %s: %d of %d %v", k.Scope, shortName(k.TypeURL), r.Rejecting, r.Clients, r.Names)
+		if r.Reason != "" {
+			line += ": " + r.Reason
+		}
+		if r.Undecided {
+			line += " (undecided)"
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
 	return out
 }
 

@@ -417,20 +417,3 @@ func (st *stream) ackedAll(t *streamTrial) bool {
 	}
 	return len(t.types) > 0
 }
-
-// passOn passes a rejection on to the control planes that may have sent what was rejected, if that is the last that
-// they have sent. If a scope has a rollout, the rollout decides instead.
-func (st *stream) passOn(s typeSession, n *session.NACK) {
-	pass := st.server.options.Rejected
-	if pass == nil {
-		return
-	}
-	if inFlight, _ := s.InFlight(); inFlight > 0 || s.Adding() || s.Removing() || st.inbox.hasNews() {
-		return // there is something newer
-	}
-	for scope := range st.scopes.all() {
-		if !slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
-			pass(scope, n.TypeURL, n.Reason)
-		}
-	}
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // TestFailover plays testdata/failover/*.txt: the cached state of a scope while servers fail
@@ -178,11 +179,11 @@ func (f *fakeFeed) Adopt(k cache.Key)   { f.player.printf("%s: adopted %s\n", f.
 func (f *fakeFeed) Stop(k cache.Key) {
 	f.starts = slices.DeleteFunc(f.starts, func(name string) bool { return name == k.Name })
 }
-func (*fakeFeed) Resume(cache.Key)            {}
-func (*fakeFeed) Reject(_, _, _ string)       {}
-func (*fakeFeed) PassOn(_, _ string)          {}
-func (*fakeFeed) Statuses() []upstream.Status { return nil }
-func (f *fakeFeed) Drain()                    {}
+func (*fakeFeed) Resume(cache.Key)                 {}
+func (*fakeFeed) Reject(_, _, _ string)            {}
+func (*fakeFeed) PassOn(string, session.Rejection) {}
+func (*fakeFeed) Statuses() []upstream.Status      { return nil }
+func (f *fakeFeed) Drain()                         {}
 func (f *fakeFeed) Close() {
 	f.player.printf("close %s\n", f.name)
 	if f.player.feeds[f.name] == f {

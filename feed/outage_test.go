@@ -10,23 +10,24 @@ import (
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // quietFeed does nothing: the test reports the events of its server.
 type quietFeed struct{ done chan struct{} }
 
-func (quietFeed) Start(cache.Key)             {}
-func (quietFeed) Stop(cache.Key)              {}
-func (quietFeed) Refresh(cache.Key)           {}
-func (quietFeed) Resend()                     {}
-func (quietFeed) Resume(cache.Key)            {}
-func (quietFeed) Adopt(cache.Key)             {}
-func (quietFeed) Reject(_, _, _ string)       {}
-func (quietFeed) PassOn(_, _ string)          {}
-func (quietFeed) Statuses() []upstream.Status { return nil }
-func (quietFeed) Drain()                      {}
-func (f quietFeed) Close()                    { close(f.done) }
-func (f quietFeed) Done() <-chan struct{}     { return f.done }
+func (quietFeed) Start(cache.Key)                  {}
+func (quietFeed) Stop(cache.Key)                   {}
+func (quietFeed) Refresh(cache.Key)                {}
+func (quietFeed) Resend()                          {}
+func (quietFeed) Resume(cache.Key)                 {}
+func (quietFeed) Adopt(cache.Key)                  {}
+func (quietFeed) Reject(_, _, _ string)            {}
+func (quietFeed) PassOn(string, session.Rejection) {}
+func (quietFeed) Statuses() []upstream.Status      { return nil }
+func (quietFeed) Drain()                           {}
+func (f quietFeed) Close()                         { close(f.done) }
+func (f quietFeed) Done() <-chan struct{}          { return f.done }
 
 // An authority cannot be reached when all of its servers have failed. A server that is only
 // slow may still answer: clients that fall back to a server of their own would leave

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // noisyFeed is a server that answers, fails and comes back at random, as fast as it
@@ -46,15 +47,15 @@ func (f *noisyFeed) Resend() {
 	f.again = true
 }
 
-func (*noisyFeed) Resume(cache.Key)            {}
-func (*noisyFeed) Adopt(cache.Key)             {}
-func (*noisyFeed) Reject(_, _, _ string)       {}
-func (*noisyFeed) PassOn(_, _ string)          {}
-func (*noisyFeed) Statuses() []upstream.Status { return nil }
-func (f *noisyFeed) Refresh(cache.Key)         {}
-func (f *noisyFeed) Drain()                    {}
-func (f *noisyFeed) Close()                    { close(f.stop) }
-func (f *noisyFeed) Done() <-chan struct{}     { return f.done }
+func (*noisyFeed) Resume(cache.Key)                 {}
+func (*noisyFeed) Adopt(cache.Key)                  {}
+func (*noisyFeed) Reject(_, _, _ string)            {}
+func (*noisyFeed) PassOn(string, session.Rejection) {}
+func (*noisyFeed) Statuses() []upstream.Status      { return nil }
+func (f *noisyFeed) Refresh(cache.Key)              {}
+func (f *noisyFeed) Drain()                         {}
+func (f *noisyFeed) Close()                         { close(f.stop) }
+func (f *noisyFeed) Done() <-chan struct{}          { return f.done }
 
 func (f *noisyFeed) run() {
 	defer close(f.done)

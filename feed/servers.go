@@ -12,6 +12,7 @@ import (
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // Source gives the resources of one scope from one server. None of its methods blocks for long, except Drain.
@@ -22,9 +23,9 @@ type Source interface {
 	// Resend makes the source deliver everything that it holds, and its errors, once more.
 	Resend()
 	// Reject answers the newest response of a type with a NACK, and the last version that was accepted. The response was
-	// acknowledged when it came. PassOn does the same once, if the server is a relay.
+	// acknowledged when it came. PassOn does the same because clients have rejected the response.
 	Reject(typeURL, version, words string)
-	PassOn(typeURL, words string)
+	PassOn(typeURL string, r session.Rejection)
 	Statuses() []upstream.Status
 	// Drain waits, for a bounded time, until the server knows that the relay has unsubscribed from everything.
 	Drain()
@@ -373,12 +374,11 @@ func (f *Feed) Reject(typeURL, version, words string) {
 	}
 }
 
-// PassOn sends the active server a NACK, because a client has rejected a resource of a type. It does so only if the
-// server is a relay.
-func (f *Feed) PassOn(typeURL, words string) {
+// PassOn sends the active server a NACK, because clients have rejected its newest response of a type.
+func (f *Feed) PassOn(typeURL string, r session.Rejection) {
 	for _, s := range f.Sources() {
 		if s.Active {
-			s.Source.PassOn(typeURL, words)
+			s.Source.PassOn(typeURL, r)
 		}
 	}
 }

@@ -156,7 +156,6 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.derived.Resolver = collections.NewResolver(r.cache, r.derived.feed.Link(), names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
 	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
 	r.scopes.derived = r.derived
-	r.rejections = newRejections(r.origins.passOn)
 	r.loads = newLoads(r)
 	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}
 	var manyBegun func(names int)
@@ -164,9 +163,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		manyBegun = o.GCTuner.ExpectNames
 	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: r.rejections.add, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun,
+		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun,
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
+	r.rejections = newRejections(r.server.CountRejecters, r.origins.passOn)
 	r.configure(g)
 	r.reloads.loaded = time.Now()
 	if err := r.observe(); err != nil {

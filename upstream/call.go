@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/propagation"
@@ -423,7 +422,6 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	}
 	if !c.responded {
 		c.responded = true
-		s.learnRelay(c)
 		s.outage.End()
 		s.outage = nil
 		s.opts.peers.reached(s, true)
@@ -527,13 +525,6 @@ func (s *Stream) overtake(by *feed) {
 			s.agenda.add(f)
 		}
 	}
-}
-
-// learnRelay learns from a stream's headers whether the control plane is a relay. The headers have
-// come, as there was a response. The caller holds mu.
-func (s *Stream) learnRelay(c *call) {
-	headers, err := c.stream.Header()
-	s.ofRelay = err == nil && len(headers.Get(chain.RelayHeader)) > 0
 }
 
 // answered records the first response of a stream. The response timeout of unanswered subscriptions

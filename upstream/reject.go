@@ -1,6 +1,9 @@
 package upstream
 
-import "github.com/xds-relay/xds-relay/loglines"
+import (
+	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/upstream/session"
+)
 
 // NACKs for a state that the relay had acknowledged, and that its clients have rejected since.
 
@@ -22,19 +25,20 @@ func (s *Stream) Reject(typeURL, version, words string) {
 	}
 }
 
-// PassOn sends a NACK of the newest response of a type, once, if the control plane is another
-// relay. It is for when a client has rejected a resource of that type.
-func (s *Stream) PassOn(typeURL, words string) {
+// PassOn sends a NACK of the newest response of a type, because clients have rejected it. The relay had
+// acknowledged it when it came. How often a response gets a NACK is bounded: see [session.Session].
+func (s *Stream) PassOn(typeURL string, r session.Rejection) {
 	s.mu.Lock()
 	f, b := s.feeds[typeURL], s.namesStream
-	if s.ofRelay && f != nil && f.begun() {
-		f.session.PassOn(loglines.Clip(words))
+	if f != nil && f.begun() {
+		r.Words = loglines.Clip(r.Words)
+		f.session.PassOn(r)
 		s.agenda.add(f)
 	}
 	s.mu.Unlock()
 	s.inbox.Wake()
 	if b != nil {
-		b.PassOn(typeURL, words)
+		b.PassOn(typeURL, r)
 	}
 }
 
@@ -54,7 +58,9 @@ func (a *Aggregated) Reject(typeURL, version, words string) {
 }
 
 // PassOn is [Stream.PassOn], on the stream of the type.
-func (a *Aggregated) PassOn(typeURL, words string) { a.ofType(typeURL).PassOn(typeURL, words) }
+func (a *Aggregated) PassOn(typeURL string, r session.Rejection) {
+	a.ofType(typeURL).PassOn(typeURL, r)
+}
 
 // Reject is [Stream.Reject] of each stream. Only the stream of the type has it.
 func (s *Streams) Reject(typeURL, version, words string) {
@@ -64,8 +70,8 @@ func (s *Streams) Reject(typeURL, version, words string) {
 }
 
 // PassOn is [Stream.PassOn] of each stream. Only the stream of the type has it.
-func (s *Streams) PassOn(typeURL, words string) {
+func (s *Streams) PassOn(typeURL string, r session.Rejection) {
 	for _, st := range s.all() {
-		st.PassOn(typeURL, words)
+		st.PassOn(typeURL, r)
 	}
 }

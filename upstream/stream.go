@@ -52,9 +52,7 @@ type Stream struct {
 	form  *form
 	feeds map[string]*feed // by type URL
 	room  cache.Room       // of feeds
-	// ofRelay reports whether the control plane of the present stream is a relay.
-	ofRelay bool
-	live    bool // a gRPC stream is open, and feeds have sessions
+	live  bool             // a gRPC stream is open, and feeds have sessions
 	// agenda has the feeds that need attention now or at a later time.
 	agenda agenda
 	// taken counts how often the notes were taken from the inbox.

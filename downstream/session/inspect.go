@@ -42,6 +42,16 @@ func (s *subscriptions) Watched() iter.Seq[cache.Key] {
 	}
 }
 
+// Uses reports whether the client watches a topic that in selects.
+func (s *subscriptions) Uses(in func(cache.Key) bool) bool {
+	for k := range s.Watched() {
+		if in(k) {
+			return true
+		}
+	}
+	return s.named.shared != nil && in(s.named.shared.group.First().Key())
+}
+
 // Group returns the group in which the client watches other names, nil if there is none.
 func (s *subscriptions) Group() WatchGroup {
 	if m := s.named.shared; m != nil {

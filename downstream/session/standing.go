@@ -26,6 +26,37 @@ func (t *standing) stands() bool { return len(t.names) > 0 || t.some }
 // drop has the names that which selects no longer count.
 func (t *standing) drop(which func(string) bool) { t.names = slices.DeleteFunc(t.names, which) }
 
+// Rejects returns the newest rejection that stands of something in a topic that in selects, nil if there is none. If in
+// is nil, it selects all topics.
+func (s *subscriptions) Rejects(in func(cache.Key) bool) *Rejection {
+	for r := range s.nacks.newestFirst() {
+		if r.standing.stands() && (in == nil || s.concerns(r, in)) {
+			return r
+		}
+	}
+	return nil
+}
+
+// concerns reports whether something of a rejected response was in a topic that in selects.
+func (s *subscriptions) concerns(r *Rejection, in func(cache.Key) bool) bool {
+	for i := range r.spans {
+		switch p := &r.spans[i]; {
+		case p.set != nil:
+			if p.set.set != nil && !p.set.ended && in(p.set.set.Key()) {
+				return true
+			}
+		case s.named.shared != nil && in(s.named.shared.group.First().Key()):
+			return true
+		}
+	}
+	for sub := range s.named.own() {
+		if e := sub.entry(); e != nil && sub.isRejected() && r.response.mayHave(sub.sentAs()) && in(e.Key()) {
+			return true
+		}
+	}
+	return false
+}
+
 // mostBlameNames bounds the names of a rejected response that are searched for in the client's words.
 const mostBlameNames = 1 << 10
 

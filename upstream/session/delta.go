@@ -21,7 +21,7 @@ type deltaSession struct {
 	answers []answer
 	size    int    // of answers, in bytes
 	nonce   string // the latest
-	passed  string // the nonce of the last response that PassOn has rejected
+	passed  passedOn
 
 	begun bool // the first request was sent
 	// explicit says that a name was sent in resource_names_subscribe on this stream. As long as
@@ -107,10 +107,9 @@ func (d *deltaSession) Reject(_, words string) {
 	d.size += a.size()
 }
 
-func (d *deltaSession) PassOn(words string) {
-	if d.nonce != d.passed {
-		d.passed = d.nonce
-		d.Reject("", words)
+func (d *deltaSession) PassOn(r Rejection) {
+	if d.passed.admit(d.nonce, "", r) {
+		d.Reject("", r.Words)
 	}
 }
 

@@ -33,6 +33,33 @@ func (a *answer) errorDetail() *status.Status {
 	return &status.Status{Code: int32(codes.InvalidArgument), Message: a.nack}
 }
 
+// Rejection is the news that clients reject the newest response of a type.
+type Rejection struct {
+	Clients int    // how many reject it
+	Reason  string // the words of one of them
+	Words   string // for the NACK
+}
+
+// passedOn is the last Rejection of which the control plane was sent a NACK.
+type passedOn struct {
+	nonce, version string // of the response; version only in SotW
+	clients        int
+	reason         string
+}
+
+// growth is how many times as many clients must reject a response before the control plane is sent another NACK of it.
+const growth = 4
+
+// admit reports whether the control plane is to be sent a NACK of the newest response, and records it.
+func (p *passedOn) admit(nonce, version string, r Rejection) bool {
+	same := nonce == p.nonce || version != "" && version == p.version && r.Reason == p.reason
+	if nonce == "" || same && r.Clients < growth*p.clients {
+		return false
+	}
+	*p = passedOn{nonce, version, r.Clients, r.Reason}
+	return true
+}
+
 // locator returns a name with parameters. It returns nil if there are none, as then the name
 // alone is requested. xDS: TP2, resource_locators.
 func locator(name string, params cache.Params) *discoveryv3.ResourceLocator {

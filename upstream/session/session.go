@@ -28,8 +28,10 @@ type Session interface {
 	// Reject queues a NACK of the newest response, which was answered before. version is the last
 	// one that was accepted.
 	Reject(version, words string)
-	// PassOn queues a NACK of the newest response, once for each response.
-	PassOn(words string)
+	// PassOn queues a NACK of the newest response, which clients have rejected. It does so once for each response, and
+	// again when very many more clients reject it. In SotW, a response with the version of the last one counts as that
+	// one, unless clients give another reason.
+	PassOn(Rejection)
 	// Conclude applies what follows from the control plane's silence. It must be called
 	// before Requests.
 	Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update

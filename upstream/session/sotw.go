@@ -18,10 +18,11 @@ type sotwSession struct {
 	answers []answer
 	size    int // of answers, in bytes
 
-	nonce   string   // the latest
-	version string   // the last accepted
-	before  string   // the accepted one before that
-	passed  string   // the nonce of the last response that PassOn has rejected
+	nonce   string // the latest
+	version string // the last accepted
+	newest  string // that of the latest response, accepted or not
+	before  string // the last accepted one before the latest response
+	passed  passedOn
 	begun   bool     // the first request was sent
 	wanted  []string // in the last request: in SotW each request, ACKs too, has all names
 	force   bool     // the first request must have no version, see Session.ForceAnswer
@@ -62,9 +63,12 @@ func (s *sotwSession) acknowledge() (out []proto.Message) {
 
 // answer queues the ACK or NACK of a response.
 func (s *sotwSession) answer(r *Response, nack string) {
-	s.nonce = r.Nonce
-	if nack == "" && s.version != r.Version {
-		s.before, s.version = s.version, r.Version
+	s.nonce, s.newest = r.Nonce, r.Version
+	if s.version != r.Version {
+		s.before = s.version
+	}
+	if nack == "" {
+		s.version = r.Version
 	}
 	s.queue(answer{nonce: r.Nonce, version: s.version, nack: nack})
 }
@@ -112,10 +116,9 @@ func (s *sotwSession) Reject(version, words string) {
 	s.queue(answer{nonce: s.nonce, version: version, nack: words})
 }
 
-func (s *sotwSession) PassOn(words string) {
-	if s.nonce != s.passed {
-		s.passed = s.nonce
-		s.Reject(s.before, words)
+func (s *sotwSession) PassOn(r Rejection) {
+	if s.passed.admit(s.nonce, s.newest, r) {
+		s.Reject(s.before, r.Words)
 	}
 }
 

@@ -57,6 +57,7 @@ import (
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
 //	overtaken                                       the control plane answers another type, which was
 //	                                                requested later
+//	rejected clients=N reason=WORD                  N clients reject the newest response
 //	versions                                        print what is held, as name@version of the
 //	                                                control plane
 //	after DURATION                                  time passes
@@ -171,6 +172,12 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintln(&p.Out, "rejected")
 		}
 		r.Clear() // nothing may refer to it any more
+	case "rejected":
+		var r Rejection
+		d.ScanArgs(t, "clients", &r.Clients)
+		d.ScanArgs(t, "reason", &r.Reason)
+		r.Words = fmt.Sprintf("%d clients: %s", r.Clients, r.Reason)
+		p.session.PassOn(r)
 	case "overtaken":
 		p.answer()
 		p.of.Sets.overtake(p.now, p.now, "")

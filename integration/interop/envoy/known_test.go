@@ -27,7 +27,6 @@ var knownDifferences = []known{
 		// With a stream for each type, the outcome depends on timing.
 		sometimes: func(r row) bool { return !r.form.aggregated },
 	},
-	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
 	{
 		scenario: "TestOneListenerIsBad", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "A SotW control plane gives all resources a new version at once, so the relay sends a refused one again with each",

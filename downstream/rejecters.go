@@ -1,0 +1,146 @@
+package downstream
+
+import (
+	"slices"
+
+	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/downstream/session"
+)
+
+// Who rejects what a control plane has sent. The sessions of the clients know it. So nothing is counted while clients
+// answer: when a client has rejected something, all streams are asked once.
+
+// ScopeType is a type of a scope: what one control plane sends over one stream.
+type ScopeType struct {
+	Scope   cache.Scope
+	TypeURL string
+}
+
+// Rejecters are the clients that reject something of a ScopeType. A client that has several streams on one connection
+// counts once.
+type Rejecters struct {
+	Clients   int      // that use the ScopeType
+	Rejecting int      // how many of them reject something
+	Names     []string // of some of those that reject something
+	Reason    string   // the words of the newest rejection
+	// Undecided: a client has rejected something, and was sent, or will be sent, something newer, which it may accept.
+	Undecided bool
+	newest    moment
+	seen      map[clientKey]bool // whether it rejects something
+}
+
+// clientKey identifies the client of a stream.
+type clientKey struct {
+	name string
+	conn *limitedConn
+}
+
+// mostRejecterNames bounds Rejecters.Names.
+const mostRejecterNames = 3
+
+// CountRejecters finds the clients of each ScopeType. It locks one stream at a time.
+func (s *Server) CountRejecters(of map[ScopeType]*Rejecters) {
+	for st := range s.streamsAfter(0) {
+		st.countAsRejecter(of)
+	}
+}
+
+func (st *stream) countAsRejecter(of map[ScopeType]*Rejecters) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed || st.scopes.len() == 0 {
+		return
+	}
+	var key clientKey
+	for scope := range st.scopes.all() {
+		for _, s := range st.sessions {
+			r := of[ScopeType{scope, s.TypeURL()}]
+			if r == nil || st.scopes.len() > 1 && !s.Uses(feeds(scope)) {
+				continue
+			}
+			if key.name == "" {
+				key = clientKey{st.client(), connOf(st.grpc.Context())}
+			}
+			r.add(key, st.rejectionIn(s, scope), st.mayAcceptMore(s))
+		}
+	}
+}
+
+// add counts a client's stream, with its rejection that stands; nil if there is none.
+func (r *Rejecters) add(client clientKey, n *session.Rejection, undecided bool) {
+	if r.seen == nil {
+		r.seen = map[clientKey]bool{}
+	}
+	rejects, known := r.seen[client]
+	if !known {
+		r.Clients++
+		r.seen[client] = false
+	}
+	switch {
+	case n == nil:
+	case undecided:
+		r.Undecided = true
+	default:
+		if at := moment(n.At); r.Reason == "" || int32(at-r.newest) > 0 { //nolint:gosec // the overflow is intended
+			r.newest, r.Reason = at, n.Reason
+		}
+		if rejects {
+			return
+		}
+		r.seen[client] = true
+		r.Rejecting++
+		if len(r.Names) < mostRejecterNames {
+			r.Names = append(r.Names, client.name)
+		}
+	}
+}
+
+// feeds returns a function that reports whether a scope feeds a topic.
+func feeds(scope cache.Scope) func(cache.Key) bool {
+	return func(k cache.Key) bool {
+		for of := range scopesOf(k) {
+			if of == scope {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// rejectionIn returns the client's rejection that stands of something that a scope feeds; nil if there is none. If the
+// scope has a rollout, the rollout decides instead.
+func (st *stream) rejectionIn(s typeSession, scope cache.Scope) *session.Rejection {
+	if slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
+		return nil
+	}
+	if st.scopes.len() == 1 {
+		return s.Rejects(nil)
+	}
+	return s.Rejects(feeds(scope))
+}
+
+// mayAcceptMore reports that the client has not answered everything, or will be sent more.
+func (st *stream) mayAcceptMore(s typeSession) bool {
+	n, _ := s.InFlight()
+	return n > 0 || s.Adding() || s.Removing() || st.inbox.hasNews()
+}
+
+// passOn reports a rejection, for each scope that may have what was rejected. A client that polls is gone when
+// CountRejecters looks for it.
+func (st *stream) passOn(s typeSession, n *session.NACK) {
+	pass := st.server.options.Rejected
+	if pass == nil {
+		return
+	}
+	_, polls := st.grpc.(noStream)
+	for scope := range st.scopes.all() {
+		if st.rejectionIn(s, scope) == nil {
+			continue
+		}
+		var polled *Rejecters
+		if polls {
+			polled = &Rejecters{Clients: 1, Rejecting: 1, Names: []string{st.client()}, Reason: n.Reason}
+		}
+		pass(ScopeType{scope, n.TypeURL}, polled)
+	}
+}
