@@ -63,7 +63,7 @@ func guards(o *guard.Options, a cache.Answer) bool {
 
 // playSteps plays the steps, and returns what is wrong.
 func playSteps(o *guard.Options, steps []step) string {
-	p := newPlayer(o, nil)
+	p := newPlayer(testType, o, nil)
 	defer p.end()
 	has := map[string]bool{}                   // the source
 	lost := map[string]time.Time{}             // what the source has lost in an answer that is guarded
@@ -142,7 +142,7 @@ func playSteps(o *guard.Options, steps []step) string {
 // compare compares what clients have with what they should have.
 func (p *player) compare(has map[string]bool, lost map[string]time.Time, hold time.Duration) string {
 	besides, clients := 0, map[string]bool{}
-	p.cache.Contents(wildcard, func(name string, _ *cache.Resource) { clients[name] = true })
+	p.cache.Contents(p.wildcard, func(name string, _ *cache.Resource) { clients[name] = true })
 	for name := range clients {
 		at, wasLost := lost[name]
 		switch {
