@@ -36,8 +36,8 @@ var testScope = cache.Scope{Authority: "cp"}
 //	    a new relay, with what the store has; without the keys it is as by default, and for Clusters
 //	first | later | silent [full] [incomplete] [complete] [version=V]
 //	    an update of the source: of a first answer, of a later one, or none of these. One line per
-//	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, or again if it
-//	    is gone but came on this stream. The Listener l2 has the port 2, and so has any other name with a 2, unless
+//	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, again if it is
+//	    gone but came on this stream, or guarded if another guard has let it go. The Listener l2 has the port 2, and so has any other name with a 2, unless
 //	    at=PORT
 //	opened | answered | lost
 //	    what becomes of the stream to the control plane
@@ -337,6 +337,8 @@ func (p *player) updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 					is, c.Gone = false, true
 				case "again":
 					is, c.Gone, c.Answer = false, true, cache.LaterAnswer
+				case "guarded":
+					is, c.Gone, c.Answer = false, true, cache.Guarded
 				case "denied":
 					is, c.Gone, c.Err = false, true, &cache.Error{Code: codes.PermissionDenied}
 				case "failed":
