@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // What an answer removes is decided here, and only here. After resolve, an update names every member that it removes, and
@@ -116,7 +115,7 @@ func removals(names map[string]struct{}) (gone []cache.Change) {
 // rolled out, and those that are stored and may be served. withClaims: their claims matter. The caller holds mu.
 func (f *Feed) members(k cache.Key, withClaims bool) *begun {
 	all := &begun{missing: map[string]struct{}{}}
-	withClaims = withClaims && xdstype.Of(k.TypeURL).Claims
+	withClaims = withClaims && cache.HasClaims(k.TypeURL)
 	owners := map[string]*cache.Resource{} // read later: nobody can use the set during the loop
 	add := func(name string, r *cache.Resource) {
 		if all.missing[name] = struct{}{}; withClaims && r != nil {

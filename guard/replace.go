@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // A member with the claim of another one takes its place: see resource.Resource.Claims. Clients cannot have both, so the
@@ -16,7 +15,7 @@ type members func(yield func(key string, r *cache.Resource))
 // replace returns the lost members whose place nothing has taken. The place of a lost or held member is taken by what the
 // update has, or by what has stayed in the set. replaced are the members that were held until now.
 func (s *set) replace(typeURL string, u *cache.SetUpdate, lost []cache.Removal, stay members) (left []cache.Removal, replaced []string) {
-	if !xdstype.Of(typeURL).Claims || len(lost)+len(s.held) == 0 {
+	if !cache.HasClaims(typeURL) || len(lost)+len(s.held) == 0 {
 		return lost, nil
 	}
 	taken := map[uint64]struct{}{}

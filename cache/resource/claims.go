@@ -43,6 +43,9 @@ const (
 	hostDomains = 2
 )
 
+// HasClaims reports whether resources of a type have claims.
+func HasClaims(typeURL string) bool { return xdstype.Of(typeURL).Claims }
+
 // Claims returns hashes of what the resource claims, nil for types without claims (xdstype.Type.Claims), and for a
 // resource that cannot be read. It looks at the top of the message, and at what it claims, but not at the rest.
 func (r *Resource) Claims() []uint64 {
