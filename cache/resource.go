@@ -28,5 +28,8 @@ const (
 // HasHeldSecrets is [resource.HasHeldSecrets].
 func HasHeldSecrets(typeURL string) bool { return resource.HasHeldSecrets(typeURL) }
 
+// HasClaims is [resource.HasClaims].
+func HasClaims(typeURL string) bool { return resource.HasClaims(typeURL) }
+
 // NewResource is [resource.New].
 func NewResource(s Spec) *Resource { return resource.New(s) }

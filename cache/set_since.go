@@ -51,8 +51,11 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 				return false
 			}
 		case s.withheldAt(w, m, w.batchEnd):
-		case !yield(s.memberOf(m, s.newsOf(m, w.batchStart))):
-			return false
+		default:
+			member := s.memberOf(m, s.newsOf(m, w.batchStart))
+			if member.New = m.Added > known; !yield(member) {
+				return false
+			}
 		}
 		w.seq, w.seenUpTo = m.Seq, max(w.seenUpTo, m.Seq)
 	}

@@ -12,6 +12,7 @@ const (
 	NoAnswer    Answer = iota // not an answer, for example the end of a TTL; or an answer that was guarded already
 	LaterAnswer               // an answer after the first ones
 	FirstAnswer               // one of the first answers of a new stream, or of another server
+	Guarded                   // of a member of a set: the guard of another set has let the removal pass
 )
 
 // Extent says what an update of a set says of the members that it does not name.

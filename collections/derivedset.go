@@ -20,10 +20,12 @@ type derivedSet struct {
 	// changedKeys are the members to write. The value is true if more than the error has changed.
 	// withheld are removals that wait for outstanding answers, which may have the member.
 	changedKeys, withheld map[string]bool
+	// guarded are the keys among them that a glob has removed last: see setContext.ofGlob.
+	guarded map[string]struct{}
 }
 
 func newDerivedSet(r *Resolver, k cache.Key) *derivedSet {
-	n := &derivedSet{topic: k, setContext: r.newSetContext(k), changedKeys: map[string]bool{}, withheld: map[string]bool{}}
+	n := &derivedSet{topic: k, setContext: r.newSetContext(k), changedKeys: map[string]bool{}, withheld: map[string]bool{}, guarded: map[string]struct{}{}}
 	n.setContext.derived = n
 	n.union = newUnion(n.setContext, n)
 	return n
@@ -61,6 +63,9 @@ func (n *derivedSet) key() cache.Key { return n.topic }
 func (n *derivedSet) winnerChanged(key string, was, is candidate, renewed bool) {
 	if n.applied {
 		n.changedKeys[key] = n.changedKeys[key] || renewed || was.resource != is.resource || is.err == nil
+		if delete(n.guarded, key); n.ofGlob && is == (candidate{}) {
+			n.guarded[key] = struct{}{}
+		}
 	}
 	n.changed[n] = struct{}{}
 }
@@ -120,7 +125,12 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 // the cache unchanged, even if the cached one came from another entry or another collection.
 func (n *derivedSet) change(changes []cache.Change, key string, content bool) []cache.Change {
 	if n.gone(key) {
-		return append(changes, cache.Change{Name: key, Gone: true})
+		gone := cache.Change{Name: key, Gone: true}
+		if _, is := n.guarded[key]; is {
+			delete(n.guarded, key)
+			gone.Answer = cache.Guarded
+		}
+		return append(changes, gone)
 	}
 	c := n.union.members[key]
 	if c.winner == pendingCandidate {

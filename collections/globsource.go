@@ -139,7 +139,7 @@ func (g *globSource) update(m *cache.Member, now time.Time) {
 		}
 	case m.News == cache.Removed:
 		g.dropRedirect(key)
-		g.to.withdraw(key)
+		g.withdraw(key)
 	case m.Resource.Redirect() == "" || g.asEntries || g.passRedirects:
 		g.dropRedirect(key)
 		g.to.set(key, candidate{g.resource(key, m), m.Err}, true)
@@ -163,6 +163,13 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 		return named(key, "", &result{State: cache.State{Resource: m.Resource}, origin: canonical(m.Name)})
 	}
 	return m.Resource
+}
+
+// withdraw removes a member that the leaf set has lost.
+func (g *globSource) withdraw(key string) {
+	g.ofGlob = true
+	g.to.withdraw(key)
+	g.ofGlob = false
 }
 
 func (g *globSource) dropRedirect(key string) {
@@ -256,7 +263,7 @@ func (g *globSource) expire(now time.Time) {
 		r := g.redirects[key]
 		r.onFound() // the set also forgets the value
 		r.last = candidate{}
-		g.to.withdraw(key)
+		g.withdraw(key)
 	}
 }
 

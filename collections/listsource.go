@@ -86,7 +86,7 @@ func (l *listSource) updateState() {
 
 // winnerChanged implements sink.
 func (l *listSource) winnerChanged(key string, was, is candidate, renewed bool) {
-	if was.resource != nil && is == (candidate{}) {
+	if was.resource != nil && is == (candidate{}) && !l.ofGlob {
 		l.of = max(l.of, l.to.available)
 	}
 	l.to.set(key, is, renewed)

@@ -253,8 +253,10 @@ type setContext struct {
 	hasWithheld bool
 	// answer is the answer of a control plane to which the removals belong that are not written
 	// yet: see noteAnswer. of is the number of members that their list had, 0 for none.
-	answer  cache.Answer
-	of      int
+	answer cache.Answer
+	of     int
+	// ofGlob: a glob removes a member. The guard of the glob's leaf set has let it go.
+	ofGlob  bool
 	derived derived
 	queue   workQueue
 	logs    *setLogs

@@ -96,7 +96,7 @@ func (f *Feed) takeNotes(now time.Time) {
 				f.keeper.Stop(n.key)
 			}
 			f.guard.Stop(n.key)
-			delete(f.resolver.missing, n.key)
+			delete(f.resolver.begun, n.key)
 		case refreshed, resumed, adopted:
 		}
 		if len(f.open) > 1 {

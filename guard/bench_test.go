@@ -21,7 +21,7 @@ func BenchmarkUpdate(b *testing.B) {
 		for _, what := range []string{"later", "first"} {
 			for _, through := range []string{"cache", "guard"} {
 				b.Run(fmt.Sprintf("answer=%s/members=%d/through=%s", what, members, through), func(b *testing.B) {
-					p := newPlayer(&guard.Options{Ratio: 0.5, Least: 10, Hold: time.Minute}, nil)
+					p := newPlayer(testType, &guard.Options{Ratio: 0.5, Least: 10, Hold: time.Minute}, nil)
 					defer p.end()
 					apply := p.cache.Apply
 					if through == "guard" {

@@ -10,11 +10,13 @@
 //
 // The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later
 // ones. A first answer removes the members that the cache had ([cache.Cache.Removals]) and that the answer lacks or
-// names as removed. There are three outcomes:
+// names as removed. There are four outcomes:
 //
 //	few removed       they go at once, and count for the rest of the first answers
 //	many or all       the guard holds them: the cache sees no change
 //	back while held   the cache still sees no change
+//	replaced          another member has the address of a Listener, the key of a scope, or the domain of a virtual
+//	                  host: clients cannot have both, so the lost or held one goes at once, and does not count
 //
 // A held member goes when [Options.Hold] has passed and the source has not sent it again. If the source is
 // unreachable at that time, the guard waits until it answers. Repeated removals, and removals on several streams, do

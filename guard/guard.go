@@ -85,7 +85,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 		}
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone)}
+			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone+d.replaced)}
 		})
 		g.note(key, &d, u, o)
 	}
@@ -104,16 +104,17 @@ func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Opti
 		})
 	}
 	would := g.cache.Removals(key.Scope, key.TypeURL, u)
-	return g.machine.decide(now, key, u, &would, stored, o)
+	members := func(yield func(string, *cache.Resource)) { g.cache.Contents(key, yield) }
+	return g.machine.decide(now, key, u, &would, stored, members, o)
 }
 
 // note counts and logs a decision.
 func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	stats := g.Stats(key.Scope)
-	stats.Held.Add(int64(d.held - d.restored - d.gone))
+	stats.Held.Add(int64(d.held - d.restored - d.gone - d.replaced))
 	stats.Holds.Add(uint64(d.held))
 	stats.Restored.Add(uint64(d.restored))
-	stats.Released.Add(uint64(d.gone))
+	stats.Released.Add(uint64(d.gone + d.replaced))
 	log := func(line func(*slog.Logger)) {
 		if l, ok := g.Lines.Next(g.Log); ok {
 			line(l.With("authority", key.Scope.Authority, "partition", key.Scope.Partition, "type_url", key.TypeURL, "set", key.Name))
@@ -127,6 +128,11 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	if d.restored > 0 {
 		log(func(l *slog.Logger) {
 			l.Info("the source has members again that the guard held", "members", d.restored, "held", len(g.held(key)))
+		})
+	}
+	if d.replaced > 0 {
+		log(func(l *slog.Logger) {
+			l.Info("others have taken the place of members that the guard held", "members", d.replaced, "held", len(g.held(key)))
 		})
 	}
 }

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/delivery"
@@ -20,23 +23,22 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const testType = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
-var (
-	testScope = cache.Scope{Authority: "cp"}
-	wildcard  = cache.Key{Scope: testScope, TypeURL: testType, Name: cache.Wildcard}
-)
+var testScope = cache.Scope{Authority: "cp"}
 
 // TestTranscripts plays testdata/*.txt: a guard before a cache, of which a client watches the wildcard.
 //
-//	guard [off] [ratio=F] [least=N] [when=always] [hold=D] [stored=(NAME,...)]
-//	    a new relay, with what the store has; without the keys it is as by default
+//	guard [off] [listeners] [ratio=F] [least=N] [when=always] [hold=D] [stored=(NAME,...)]
+//	    a new relay, with what the store has; without the keys it is as by default, and for Clusters
 //	first | later | silent [full] [incomplete] [complete] [version=V]
 //	    an update of the source: of a first answer, of a later one, or none of these. One line per
-//	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, or again if it
-//	    is gone but came on this stream
+//	    member: `c1`, `c1..c9` for several; then ttl=D, v=CONTENT, or gone, denied, failed, again if it is
+//	    gone but came on this stream, or guarded if another guard has let it go. The Listener l2 has the port 2, and so has any other name with a 2, unless
+//	    at=PORT
 //	opened | answered | lost
 //	    what becomes of the stream to the control plane
 //	after DURATION
@@ -80,6 +82,8 @@ type player struct {
 	stats  guard.Stats
 	stored []string
 	log    lines
+	// wildcard is what the client watches.
+	wildcard cache.Key
 }
 
 // lines are what was logged since they were taken last.
@@ -113,6 +117,28 @@ func (source) Start(cache.Key)    {}
 func (source) Refresh(cache.Key)  {}
 func (s source) Stop(k cache.Key) { s.player.Stop(k) }
 
+// listener is a Listener with a port.
+func listener(name string, port int, ttl time.Duration) *cache.Resource {
+	value, err := proto.Marshal(&listenerv3.Listener{Name: name, Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+		SocketAddress: &corev3.SocketAddress{Address: "0.0.0.0", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}, //nolint:gosec // a port
+	}}})
+	if err != nil {
+		panic(err)
+	}
+	return cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: xdstype.ListenerV3, TTL: ttl, Value: value})
+}
+
+// member is a member of the set, by its name and content.
+func (p *player) member(name, content string, port int, ttl time.Duration) *cache.Resource {
+	if p.wildcard.TypeURL == testType {
+		return member(name, content, ttl)
+	}
+	if port == 0 {
+		port = number(name)
+	}
+	return listener(name, port, ttl)
+}
+
 func member(name, content string, ttl time.Duration) *cache.Resource {
 	return cache.NewResource(cache.Spec{
 		Name: name, Version: "1", TypeURL: testType, TTL: ttl,
@@ -121,8 +147,8 @@ func member(name, content string, ttl time.Duration) *cache.Resource {
 }
 
 // newPlayer returns a relay that has just been started. A guard without options is off.
-func newPlayer(o *guard.Options, stored []string) *player {
-	p := &player{stored: stored}
+func newPlayer(typeURL string, o *guard.Options, stored []string) *player {
+	p := &player{stored: stored, wildcard: cache.Key{Scope: testScope, TypeURL: typeURL, Name: cache.Wildcard}}
 	p.cache = cache.New(source{p}, cache.Options{IdleEntries: 1})
 	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "server"}
 	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -134,10 +160,10 @@ func newPlayer(o *guard.Options, stored []string) *player {
 	p.Feed = feed.New(feed.Options{Cache: p.cache, Log: log, Guard: guard.Settings{
 		Options: func(cache.Scope) *guard.Options { return o },
 		Stats:   func(cache.Scope) *guard.Stats { return &p.stats },
-		Waits:   func(_ cache.Key, since time.Time) time.Time { return p.links.Waits(testType, since) },
+		Waits:   func(_ cache.Key, since time.Time) time.Time { return p.links.Waits(typeURL, since) },
 		Stored: func(_ cache.Key, yield func(string, *cache.Resource)) {
 			for _, name := range p.stored {
-				yield(name, member(name, "", 0))
+				yield(name, p.member(name, "", 0, 0))
 			}
 		},
 		Log: log, Lines: &loglines.Shared{},
@@ -155,7 +181,7 @@ func (p *player) Apply(updates ...cache.Update) {
 
 func (p *player) watch() {
 	p.client = &client{}
-	p.set = p.cache.WatchSet(wildcard, p.client)
+	p.set = p.cache.WatchSet(p.wildcard, p.client)
 }
 
 func (p *player) end() {
@@ -170,13 +196,13 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
 	switch d.Cmd {
 	case "first", "later", "silent":
-		p.Apply(updateOf(t, d))
+		p.Apply(p.updateOf(t, d))
 	case "opened":
-		p.links.Event(0, delivery.Event{Kind: delivery.TypeOpened, TypeURL: testType})
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeOpened, TypeURL: p.wildcard.TypeURL})
 	case "answered":
-		p.links.Event(0, delivery.Event{Kind: delivery.TypeAnswered, TypeURL: testType})
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeAnswered, TypeURL: p.wildcard.TypeURL})
 	case "lost":
-		p.links.Event(0, delivery.Event{Kind: delivery.TypeLost, TypeURL: testType})
+		p.links.Event(0, delivery.Event{Kind: delivery.TypeLost, TypeURL: p.wildcard.TypeURL})
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -189,7 +215,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		p.watch()
 	case "resume":
 		var names []string
-		p.Contents(wildcard, func(name string, _ *cache.Resource) { names = append(names, name) })
+		p.Contents(p.wildcard, func(name string, _ *cache.Resource) { names = append(names, name) })
 		return "from " + short(names) + "\n"
 	default:
 		t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
@@ -205,9 +231,16 @@ func (p *player) show() string {
 		return log + "nothing\n"
 	}
 	var names []string
-	p.cache.Contents(wildcard, func(name string, r *cache.Resource) {
-		if content := string(r.Value()[4+len(name):]); content != "" {
-			name += "=" + content
+	p.cache.Contents(p.wildcard, func(name string, r *cache.Resource) {
+		var l listenerv3.Listener
+		if p.wildcard.TypeURL == testType {
+			if content := string(r.Value()[4+len(name):]); content != "" {
+				name += "=" + content
+			}
+		} else if err := proto.Unmarshal(r.Value(), &l); err != nil {
+			name += err.Error()
+		} else if port := l.GetAddress().GetSocketAddress().GetPortValue(); int(port) != number(name) {
+			name += fmt.Sprintf("@%d", port)
 		}
 		names = append(names, name)
 	})
@@ -227,13 +260,15 @@ func (p *player) show() string {
 }
 
 // settings are those of a guard, and what is stored.
-func settings(t *testing.T, d *datadriven.TestData) (*guard.Options, []string) {
+func settings(t *testing.T, d *datadriven.TestData) (typeURL string, _ *guard.Options, stored []string) {
 	t.Helper()
+	typeURL = testType
 	o := &guard.Options{Ratio: 0.5, Least: 10, Hold: 10 * time.Minute}
-	var stored []string
 	for _, a := range d.CmdArgs {
 		var err error
 		switch a.Key {
+		case "listeners":
+			typeURL = xdstype.ListenerV3
 		case "off":
 			o = nil
 		case "ratio":
@@ -253,7 +288,7 @@ func settings(t *testing.T, d *datadriven.TestData) (*guard.Options, []string) {
 			t.Fatal(err)
 		}
 	}
-	return o, stored
+	return typeURL, o, stored
 }
 
 // extentOf is what an update says of members that it does not name.
@@ -270,7 +305,7 @@ func extentOf(full, incomplete, complete bool) cache.Extent {
 }
 
 // updateOf is the update that a transcript describes.
-func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
+func (p *player) updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 	t.Helper()
 	set := cache.SetUpdate{
 		Name: cache.Wildcard, Extent: extentOf(d.HasArg("full"), d.HasArg("incomplete"), d.HasArg("complete")),
@@ -288,18 +323,22 @@ func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 		words := strings.Fields(line)
 		for _, name := range several(t, words[0]) {
 			c := cache.Change{Name: name}
-			content, ttl, is := "", time.Duration(0), true
+			content, port, ttl, is := "", 0, time.Duration(0), true
 			for _, word := range words[1:] {
 				key, value, _ := strings.Cut(word, "=")
 				switch key {
 				case "v":
 					content = value
+				case "at":
+					port, _ = strconv.Atoi(value)
 				case "ttl":
 					ttl, _ = time.ParseDuration(value)
 				case "gone":
 					is, c.Gone = false, true
 				case "again":
 					is, c.Gone, c.Answer = false, true, cache.LaterAnswer
+				case "guarded":
+					is, c.Gone, c.Answer = false, true, cache.Guarded
 				case "denied":
 					is, c.Gone, c.Err = false, true, &cache.Error{Code: codes.PermissionDenied}
 				case "failed":
@@ -309,12 +348,12 @@ func updateOf(t *testing.T, d *datadriven.TestData) cache.Update {
 				}
 			}
 			if is {
-				c.Resource = member(name, content, ttl)
+				c.Resource = p.member(name, content, port, ttl)
 			}
 			set.Changes = append(set.Changes, c)
 		}
 	}
-	return update(set)
+	return cache.Update{Scope: testScope, TypeURL: p.wildcard.TypeURL, Sets: []cache.SetUpdate{set}}
 }
 
 // several returns the names that c1..c9 stands for; and others as they are.
@@ -335,15 +374,17 @@ func several(t *testing.T, text string) (names []string) {
 	return names
 }
 
+// number is that of a name such as c1, -1 if it has none.
+func number(name string) int {
+	n, err := strconv.Atoi(name[1:])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // short is the reverse of several, and counts.
 func short(names []string) string {
-	number := func(name string) int {
-		n, err := strconv.Atoi(name[1:])
-		if err != nil {
-			return -1
-		}
-		return n
-	}
 	slices.SortFunc(names, func(a, b string) int {
 		if a[0] == b[0] && number(a) >= 0 && number(b) >= 0 {
 			return number(a) - number(b)

@@ -58,9 +58,11 @@ type set struct {
 	stored map[string]*cache.Resource
 }
 
-// end is when a held member goes: at a given time, but no later than the end of its TTL, if it has one.
+// end is when a held member goes: at a given time, but no later than the end of its TTL, if it has one, and no later than
+// another member takes one of its claims.
 type end struct {
 	at, ttl time.Time
+	claims  []uint64
 }
 
 // first is the earlier of the two.
@@ -76,8 +78,8 @@ type decision struct {
 	update cache.SetUpdate
 	// held is the number of members that are held from now on, of the set's number of members. restored is the number
 	// of held members that the source has sent again. gone is the number of held members that must not stay: their
-	// TTL has ended, or no client may have them.
-	held, restored, gone, of int
+	// TTL has ended, or no client may have them. replaced is the number of held members whose place others have taken.
+	held, restored, gone, replaced, of int
 }
 
 // concerns reports whether an update of a set needs a decision. Most updates do not.
@@ -101,8 +103,8 @@ func (o *Options) guards(a cache.Answer) bool {
 }
 
 // decide decides on an update of a set. would is what the update would remove. stored are the store's members of a
-// set that has no answer yet; decide retains the map.
-func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored map[string]*cache.Resource, o *Options) decision {
+// set that has no answer yet; decide retains the map. members iterates over the members that the set has before.
+func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored map[string]*cache.Resource, members members, o *Options) decision {
 	s := m.sets[key]
 	d := decision{update: *u, of: would.Len}
 	if s == nil && would.Present && len(would.Gone) == 0 {
@@ -142,6 +144,8 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 			fresh = append(fresh, g)
 		}
 	}
+	fresh, replaced := s.replace(key.TypeURL, u, fresh, members)
+	d.replaced = len(replaced)
 	switch total := len(s.held) + s.went + len(fresh); {
 	case len(fresh) == 0, len(s.held)+len(fresh) > most*s.largest:
 	case s.empties(u, would), u.Of > 0 && len(fresh) >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
@@ -156,6 +160,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	if len(s.held) > 0 {
 		d.update = s.keep(u, gone[len(would.Gone):])
 	}
+	d.update.Changes = withRemovals(d.update.Changes, replaced)
 	if len(s.held) == 0 && s.stored == nil && !now.Before(s.until) {
 		delete(m.sets, key)
 	} else {
@@ -244,6 +249,9 @@ func (s *set) keepFor(now time.Time, g cache.Removal, o *Options) {
 	if g.Resource != nil && g.Resource.TTL() > 0 {
 		e.ttl = now.Add(g.Resource.TTL()) // no response renews the TTL. xDS: "TTL"
 		s.expire = true
+	}
+	if g.Resource != nil {
+		e.claims = g.Resource.Claims()
 	}
 	s.held[strings.Clone(g.Key)] = e
 	s.wake(e.first())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // step is a step of a property test.
@@ -26,7 +27,8 @@ type step struct {
 
 // TestTheGuardHoldsLostMembersAndNothingElse: for any updates of a source, clients have its members. Other members
 // that clients have were lost in a first answer, within the hold time. No member that the source sent again is lost.
-// In the end clients have exactly the source's members.
+// In the end clients have exactly the source's members. If these are Listeners, no other member has the address of one of
+// them.
 func TestTheGuardHoldsLostMembersAndNothingElse(t *testing.T) {
 	const most = 12
 	numbers := rapid.SliceOfNDistinct(rapid.IntRange(0, most-1), 0, most, rapid.ID[int])
@@ -48,12 +50,26 @@ func TestTheGuardHoldsLostMembersAndNothingElse(t *testing.T) {
 			}
 			return s
 		}), 1, 20).Draw(rt, "steps")
+		typeURL := rapid.SampledFrom([]string{testType, xdstype.ListenerV3}).Draw(rt, "type")
 		wrong := ""
-		synctest.Test(t, func(*testing.T) { wrong = playSteps(o, steps) })
+		synctest.Test(t, func(*testing.T) { wrong = playSteps(typeURL, o, steps) })
 		if wrong != "" {
 			rt.Fatal(wrong)
 		}
 	})
+}
+
+// port is the port of a Listener. Several have the same.
+func port(name string) int { return number(name)%5 + 1 }
+
+// hasPort reports whether one of some Listeners has the port of another one.
+func hasPort(names map[string]bool, as string) bool {
+	for name := range names {
+		if port(name) == port(as) {
+			return true
+		}
+	}
+	return false
 }
 
 // guards reports whether the guard checks such an answer.
@@ -62,8 +78,8 @@ func guards(o *guard.Options, a cache.Answer) bool {
 }
 
 // playSteps plays the steps, and returns what is wrong.
-func playSteps(o *guard.Options, steps []step) string {
-	p := newPlayer(o, nil)
+func playSteps(typeURL string, o *guard.Options, steps []step) string {
+	p := newPlayer(typeURL, o, nil)
 	defer p.end()
 	has := map[string]bool{}                   // the source
 	lost := map[string]time.Time{}             // what the source has lost in an answer that is guarded
@@ -83,7 +99,7 @@ func playSteps(o *guard.Options, steps []step) string {
 		for _, n := range s.names {
 			name := fmt.Sprintf("c%d", n)
 			named[name] = true
-			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: member(name, "", 0)})
+			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: p.member(name, "", port(name), 0)})
 		}
 		if s.full && !s.incomplete {
 			clear(pending)
@@ -117,12 +133,19 @@ func playSteps(o *guard.Options, steps []step) string {
 			delete(pending, name)
 			delete(lost, name)
 		}
+		for name := range pending {
+			if typeURL == xdstype.ListenerV3 && hasPort(named, name) {
+				delete(pending, name)
+				delete(has, name)
+				lost[name] = time.Now()
+			}
+		}
 		if s.complete {
 			complete()
 		}
 		known = true
 		had := p.set.Len()
-		p.Apply(cache.Update{Scope: testScope, TypeURL: testType, Sets: []cache.SetUpdate{u}})
+		p.Apply(cache.Update{Scope: testScope, TypeURL: typeURL, Sets: []cache.SetUpdate{u}})
 		if n := p.set.Len(); len(has) == 0 && guards(o, s.answer) && !s.incomplete && n < had && n == 0 {
 			return fmt.Sprintf("after step %d: clients have nothing left of %d", i, had)
 		}
@@ -142,13 +165,15 @@ func playSteps(o *guard.Options, steps []step) string {
 // compare compares what clients have with what they should have.
 func (p *player) compare(has map[string]bool, lost map[string]time.Time, hold time.Duration) string {
 	besides, clients := 0, map[string]bool{}
-	p.cache.Contents(wildcard, func(name string, _ *cache.Resource) { clients[name] = true })
+	p.cache.Contents(p.wildcard, func(name string, _ *cache.Resource) { clients[name] = true })
 	for name := range clients {
 		at, wasLost := lost[name]
 		switch {
 		case has[name]:
 		case !wasLost:
 			return fmt.Sprintf("clients have %s, which the source does not have, and has not lost in a first answer", name)
+		case p.wildcard.TypeURL == xdstype.ListenerV3 && hasPort(has, name):
+			return fmt.Sprintf("clients have %s, whose address another member of the source has", name)
 		case time.Since(at) > hold:
 			return fmt.Sprintf("clients have %s, which the source has lost %v ago", name, time.Since(at))
 		default:

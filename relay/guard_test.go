@@ -41,6 +41,11 @@ type guarded struct {
 // withGuard runs a test with a relay whose clients have twelve members of the list, and twelve of the glob.
 func withGuard(t *testing.T, test func(g *guarded)) {
 	t.Helper()
+	withGuardAs(t, guardedConfig, test)
+}
+
+func withGuardAs(t *testing.T, config string, test func(g *guarded)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := &guarded{t: t, plainWorld: &plainWorld{planes: map[string]*plainPlane{}, is: map[string]map[string]string{}, last: map[string]map[string]string{}, down: map[string]bool{}}}
 		for _, a := range []string{"a", "b"} {
@@ -49,7 +54,7 @@ func withGuard(t *testing.T, test func(g *guarded)) {
 		g.fill()
 		g.do(t, "up a")
 		g.do(t, "up b")
-		g.serving = startInMemory(t, guardedConfig, func(authority string) dialer { return g.planes[authority].dial })
+		g.serving = startInMemory(t, config, func(authority string) dialer { return g.planes[authority].dial })
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		defer func() {
@@ -80,6 +85,7 @@ func (g *guarded) fill() {
 	for i := range 12 {
 		list += fmt.Sprintf(" a/%d", i)
 		g.do(g.t, fmt.Sprintf("a/%d = x", i))
+		g.do(g.t, fmt.Sprintf("a/g/%d = x", i))
 		g.do(g.t, fmt.Sprintf("b/g/%d = x", i))
 	}
 	g.do(g.t, list)
@@ -96,7 +102,7 @@ func (g *guarded) after(d time.Duration, when string, ofList, ofGlob int) {
 		c.mu.Unlock()
 		a, b := 0, 0
 		for name := range has {
-			if strings.HasPrefix(name, "xdstp://b/") {
+			if strings.Contains(name, "/g/") {
 				b++
 			} else {
 				a++
@@ -185,4 +191,25 @@ func TestAGlobOfAViewIsHeldOnce(t *testing.T) {
 		g.after(time.Minute+time.Second, "when it lets go", 12, 0)
 		g.mustHold("then", "")
 	})
+}
+
+// What a glob loses counts as lost by the glob only, also if a list of the same view loses something at the same time.
+func TestAListAndAGlobOfAViewLoseMembersAtOnce(t *testing.T) {
+	config := strings.ReplaceAll(guardedConfig, "xdstp://b/envoy.config.cluster.v3.Cluster/g/*", "xdstp://a/envoy.config.cluster.v3.Cluster/g/*")
+	for _, test := range []struct {
+		list string
+		left int // of the list, while the guard holds what it holds
+		then int
+	}{
+		{"list a/0", 1, 1},
+		{"list", 2, 0},
+	} {
+		withGuardAs(t, config, func(g *guarded) {
+			g.do(t, "list a/0 a/1")
+			g.after(time.Minute, "when the list is short", 2, 12)
+			g.restart("a", test.list, "a/g/0 =")
+			g.after(time.Minute, "after the reconnect", test.left, 11)
+			g.after(10*time.Minute, "when the guard has let go", test.then, 11)
+		})
+	}
 }

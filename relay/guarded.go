@@ -160,7 +160,7 @@ func (r *Relay) guardInstruments() []instrument {
 			samples(func(s *guard.Stats) int64 { return int64(s.Holds.Load()) })},
 		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority sent them again.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Restored.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard kept and then removed, because the authority did not send them again.",
+		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard kept and then removed, because the authority did not send them again, or another member has taken their place.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
 	}
 }

@@ -28,6 +28,9 @@ type Type struct {
 	// Referenced: resources of other types refer to resources of this type. So one that is removed may still be in
 	// use until the changes of the other types have been sent. xDS: "Eventual consistency considerations".
 	Referenced bool
+	// Claims: a resource claims what no other one can have at the same time, such as a Listener its addresses. So one that
+	// takes a claim proves that the former owner is gone: see resource.Resource.Claims.
+	Claims bool
 	// Naming says where a resource of the type has its name.
 	Naming Naming
 	// V3 and V2 are the type's discovery services. V2 is nil if version 2 of the API
@@ -109,10 +112,10 @@ const last = 6
 
 // table has a line for each type. Words lists them in this order.
 var table = []*Type{
-	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
+	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, Claims: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
 	{Word: "route", Abbreviation: "rds", Order: 3, Referenced: true, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
-	{Word: "scoped-route", Abbreviation: "srds", Order: 4, V3: v3(ScopedRouteV3, "route", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"), V2: v2(ScopedRouteV2, "envoy.api.v2", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes")},
-	{Word: "virtual-host", Abbreviation: "vhds", Order: 5, V3: v3(VirtualHostV3, "route", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly), V2: v2(VirtualHostV2, "envoy.api.v2", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly)},
+	{Word: "scoped-route", Abbreviation: "srds", Order: 4, Claims: true, V3: v3(ScopedRouteV3, "route", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"), V2: v2(ScopedRouteV2, "envoy.api.v2", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes")},
+	{Word: "virtual-host", Abbreviation: "vhds", Order: 5, Claims: true, V3: v3(VirtualHostV3, "route", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly), V2: v2(VirtualHostV2, "envoy.api.v2", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly)},
 	{Word: "cluster", Abbreviation: "cds", Order: 0, FullState: true, Referenced: true, V3: v3(ClusterV3, "cluster", "ClusterDiscoveryService", "Clusters", "clusters"), V2: v2(ClusterV2, "envoy.api.v2", "ClusterDiscoveryService", "Clusters", "clusters")},
 	{Word: "endpoint", Abbreviation: "eds", Order: 1, Referenced: true, V3: v3(EndpointsV3, "endpoint", "EndpointDiscoveryService", "Endpoints", "endpoints"), V2: v2(EndpointsV2, "envoy.api.v2", "EndpointDiscoveryService", "Endpoints", "endpoints")},
 	{Word: "locality-endpoint", Abbreviation: "leds", Order: last, Referenced: true, Naming: NameOutside, V3: v3(LocalityEndpointV3, "endpoint", "LocalityEndpointDiscoveryService", "LocalityEndpoints", deltaOnly)},
@@ -153,7 +156,9 @@ func newService(typeURL, name, plural, root, path string) *Service {
 var (
 	Cluster     = withWord("cluster") // after a changed cluster, clients warm its endpoints again
 	Endpoints   = withWord("endpoint")
-	VirtualHost = withWord("virtual-host") // a request that waits for one goes on only when a response has the resource
+	Listener    = withWord("listener")     // it claims its addresses
+	ScopedRoute = withWord("scoped-route") // it claims its key
+	VirtualHost = withWord("virtual-host") // it claims its domains; a request that waits for one goes on only when a response has the resource
 	Secret      = withWord("secret")       // the content is not shown
 	Runtime     = withWord("runtime")      // Envoy gets its TTL in SotW, too
 	Route       = withWord("route")        // in delta, a removal does not end Envoy's wait for one

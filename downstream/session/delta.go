@@ -16,7 +16,8 @@ import (
 
 // NewDelta returns the session of a type on a delta stream.
 func NewDelta(typeURL string, c *Client) *Delta {
-	d := &Delta{subscriptions: newSubscriptions(typeURL, c), unreferenced: !xdstype.Of(typeURL).Referenced}
+	t := xdstype.Of(typeURL)
+	d := &Delta{subscriptions: newSubscriptions(typeURL, c), unreferenced: !t.Referenced, claims: t.Claims}
 	d.form, d.Form = d, d.ttlForm(typeURL, false)
 	return d
 }

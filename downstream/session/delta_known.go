@@ -31,6 +31,8 @@ type Delta struct {
 	defers bool
 	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
 	unreferenced bool
+	// claims: the type has claims, see xdstype.Type.Claims.
+	claims bool
 	// initial has the versions that the client holds from an earlier stream, for what it has not been sent yet. xDS:
 	// "initial_resource_versions".
 	initial map[string]string

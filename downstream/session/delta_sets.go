@@ -25,7 +25,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		}
 	}
 	answers, before := set.fresh, r.size
-	set.stale = set.set.Stale()
+	set.stale, set.unclear = set.set.Stale(), d.isUnclear(set)
 	_, from := set.Seen()
 	all := set.set.SinceInChunks(&set.SetWatch, d.runs(r, set), func(m cache.Member) bool { return d.sendMember(r, set, m) })
 	if r.size > before || answers && r.empty() {
@@ -206,7 +206,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	if m.News != cache.Changed && form&cache.WithTTL == 0 || !renewed && d.holds(set, sub, m) {
 		m.News = cache.ErrorOnly
 	}
-	if m.News == cache.Changed && d.holdsBack(set, m.Name) {
+	if m.News == cache.Changed && d.holdsBack(set, &m) {
 		m.News = cache.ErrorOnly
 	}
 	if m.News != cache.ErrorOnly && r.own != nil {
@@ -256,28 +256,55 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	return true
 }
 
-// holdsBack reports whether a changed member is withheld from the client for now, and records that. The member is from
-// before the relay was started, and the client has another version, which may be newer. Versions do not show which one
-// is newer.
-func (d *Delta) holdsBack(set *setSub, name string) bool {
-	if !set.stale {
-		delete(set.heldBack, name)
+// holdsBack reports whether a changed member is withheld from the client for now, and records that. There are two reasons:
+//
+//   - The member is from before the relay was started, and the client has another version, which may be newer. Versions
+//     do not show which one is newer.
+//   - The member is new to the client, and claims what a resource may claim that the client holds, and that the relay does
+//     not know: see cache.Resource.Claims. The client would refuse the new one before the other one is removed.
+func (d *Delta) holdsBack(set *setSub, m *cache.Member) bool {
+	_, back := set.heldBack[m.Name]
+	if !set.stale && !set.unclear {
+		delete(set.heldBack, m.Name)
 		return false
 	}
-	version, has := set.initial[name]
+	version, has := set.initial[m.Name]
 	if !has && (!set.glob() || d.isView(set)) {
-		version, has = d.initial[name]
+		version, has = d.initial[m.Name]
 	}
-	if has {
-		put(&set.heldBack, name, struct{}{})
-		put(&set.initial, name, version)
+	switch {
+	case has && set.stale:
+		put(&set.heldBack, m.Name, struct{}{})
+		put(&set.initial, m.Name, version)
+		return true
+	case !has && set.unclear && (m.New || back) && len(m.Resource.Claims()) > 0:
+		put(&set.heldBack, m.Name, struct{}{})
+		return true
 	}
-	return has
+	delete(set.heldBack, m.Name)
+	return false
+}
+
+// isUnclear reports whether it is not known of all that the client holds of a set whether it is gone. It matters only for
+// types with claims, and while more of the control plane's first answer may follow.
+func (d *Delta) isUnclear(set *setSub) bool {
+	if !d.claims || len(set.initial)+len(d.initial) == 0 || !set.set.Incomplete() {
+		return false
+	}
+	awaited := func(held map[string]string) bool {
+		for name := range held {
+			if d.namedIn(set, name) == nil && set.set.Awaits(memberKey(name)) {
+				return true
+			}
+		}
+		return false
+	}
+	return awaited(set.initial) || (set.fresh || set.lacks) && !set.glob() && awaited(d.initial)
 }
 
 // sendHeldBack adds to r what holdsBack has recorded, once a control plane has answered, and reports whether it fitted.
 func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
-	if len(set.heldBack) == 0 || set.stale {
+	if len(set.heldBack) == 0 || set.stale || set.unclear {
 		return true
 	}
 	for _, name := range slices.Sorted(maps.Keys(set.heldBack)) {
@@ -345,6 +372,11 @@ func (d *Delta) beforeMove(set *setSub) {
 		_, back := set.heldBack[name]
 		if _, there := held[name]; !there || back {
 			held[name] = version
+		}
+	}
+	for name := range set.heldBack {
+		if _, has := set.initial[name]; !has {
+			delete(held, name) // it was not sent
 		}
 	}
 	set.heldBack = nil

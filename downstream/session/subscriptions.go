@@ -167,9 +167,11 @@ type setSub struct {
 	// are the names to review, by their keys. lacks: the set was answered while a part of it was unavailable, so what
 	// the client holds and the set lacks was not removed. stale: the set is from before the relay was started. heldBack
 	// are its members of which the client has another version: the client keeps that until a control plane has
-	// answered.
+	// answered; and new members that may take the place of one that the client holds. unclear: it is not known of all
+	// that the client holds whether it is gone.
 	lacks      bool
 	stale      bool
+	unclear    bool
 	heldBack   map[string]struct{}
 	initial    map[string]string
 	sentByName map[*nameSub]bool

@@ -15,12 +15,8 @@ type known struct {
 
 const referrersSpelling = "What the relay resolves has the requested name inside, and Envoy wants the spelling of the resource that refers to it"
 
-func resumedInDelta(r row) bool { return r.form.delta && r.upstream == delta }
-
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
-	{scenario: "TestAListenerIsReplacedDuringARestart", when: resumedInDelta, reason: "A relay that was restarted sends additions at once, and a removal when it knows the whole"},
-	{scenario: "TestListenersAreRenamedByARestart", reason: "The guard holds Listeners beside those that take their place"},
 	{
 		scenario: "TestAListenerIsReplacedInARollout",
 		reason:   "A rollout adds the new Listener at its beginning, and removes the old one at its end",
