@@ -3,10 +3,11 @@
 // With it, members of a wildcard, a glob or a list collection stay for a while if many of them, or all, would go at
 // once.
 //
-//	machine   decides which members of which sets are held: it takes sets and updates, and
-//	          returns the updates to pass on; it has no goroutine, lock, clock or I/O
-//	Guard     asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
-//	Stats     the counters of an authority's guards
+//	machine      decides which members of which sets are held: it takes sets and updates, and
+//	             returns the updates to pass on; it has no goroutine, lock, clock or I/O
+//	references   what the held members refer to: it is held with them
+//	Guard        asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
+//	Stats        the counters of an authority's guards
 //
 // The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later
 // ones. A first answer removes the members that the cache had ([cache.Cache.Removals]) and that the answer lacks or

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 type Cache interface {
 	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
 	Contents(cache.Key, func(key string, r *cache.Resource))
+	Replaces(*cache.Update) []cache.Replaced
 }
 
 // Settings are the settings of a Guard.
@@ -26,6 +28,8 @@ type Settings struct {
 	Options func(cache.Scope) *Options
 	// Stored, if not nil, iterates over the store's members of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
+	// StoredName, if not nil, returns what the store has under a name without an answer, nil if it has nothing.
+	StoredName func(cache.Key) *cache.Resource
 	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
 	// the source: see feed.Links.
 	Waits func(set cache.Key, since time.Time) time.Time
@@ -51,6 +55,10 @@ type Guard struct {
 	Settings
 	cache   Cache
 	machine machine
+	// references are those of what is held.
+	references references
+	// now is the time of the last call that has one.
+	now time.Time
 }
 
 // New returns a guard.
@@ -58,11 +66,14 @@ func New(c Cache, s Settings) *Guard {
 	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
 }
 
-// Judge decides on updates, and replaces the sets of which members are held.
+// Judge decides on updates, and replaces what they say of resources that are held.
 func (g *Guard) Judge(now time.Time, updates []cache.Update) {
+	g.now = now
 	for i := range updates {
+		g.judgeNames(&updates[i])
 		g.judge(now, &updates[i])
 	}
+	g.keepReferred(now, updates)
 }
 
 func (g *Guard) judge(now time.Time, u *cache.Update) {
@@ -83,6 +94,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 		if !decided {
 			u.Sets, decided = slices.Clone(u.Sets), true // the slice belongs to the source
 		}
+		g.follow(key, &d, u.Sets[i].Changes)
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone)}
@@ -116,7 +128,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	stats.Released.Add(uint64(d.gone))
 	log := func(line func(*slog.Logger)) {
 		if l, ok := g.Lines.Next(g.Log); ok {
-			line(l.With("authority", key.Scope.Authority, "partition", key.Scope.Partition, "type_url", key.TypeURL, "set", key.Name))
+			line(g.with(l, key))
 		}
 	}
 	if d.held > 0 {
@@ -143,43 +155,107 @@ func (g *Guard) held(key cache.Key) map[string]end {
 func (g *Guard) Next() time.Time { return g.machine.next() }
 
 // Release returns the updates that remove the members that were held long enough.
-func (g *Guard) Release(now time.Time) (updates []cache.Update) {
-	waits := map[cache.Key]time.Time{}
-	if g.Waits != nil {
-		for key, since := range g.machine.overdue(now) {
-			waits[key] = g.Waits(key, since)
-		}
-	}
-	for key, r := range g.machine.due(now, waits) {
-		u := cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{{Name: key.Name, Origin: r.origin}}}
+func (g *Guard) Release(now time.Time) []cache.Update {
+	g.now = now
+	var all releases
+	due := g.machine.due(now, g.waits(now))
+	for _, key := range slices.SortedFunc(maps.Keys(due), byOrder) {
+		r := due[key]
 		for _, name := range r.names {
-			u.Sets[0].Changes = append(u.Sets[0].Changes, cache.Change{Name: name, Gone: true})
+			g.leave(place{set: key, name: name}, nil)
+			all.add(key, cache.Change{Name: name, Gone: true}, r.origin, "")
 		}
-		stats := g.Stats(key.Scope)
-		stats.Held.Add(-int64(len(r.names)))
-		stats.Released.Add(uint64(len(r.names)))
-		if l, ok := g.Lines.Next(g.Log); ok {
-			l.Warn("the guard releases members that the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
-				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
-		}
-		updates = append(updates, u)
+		g.released(key, len(r.names), "the guard releases members that the source still does not have")
 	}
-	cache.InOrder(updates)
-	return updates
+	cache.InOrder(all.updates)
+	return all.updates
 }
 
-// Stop forgets a topic that has ended: its members are no longer held.
+// waits returns until when sets with members that are due must wait for an answer from the source. If held resources
+// refer to others, the sets of a scope wait for each other, so that these go together.
+func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
+	waits := map[cache.Key]time.Time{}
+	if g.Waits == nil {
+		return waits
+	}
+	latest := map[cache.Scope]time.Time{}
+	for key, since := range g.machine.overdue(now) {
+		waits[key] = g.Waits(key, since)
+		if waits[key].After(latest[key.Scope]) {
+			latest[key.Scope] = waits[key]
+		}
+	}
+	if len(g.references.only) > 0 {
+		for key := range waits {
+			waits[key] = latest[key.Scope]
+		}
+	}
+	return waits
+}
+
+// released counts and logs resources that are released.
+func (g *Guard) released(key cache.Key, n int, line string) {
+	stats := g.Stats(key.Scope)
+	stats.Held.Add(-int64(n))
+	stats.Released.Add(uint64(n))
+	if l, ok := g.Lines.Next(g.Log); ok {
+		g.with(l, key).Warn(line, "members", n)
+	}
+}
+
+// releases are updates with what is released, one for each type and server.
+type releases struct {
+	updates []cache.Update
+	index   map[releasedFrom]int
+}
+
+type releasedFrom struct {
+	scope           cache.Scope
+	typeURL, server string
+}
+
+// add adds the change of a set, or of a name if the key is without one.
+func (r *releases) add(key cache.Key, c cache.Change, origin *cache.OriginVersion, server string) {
+	from := releasedFrom{key.Scope, key.TypeURL, server}
+	i, ok := r.index[from]
+	if !ok {
+		if r.index == nil {
+			r.index = map[releasedFrom]int{}
+		}
+		i = len(r.updates)
+		r.index[from] = i
+		r.updates = append(r.updates, cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Server: server})
+	}
+	u := &r.updates[i]
+	if key.Name == "" {
+		u.Changes = append(u.Changes, c)
+		return
+	}
+	if n := len(u.Sets); n == 0 || u.Sets[n-1].Name != key.Name {
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: key.Name, Origin: origin})
+	}
+	last := &u.Sets[len(u.Sets)-1]
+	last.Changes = append(last.Changes, c)
+}
+
+// Stop forgets a topic that has ended: nothing of it is held any longer.
 func (g *Guard) Stop(key cache.Key) {
 	if held := g.machine.forget(key); held > 0 {
 		g.Stats(key.Scope).Held.Add(-int64(held))
+		g.leaveAll(key)
 	}
+	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name})
 }
 
-// Contents iterates over the cache's members of a set, without held ones, for sources that resume from the cache.
+// HoldsNames reports whether Stop must be called for names, and not only for sets.
+func (g *Guard) HoldsNames() bool { return len(g.references.only) > 0 }
+
+// Contents iterates over the cache's resources of a topic, without held ones, for sources that resume from the cache.
 func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
-	held := g.held(key)
+	held, names := g.held(key), g.held(cache.Key{Scope: key.Scope, TypeURL: key.TypeURL})
 	g.cache.Contents(key, func(name string, r *cache.Resource) {
-		if _, is := held[name]; !is {
+		_, is := held[name]
+		if _, isName := names[name]; !is && (key.IsSet() || !isName) {
 			yield(name, r)
 		}
 	})
@@ -187,6 +263,7 @@ func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource
 
 // Held is a set with held members.
 type Held struct {
+	// Key is without a name for the names of the scope and type that clients subscribe to one by one.
 	Key     cache.Key
 	Members int
 	// Since is when the first member was held, and Until when the first one goes.
@@ -201,9 +278,11 @@ func (g *Guard) Held() []Held {
 			all = append(all, Held{key, len(s.held), s.since, s.next})
 		}
 	}
-	slices.SortFunc(all, func(a, b Held) int { return strings.Compare(order(a.Key), order(b.Key)) })
+	slices.SortFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
 	return all
 }
+
+func byOrder(a, b cache.Key) int { return strings.Compare(order(a), order(b)) }
 
 func order(k cache.Key) string {
 	return strings.Join([]string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, xdstype.Word(k.TypeURL), k.Name}, "\x00")
@@ -211,6 +290,7 @@ func order(k cache.Key) string {
 
 // Close forgets everything.
 func (g *Guard) Close() {
+	g.references = references{}
 	for key := range g.machine.sets {
 		g.Stop(key)
 	}
