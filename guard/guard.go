@@ -20,6 +20,7 @@ type Cache interface {
 	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
 	Contents(cache.Key, func(key string, r *cache.Resource))
 	Replaces(*cache.Update) []cache.Replaced
+	Browse(cache.Scope, string, func(cache.Item) bool)
 }
 
 // Settings are the settings of a Guard.
@@ -57,23 +58,33 @@ type Guard struct {
 	machine machine
 	// references are those of what is held.
 	references references
+	// contents decides on earlier contents that are held. said is what the source says of these resources.
+	contents machine
+	said     map[place]said
+	// tallies are by scope and type.
+	tallies map[cache.Key]*tally
 	// now is the time of the last call that has one.
 	now time.Time
 }
 
 // New returns a guard.
 func New(c Cache, s Settings) *Guard {
-	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
+	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}}}
 }
 
 // Judge decides on updates, and replaces what they say of resources that are held.
 func (g *Guard) Judge(now time.Time, updates []cache.Update) {
 	g.now = now
+	again := g.unsay(updates)
 	for i := range updates {
 		g.judgeNames(&updates[i])
 		g.judge(now, &updates[i])
 	}
+	g.judgeContents(now, updates, again)
 	g.keepReferred(now, updates)
+	if g.holdsContents() {
+		g.unversion(updates)
+	}
 }
 
 func (g *Guard) judge(now time.Time, u *cache.Update) {
@@ -152,21 +163,29 @@ func (g *Guard) held(key cache.Key) map[string]end {
 }
 
 // Next returns when Release must be called, zero if nothing is held.
-func (g *Guard) Next() time.Time { return g.machine.next() }
+func (g *Guard) Next() time.Time {
+	next, content := g.machine.next(), g.contents.next()
+	if next.IsZero() || !content.IsZero() && content.Before(next) {
+		return content
+	}
+	return next
+}
 
 // Release returns the updates that remove the members that were held long enough.
 func (g *Guard) Release(now time.Time) []cache.Update {
 	g.now = now
 	var all releases
-	due := g.machine.due(now, g.waits(now))
-	for _, key := range slices.SortedFunc(maps.Keys(due), byOrder) {
+	waits := g.waits(now)
+	due := g.machine.due(now, waits)
+	for _, key := range sortedKeys(due) {
 		r := due[key]
 		for _, name := range r.names {
 			g.leave(place{set: key, name: name}, nil)
-			all.add(key, cache.Change{Name: name, Gone: true}, r.origin, "")
+			all.add(key, cache.Change{Name: name, Gone: true}, g.originAfter(key, r.origin), "")
 		}
 		g.released(key, len(r.names), "the guard releases members that the source still does not have")
 	}
+	g.releaseContents(now, waits, &all)
 	cache.InOrder(all.updates)
 	return all.updates
 }
@@ -179,18 +198,26 @@ func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
 		return waits
 	}
 	latest := map[cache.Scope]time.Time{}
-	for key, since := range g.machine.overdue(now) {
-		waits[key] = g.Waits(key, since)
-		if waits[key].After(latest[key.Scope]) {
-			latest[key.Scope] = waits[key]
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key, since := range m.overdue(now) {
+			until := g.Waits(key, since)
+			waits[key] = later(waits[key], until)
+			latest[key.Scope] = later(latest[key.Scope], until)
 		}
 	}
-	if len(g.references.only) > 0 {
+	if len(g.references.only) > 0 || g.holdsContents() {
 		for key := range waits {
 			waits[key] = latest[key.Scope]
 		}
 	}
 	return waits
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // released counts and logs resources that are released.
@@ -245,19 +272,26 @@ func (g *Guard) Stop(key cache.Key) {
 		g.leaveAll(key)
 	}
 	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name})
+	g.stopContents(key)
 }
 
 // HoldsNames reports whether Stop must be called for names, and not only for sets.
-func (g *Guard) HoldsNames() bool { return len(g.references.only) > 0 }
+func (g *Guard) HoldsNames() bool { return len(g.references.only) > 0 || g.holdsContents() }
 
 // Contents iterates over the cache's resources of a topic, without held ones, for sources that resume from the cache.
 func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
-	held, names := g.held(key), g.held(cache.Key{Scope: key.Scope, TypeURL: key.TypeURL})
+	p := place{set: key}
+	if !key.IsSet() {
+		p.set.Name = ""
+	}
 	g.cache.Contents(key, func(name string, r *cache.Resource) {
-		_, is := held[name]
-		if _, isName := names[name]; !is && (key.IsSet() || !isName) {
-			yield(name, r)
+		p.name = name
+		for _, p.content = range []bool{false, true} {
+			if _, held := g.heldAt(p); held {
+				return
+			}
 		}
+		yield(name, r)
 	})
 }
 
@@ -266,6 +300,8 @@ type Held struct {
 	// Key is without a name for the names of the scope and type that clients subscribe to one by one.
 	Key     cache.Key
 	Members int
+	// Contents: the members are not lost, but their earlier contents are held.
+	Contents bool
 	// Since is when the first member was held, and Until when the first one goes.
 	Since, Until time.Time
 }
@@ -273,13 +309,19 @@ type Held struct {
 // Held returns the sets with held members, sorted by scope, type and name.
 func (g *Guard) Held() []Held {
 	var all []Held
-	for key, s := range g.machine.sets {
-		if len(s.held) > 0 {
-			all = append(all, Held{key, len(s.held), s.since, s.next})
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key, s := range m.sets {
+			if len(s.held) > 0 {
+				all = append(all, Held{key, len(s.held), m == &g.contents, s.since, s.next})
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
+	slices.SortStableFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
 	return all
+}
+
+func sortedKeys(due map[cache.Key]release) []cache.Key {
+	return slices.SortedFunc(maps.Keys(due), byOrder)
 }
 
 func byOrder(a, b cache.Key) int { return strings.Compare(order(a), order(b)) }
@@ -291,7 +333,10 @@ func order(k cache.Key) string {
 // Close forgets everything.
 func (g *Guard) Close() {
 	g.references = references{}
-	for key := range g.machine.sets {
-		g.Stop(key)
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key := range m.sets {
+			g.Stats(key.Scope).Held.Add(-int64(m.forget(key)))
+		}
 	}
+	g.said, g.tallies = nil, nil
 }

@@ -204,12 +204,18 @@ func (g *Guard) stopName(p place) {
 	if delete(s.held, p.name); len(s.held) == 0 {
 		delete(g.sets(p), p.set)
 	}
+	delete(g.said, p)
 	g.Stats(p.set.Scope).Held.Add(-1)
 	g.leave(p, nil)
 }
 
 // sets returns the sets among which a place is.
-func (g *Guard) sets(p place) map[cache.Key]*set { return g.machine.sets }
+func (g *Guard) sets(p place) map[cache.Key]*set {
+	if p.content {
+		return g.contents.sets
+	}
+	return g.machine.sets
+}
 
 func (g *Guard) heldAt(p place) (e end, held bool) {
 	if s := g.sets(p)[p.set]; s != nil {
@@ -305,7 +311,7 @@ func (g *Guard) keepReferred(now time.Time, updates []cache.Update) {
 		}
 		delete(lost, queue[0])
 	}
-	g.drop(updates, kept)
+	drop(updates, kept, g.noteKept)
 }
 
 // losses returns the changes of updates that remove resources, by resource. queue are the resources.
@@ -385,13 +391,14 @@ func (g *Guard) keepAt(now time.Time, p place, r *cache.Resource, u *cache.Updat
 	return g.refer(p, r, until, true)
 }
 
-// drop removes changes from updates. Where the map has a resource, the change brings it instead.
-func (g *Guard) drop(updates []cache.Update, dropped map[at]*cache.Resource) {
+// drop removes changes from updates. Where the map has a resource, the change brings it instead. note is called for each
+// set from which changes are removed, or with a nil set for names, with their number.
+func drop(updates []cache.Update, dropped map[at]*cache.Resource, note func(u *cache.Update, set *cache.SetUpdate, n int)) {
 	for i := range updates {
 		u := &updates[i]
 		if changes, n := without(u.Changes, at{i, -1, 0}, dropped); n > 0 {
 			u.Changes = changes
-			g.logKept(u, namesOf(u), n)
+			note(u, nil, n)
 		}
 		sets := u.Sets
 		for j := range sets {
@@ -402,14 +409,8 @@ func (g *Guard) drop(updates []cache.Update, dropped map[at]*cache.Resource) {
 			if &sets[0] == &u.Sets[0] {
 				u.Sets = slices.Clone(u.Sets) // the slice belongs to the source
 			}
-			set := &u.Sets[j]
-			key := namesOf(u)
-			key.Name = set.Name
-			if s := g.machine.sets[key]; s != nil && len(s.held) == n {
-				s.origin = set.Origin
-			}
-			set.Changes, set.Origin = changes, noVersion()
-			g.logKept(u, key, n)
+			u.Sets[j].Changes = changes
+			note(u, &u.Sets[j], n)
 		}
 	}
 }
@@ -435,9 +436,19 @@ func without(changes []cache.Change, where at, dropped map[at]*cache.Resource) (
 	return rest, n
 }
 
-func (g *Guard) logKept(u *cache.Update, set cache.Key, n int) {
+// noteKept logs how many changes were removed from a set, or from the names. The set then differs from the source's
+// version.
+func (g *Guard) noteKept(u *cache.Update, set *cache.SetUpdate, n int) {
+	key := namesOf(u)
+	if set != nil {
+		key.Name = set.Name
+		if s := g.machine.sets[key]; len(s.held) == n {
+			s.origin = set.Origin // otherwise decide has noted it
+		}
+		set.Origin = noVersion()
+	}
 	if l, ok := g.Lines.Next(g.Log); ok {
-		g.with(l, set).Warn("the guard holds resources that held members need", "members", n, "server", u.Server)
+		g.with(l, key).Warn("the guard holds resources that held members need", "members", n, "server", u.Server)
 	}
 }
 

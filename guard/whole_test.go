@@ -46,7 +46,7 @@ import (
 //	        cluster:   eds=SERVICE, aggregate=(CLUSTERS), ttl=D
 //	        endpoints: how many there are
 //	        listener:  route=NAME
-//	        route:     hosts=h1..h9, to=CLUSTER
+//	        route:     hosts=h1..h9, to=CLUSTER, domains=LETTER: those of other hosts with the same numbers
 //	        table:     entries=n1..n9; a map, of a type that the relay does not know
 //	server down | up
 //	    whether the source has confirmed what it lacks
@@ -217,7 +217,11 @@ func (p *wholePlayer) updates(t *testing.T, d *datadriven.TestData) (all []cache
 			}
 			continue
 		}
-		for _, name := range several(t, words[0]) {
+		names := []string{""} // a resource without a name
+		if words[0] != "-" {
+			names = several(t, words[0])
+		}
+		for _, name := range names {
 			c := changeOf(t, word, name, words[1:])
 			if len(u.Sets) > 0 {
 				u.Sets[0].Changes = append(u.Sets[0].Changes, c)
@@ -303,7 +307,7 @@ func messageOf(t *testing.T, word, name string, words []string, args map[string]
 	case "route":
 		r := &routev3.RouteConfiguration{Name: name}
 		for _, host := range several(t, args["hosts"]) {
-			h := &routev3.VirtualHost{Name: host, Domains: []string{cmp.Or(args["domain"], host+".example.com")}}
+			h := &routev3.VirtualHost{Name: host, Domains: []string{cmp.Or(args["domains"], host[:1]) + host[1:] + ".example.com"}}
 			if to := args["to"]; to != "" {
 				h.Routes = append(h.Routes, &routev3.Route{Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: to},
@@ -373,7 +377,11 @@ func (p *wholePlayer) show() string {
 	held := 0
 	for _, h := range p.Held() {
 		held += h.Members
-		out += fmt.Sprintf("held: %d of %s %s until %s\n", h.Members, wordOf(h.Key.TypeURL), cmp.Or(h.Key.Name, "names"), time.Until(h.Until).Round(time.Second))
+		what := ""
+		if h.Contents {
+			what = "contents of "
+		}
+		out += fmt.Sprintf("held: %s%d of %s %s until %s\n", what, h.Members, wordOf(h.Key.TypeURL), cmp.Or(h.Key.Name, "names"), time.Until(h.Until).Round(time.Second))
 	}
 	if n := p.stats.Held.Load(); n != int64(held) {
 		out += fmt.Sprintf("the metric says %d\n", n)
