@@ -78,7 +78,7 @@ type emptied struct {
 	lost int
 	// again: its earlier content was held before. alone: it must be held, whatever others lose.
 	again, alone bool
-	until        time.Time // zero for the time of the options
+	until        time.Time // until when something that is held needs it, zero if nothing does
 }
 
 // judgeContents holds the earlier contents of resources that lose many parts. again are those that were held before.
@@ -235,6 +235,7 @@ func (g *Guard) holdContent(now time.Time, u *cache.Update, e *emptied, again ma
 	switch before, was := again[e.in]; {
 	case was:
 		ends = before.end
+		ends.at = later(ends.at, e.until)
 	case !e.until.IsZero():
 		ends.at = e.until
 	}

@@ -40,6 +40,8 @@ type references struct {
 	to   map[cache.Key]need
 	// only has, by resource, the places that are held only because of a reference.
 	only map[cache.Key][]place
+	// contents has, by resource, the places where its earlier content is held.
+	contents map[cache.Key][]place
 }
 
 // need says how many held resources refer to a resource, and until when the last of them is held.
@@ -73,23 +75,22 @@ func referencesOf(k cache.Key, r *cache.Resource) (keys []cache.Key) {
 // add records the references of a resource that is held until a time, and returns what it refers to. A member of a set
 // also needs the same resource under its name.
 func (f *references) add(p place, r *cache.Resource, until time.Time, only bool) []cache.Key {
+	if f.from == nil {
+		*f = references{map[place][]cache.Key{}, map[cache.Key]need{}, map[cache.Key][]place{}, map[cache.Key][]place{}}
+	}
 	keys := referencesOf(p.set, r)
+	p.name = strings.Clone(p.name)
 	switch {
 	case only:
-		if f.only == nil {
-			f.only = map[cache.Key][]place{}
-		}
 		f.only[p.resource()] = append(f.only[p.resource()], p)
-	case !p.content:
+	case p.content:
+		f.contents[p.resource()] = append(f.contents[p.resource()], p)
+	default:
 		keys = append(keys, p.resource())
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	if f.from == nil {
-		f.from, f.to = map[place][]cache.Key{}, map[cache.Key]need{}
-	}
-	p.name = strings.Clone(p.name)
 	f.from[p] = keys
 	for _, k := range keys {
 		n := f.to[k]
@@ -105,10 +106,12 @@ func (f *references) add(p place, r *cache.Resource, until time.Time, only bool)
 // remove forgets a place where nothing is held any more. It returns the places that are held only because of it. now is
 // the resource that the source has there, nil if there is none: what this refers to is not among them.
 func (f *references) remove(p place, now *cache.Resource) (unneeded []place) {
-	if only := f.only[p.resource()]; only != nil {
-		only = slices.DeleteFunc(only, func(o place) bool { return o == p })
-		if f.only[p.resource()] = only; len(only) == 0 {
-			delete(f.only, p.resource())
+	k := p.resource()
+	for _, places := range []map[cache.Key][]place{f.only, f.contents} {
+		if rest := slices.DeleteFunc(places[k], func(o place) bool { return o == p }); len(rest) > 0 {
+			places[k] = rest
+		} else {
+			delete(places, k)
 		}
 	}
 	keys, ok := f.from[p]
@@ -157,10 +160,12 @@ func (g *Guard) follow(set cache.Key, d *decision, changes []cache.Change) {
 func (g *Guard) refer(p place, r *cache.Resource, until time.Time, only bool) []cache.Key {
 	keys := g.references.add(p, r, until, only)
 	for _, k := range keys {
-		for _, o := range g.references.only[k] {
-			if e, held := g.heldAt(o); held && e.at.Before(until) {
-				e.at = until
-				g.sets(o)[o.set].held[o.name] = e
+		for _, places := range [][]place{g.references.only[k], g.references.contents[k]} {
+			for _, o := range places {
+				if e, held := g.heldAt(o); held && e.at.Before(until) {
+					e.at = until
+					g.sets(o)[o.set].held[o.name] = e
+				}
 			}
 		}
 	}
