@@ -76,6 +76,8 @@ type emptied struct {
 	in   place
 	old  *cache.Resource
 	lost int
+	// stored is old, if the cache does not have it.
+	stored *cache.Resource
 	// again: its earlier content was held before. alone: it must be held, whatever others lose.
 	again, alone bool
 	until        time.Time // until when something that is held needs it, zero if nothing does
@@ -91,9 +93,10 @@ func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[p
 			continue
 		}
 		held := 0
-		for _, e := range g.beyond(now, u, g.emptiedBy(u, o, again), o) {
+		all, stored := g.emptiedBy(u, o, again)
+		for _, e := range g.beyond(now, u, all, stored, o) {
 			e.update = i
-			dropped[e.at] = nil
+			dropped[e.at] = e.stored
 			if g.holdContent(now, u, &e, again, o); !e.again {
 				held++
 			}
@@ -121,10 +124,49 @@ func (g *Guard) mayLose(u *cache.Update, o *Options) bool {
 	})
 }
 
-// emptiedBy returns the resources that lose parts by an update.
-func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (all []emptied) {
-	for _, r := range g.cache.Replaces(u) {
+// replaced returns the resources that an update replaces or removes. Those from n on are in the store, and not in the
+// cache.
+func (g *Guard) replaced(u *cache.Update) (all []cache.Replaced, n int) {
+	all = g.cache.Replaces(u)
+	if n = len(all); g.StoredName == nil {
+		return all, n
+	}
+	inCache := map[at]bool{}
+	for _, r := range all {
+		inCache[at{set: r.Set, change: r.Change}] = true
+	}
+	add := func(set, change int, old *cache.Resource) {
+		if old != nil && !inCache[at{set: set, change: change}] {
+			all = append(all, cache.Replaced{Set: set, Change: change, Old: old})
+		}
+	}
+	key := namesOf(u)
+	for i := range u.Changes {
+		key.Name = u.Changes[i].Name
+		add(-1, i, g.StoredName(key))
+	}
+	for i := range u.Sets {
+		key.Name = u.Sets[i].Name
+		stored := map[string]*cache.Resource{}
+		g.Stored(key, func(name string, r *cache.Resource) { stored[name] = r })
+		for j := range u.Sets[i].Changes {
+			if len(stored) > 0 {
+				add(i, j, stored[u.Sets[i].Changes[j].Name])
+			}
+		}
+	}
+	return all, n
+}
+
+// emptiedBy returns the resources that lose parts by an update, and how many parts those have that are only stored.
+func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (all []emptied, parts int) {
+	replaced, n := g.replaced(u)
+	for i, r := range replaced {
 		e := emptied{at: at{set: r.Set, change: r.Change}, old: r.Old}
+		if i >= n {
+			e.stored = r.Old
+			parts += partsOf(u.TypeURL, r.Old)
+		}
 		c, answer := e.changeIn(u)
 		if c.Resource == nil || r.Old.TTL() > 0 { // no response renews the TTL of what is held
 			continue
@@ -157,7 +199,7 @@ func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (al
 			all = append(all, e)
 		}
 	}
-	return all
+	return all, parts
 }
 
 // many reports whether so many parts are lost, of so many, that they must stay.
@@ -166,18 +208,23 @@ func (o *Options) many(lost, of int) bool {
 }
 
 // beyond returns the resources whose earlier content must be held: all of them if they lose many parts together.
-func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, o *Options) []emptied {
+// stored is how many parts the update's resources have that are only stored.
+func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, stored int, o *Options) []emptied {
+	key := namesOf(u)
+	t := g.tallies[key]
+	counts := t != nil && now.Before(t.until)
+	if counts {
+		t.had += stored
+	}
 	if len(all) == 0 {
 		return nil
+	}
+	if !counts {
+		t = &tally{had: g.parts(u) + stored}
 	}
 	lost := 0
 	for i := range all {
 		lost += all[i].lost
-	}
-	key := namesOf(u)
-	t := g.tallies[key]
-	if t == nil || !now.Before(t.until) {
-		t = &tally{had: g.parts(u)}
 	}
 	total := t.went + lost
 	for p, is := range g.said {
@@ -204,22 +251,28 @@ func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, o *Options
 	return all
 }
 
-// parts returns how many parts the cache's resources of an update's type have, 0 if they do not count together.
+// parts returns how many parts the cache's resources of an update's type have.
 func (g *Guard) parts(u *cache.Update) (n int) {
 	if u.TypeURL != xdstype.EndpointsV3 && u.TypeURL != xdstype.RouteV3 {
 		return 0
 	}
 	g.cache.Browse(u.Scope, u.TypeURL, func(i cache.Item) bool {
-		switch {
-		case i.Resource == nil:
-		case u.TypeURL == xdstype.RouteV3:
-			n += entries(i.Resource.Value())[virtualHosts]
-		case hasEndpoints(i.Resource.Value()):
-			n++
-		}
+		n += partsOf(u.TypeURL, i.Resource)
 		return true
 	})
 	return n
+}
+
+// partsOf returns how many parts of a resource count together with those of others: none in most types.
+func partsOf(typeURL string, r *cache.Resource) int {
+	switch {
+	case r == nil:
+	case typeURL == xdstype.RouteV3:
+		return entries(r.Value())[virtualHosts]
+	case typeURL == xdstype.EndpointsV3 && hasEndpoints(r.Value()):
+		return 1
+	}
+	return 0
 }
 
 // holdContent holds the earlier content of a resource.
