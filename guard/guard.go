@@ -183,7 +183,7 @@ func (g *Guard) Release(now time.Time) []cache.Update {
 			g.leave(place{set: key, name: name}, nil)
 			all.add(key, cache.Change{Name: name, Gone: true}, g.originAfter(key, r.origin), "")
 		}
-		g.released(key, len(r.names), "the guard releases members that the source still does not have")
+		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases members that the source still does not have") })
 	}
 	g.releaseContents(now, waits, &all)
 	cache.InOrder(all.updates)
@@ -220,13 +220,13 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// released counts and logs resources that are released.
-func (g *Guard) released(key cache.Key, n int, line string) {
+// released counts resources that are released, and has them logged.
+func (g *Guard) released(key cache.Key, n int, log func(*slog.Logger)) {
 	stats := g.Stats(key.Scope)
 	stats.Held.Add(-int64(n))
 	stats.Released.Add(uint64(n))
 	if l, ok := g.Lines.Next(g.Log); ok {
-		g.with(l, key).Warn(line, "members", n)
+		log(g.with(l, key).With("members", n))
 	}
 }
 

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"log/slog"
 	"slices"
 	"time"
 
@@ -188,9 +189,8 @@ func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (al
 			}
 			e.lost, e.alone, e.until = 1, e.again || need.places > 0, need.until
 		case xdstype.RouteV3:
-			hosts := 0
-			e.lost, hosts = lostHosts(had, now)
-			e.alone = o.many(e.lost, hosts)
+			lost, of := lostHosts(had, now)
+			e.lost, e.alone = lost, o.many(lost, of)
 		default:
 			e.lost = o.lostEntries(had, now)
 			e.alone = true
@@ -369,7 +369,7 @@ func (g *Guard) releaseContents(now time.Time, waits map[cache.Key]time.Time, al
 			is.change.Answer, is.change.Receipt = cache.NoAnswer, nil
 			all.add(key, is.change, g.originAfter(key, r.origin), is.server)
 		}
-		g.released(key, len(r.names), "the guard releases contents that the source still does not have")
+		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases contents that the source still does not have") })
 	}
 }
 
