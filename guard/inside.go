@@ -3,6 +3,7 @@ package guard
 import (
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -92,6 +93,9 @@ func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[p
 		o := g.Options(u.Scope)
 		if o == nil || len(again) == 0 && !g.mayLose(u, o) {
 			continue
+		}
+		if strings.HasSuffix(u.TypeURL, "Collection") {
+			continue // a list collection: its members count in views
 		}
 		held := 0
 		all, stored := g.emptiedBy(u, o, again)
