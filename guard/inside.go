@@ -236,7 +236,7 @@ func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, stored int
 			total += is.lost
 		}
 	}
-	if t.had > 0 && (o.many(total, t.had) || total >= t.had) {
+	if t.had > 0 && o.many(total, t.had) {
 		return all
 	}
 	all = slices.DeleteFunc(all, func(e emptied) bool {
