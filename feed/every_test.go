@@ -2,11 +2,13 @@ package feed
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +31,8 @@ import (
 // TestEveryStage plays testdata/every/*.txt: a feed with two servers, a guard, a rollout and a store.
 //
 //	feed [slow]           a new relay, with the store of the one before; slow: the disk needs 10 s for each read
-//	subscribe NAME...     clients watch `*`, or names
+//	subscribe NAME...     clients watch `*`, or names, of Clusters and Listeners
+//	tables NAME...        the same of tables: the VERSION of such a resource is how many entries it has
 //	SERVER opened | responded | lost | failed
 //	SERVER first | later [whole | begins | ends] [TYPE]
 //	                      a delivery for the wildcard, and for the names that clients watch; one line per resource:
@@ -53,6 +56,9 @@ var everyTypes = map[string]string{
 	"cluster":  "type.googleapis.com/envoy.config.cluster.v3.Cluster",
 	"listener": "type.googleapis.com/envoy.config.listener.v3.Listener",
 }
+
+// tableType is a type that the relay does not know.
+const tableType = "type.googleapis.com/example.Table"
 
 func every(typ, name string) cache.Key {
 	return cache.Key{Scope: someScope, TypeURL: everyTypes[typ], Name: name}
@@ -213,6 +219,10 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 				w.watch(every(typ, arg.Key))
 			}
 		}
+	case "tables":
+		for _, arg := range d.CmdArgs {
+			w.watch(cache.Key{Scope: someScope, TypeURL: tableType, Name: arg.Key})
+		}
 	case "client":
 		w.client(t, d)
 	case "after":
@@ -303,7 +313,7 @@ func (w *everyWorld) says(t *testing.T, d *datadriven.TestData) {
 	}
 	var types []cache.Update
 	begin := func(typ string) {
-		u := cache.Update{Scope: someScope, TypeURL: everyTypes[typ], Server: d.Cmd}
+		u := cache.Update{Scope: someScope, TypeURL: cmp.Or(everyTypes[typ], tableType), Server: d.Cmd}
 		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: extent, Answer: answer}}
 		types = append(types, u)
 	}
@@ -322,7 +332,11 @@ func (w *everyWorld) says(t *testing.T, d *datadriven.TestData) {
 		case "failed":
 			c.Err = &cache.Error{Code: codes.Unavailable, Message: "away", Outage: new(cache.Outage)}
 		default:
-			c.Resource = cache.NewResource(cache.Spec{Name: words[0], Version: words[1], TypeURL: u.TypeURL, Value: fmt.Appendf(nil, "\x0a%c%s\x12%c%s", len(words[0]), words[0], len(words[1]), words[1])})
+			value := fmt.Appendf(nil, "\x0a%c%s\x12%c%s", len(words[0]), words[0], len(words[1]), words[1])
+			if n, err := strconv.Atoi(words[1]); err == nil && u.TypeURL == tableType {
+				value = slices.Concat(value[:2+len(words[0])], bytes.Repeat([]byte("\x12\x05entry"), n))
+			}
+			c.Resource = cache.NewResource(cache.Spec{Name: words[0], Version: words[1], TypeURL: u.TypeURL, Value: value})
 		}
 		if w.watched[cache.Key{Scope: someScope, TypeURL: u.TypeURL, Name: words[0]}] != nil {
 			u.Changes = append(u.Changes, c)

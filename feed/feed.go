@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Servers are the servers that feed the scope, if it has servers.
 	Servers Servers
-	// Guard are the settings of the guard. Waits is set if the Feed has servers, and Stored if it has a store.
+	// Guard are the settings of the guard. Waits is set if the Feed has servers, Stored and StoredName if it has a store.
 	Guard guard.Settings
 	// Store, if not nil, keeps what is accepted.
 	Store        *store.Store
@@ -51,6 +51,7 @@ type Feed struct {
 	loads    loads
 	reading  sync.WaitGroup               // goroutines that read what is stored
 	ended    atomic.Bool                  // they have to end
+	held     atomic.Bool                  // the guard holds names
 	look     func(cache.Key) store.Stored // keeper.Look
 
 	// mu is held while the cache applies updates, so that nothing comes between a decision and the update.
@@ -72,6 +73,10 @@ func New(o Options) *Feed {
 	if o.Store != nil {
 		f.keeper = store.NewKeeper(o.Store, o.Servers.Scope, o.Cache, o.StoreWaits)
 		f.Guard.Stored, f.look = f.keeper.Stored, f.keeper.Look
+		f.Guard.StoredName = func(k cache.Key) (r *cache.Resource) {
+			f.keeper.Accepted(k, func(_ string, stored *cache.Resource) { r = stored })
+			return r
+		}
 	}
 	if len(o.Servers.Names) > 0 {
 		f.Guard.Waits = func(set cache.Key, since time.Time) time.Time { return f.links.Waits(set.TypeURL, since) }
@@ -103,12 +108,18 @@ func (s *Link) Deliver(e delivery.Event) {
 		if len(updates) > 0 {
 			f.resolve(updates)
 			said := slices.Clone(updates)
-			f.guard.Judge(now, updates)
+			f.judge(now, updates)
 			f.stage(updates)
 			f.picked(now, s, said, e.ExpiresAt)
 		}
 	}
 	f.plan(now)
+}
+
+// judge passes updates through the guard. The caller holds mu.
+func (f *Feed) judge(now time.Time, updates []cache.Update) {
+	f.guard.Judge(now, updates)
+	f.held.Store(f.guard.HoldsNames())
 }
 
 // stage passes updates through the scope's rollout, if there is one, and accepts the rest. The caller holds mu.

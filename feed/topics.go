@@ -32,7 +32,7 @@ func (f *Feed) note(k cache.Key, kind noteKind) {
 	case several || f.keeper != nil && ends:
 		f.inbox.Add(note{k, kind})
 		f.wake()
-	case kind == stopped && k.IsSet():
+	case kind == stopped && (k.IsSet() || f.held.Load()):
 		f.inbox.Add(note{k, kind}) // for the guard, which is not in a hurry
 	}
 }

@@ -3,10 +3,12 @@
 // With it, members of a wildcard, a glob or a list collection stay for a while if many of them, or all, would go at
 // once.
 //
-//	machine   decides which members of which sets are held: it takes sets and updates, and
-//	          returns the updates to pass on; it has no goroutine, lock, clock or I/O
-//	Guard     asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
-//	Stats     the counters of an authority's guards
+//	machine      decides which members of which sets are held: it takes sets and updates, and
+//	             returns the updates to pass on; it has no goroutine, lock, clock or I/O
+//	references   what the held members refer to: it is held with them
+//	contents     earlier contents of resources that lost many parts: another machine, with what the source says
+//	Guard        asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
+//	Stats        the counters of an authority's guards
 //
 // The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later
 // ones. A first answer removes the members that the cache had ([cache.Cache.Removals]) and that the answer lacks or
@@ -22,7 +24,10 @@
 // unreachable at that time, the guard waits until it answers. Repeated removals, and removals on several streams, do
 // not change the time: it counts from the first removal.
 //
-// Everything else passes at once: changes, new members, the end of a TTL, and the removal of resources that clients
+// In the same answers the guard counts the parts that resources lose, such as virtual hosts and the endpoints of
+// ClusterLoadAssignments. If many would go, the earlier content of these resources is held in the same way.
+//
+// Everything else passes at once: other changes, new members, the end of a TTL, and the removal of resources that clients
 // may no longer have (PERMISSION_DENIED).
 //
 // The source does not notice: held members do not count as its own. So the relay does not list them in

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 type Cache interface {
 	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
 	Contents(cache.Key, func(key string, r *cache.Resource))
+	Replaces(*cache.Update) []cache.Replaced
+	Browse(cache.Scope, string, func(cache.Item) bool)
 }
 
 // Settings are the settings of a Guard.
@@ -26,6 +29,8 @@ type Settings struct {
 	Options func(cache.Scope) *Options
 	// Stored, if not nil, iterates over the store's members of a set without an answer.
 	Stored func(cache.Key, func(key string, r *cache.Resource))
+	// StoredName, if not nil, returns what the store has under a name without an answer, nil if it has nothing.
+	StoredName func(cache.Key) *cache.Resource
 	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
 	// the source: see feed.Links.
 	Waits func(set cache.Key, since time.Time) time.Time
@@ -51,17 +56,34 @@ type Guard struct {
 	Settings
 	cache   Cache
 	machine machine
+	// references are those of what is held.
+	references references
+	// contents decides on earlier contents that are held. said is what the source says of these resources.
+	contents machine
+	said     map[place]said
+	// tallies are by scope and type.
+	tallies map[cache.Key]*tally
+	// now is the time of the last call that has one.
+	now time.Time
 }
 
 // New returns a guard.
 func New(c Cache, s Settings) *Guard {
-	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}}
+	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}}}
 }
 
-// Judge decides on updates, and replaces the sets of which members are held.
+// Judge decides on updates, and replaces what they say of resources that are held.
 func (g *Guard) Judge(now time.Time, updates []cache.Update) {
+	g.now = now
+	again := g.unsay(updates)
 	for i := range updates {
+		g.judgeNames(&updates[i])
 		g.judge(now, &updates[i])
+	}
+	g.judgeContents(now, updates, again)
+	g.keepReferred(now, updates)
+	if g.holdsContents() {
+		g.unversion(updates)
 	}
 }
 
@@ -83,6 +105,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 		if !decided {
 			u.Sets, decided = slices.Clone(u.Sets), true // the slice belongs to the source
 		}
+		g.follow(key, &d, u.Sets[i].Changes)
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone+d.replaced)}
@@ -117,7 +140,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	stats.Released.Add(uint64(d.gone + d.replaced))
 	log := func(line func(*slog.Logger)) {
 		if l, ok := g.Lines.Next(g.Log); ok {
-			line(l.With("authority", key.Scope.Authority, "partition", key.Scope.Partition, "type_url", key.TypeURL, "set", key.Name))
+			line(g.with(l, key))
 		}
 	}
 	if d.held > 0 {
@@ -146,55 +169,145 @@ func (g *Guard) held(key cache.Key) map[string]end {
 }
 
 // Next returns when Release must be called, zero if nothing is held.
-func (g *Guard) Next() time.Time { return g.machine.next() }
-
-// Release returns the updates that remove the members that were held long enough.
-func (g *Guard) Release(now time.Time) (updates []cache.Update) {
-	waits := map[cache.Key]time.Time{}
-	if g.Waits != nil {
-		for key, since := range g.machine.overdue(now) {
-			waits[key] = g.Waits(key, since)
-		}
+func (g *Guard) Next() time.Time {
+	next, content := g.machine.next(), g.contents.next()
+	if next.IsZero() || !content.IsZero() && content.Before(next) {
+		return content
 	}
-	for key, r := range g.machine.due(now, waits) {
-		u := cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{{Name: key.Name, Origin: r.origin}}}
-		for _, name := range r.names {
-			u.Sets[0].Changes = append(u.Sets[0].Changes, cache.Change{Name: name, Gone: true})
-		}
-		stats := g.Stats(key.Scope)
-		stats.Held.Add(-int64(len(r.names)))
-		stats.Released.Add(uint64(len(r.names)))
-		if l, ok := g.Lines.Next(g.Log); ok {
-			l.Warn("the guard releases members that the source still does not have", "authority", key.Scope.Authority, "partition", key.Scope.Partition,
-				"type_url", key.TypeURL, "set", key.Name, "members", len(r.names))
-		}
-		updates = append(updates, u)
-	}
-	cache.InOrder(updates)
-	return updates
+	return next
 }
 
-// Stop forgets a topic that has ended: its members are no longer held.
+// Release returns the updates that remove the members that were held long enough.
+func (g *Guard) Release(now time.Time) []cache.Update {
+	g.now = now
+	var all releases
+	waits := g.waits(now)
+	due := g.machine.due(now, waits)
+	for _, key := range sortedKeys(due) {
+		r := due[key]
+		for _, name := range r.names {
+			g.leave(place{set: key, name: name}, nil)
+			all.add(key, cache.Change{Name: name, Gone: true}, g.originAfter(key, r.origin), "")
+		}
+		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases members that the source still does not have") })
+	}
+	g.releaseContents(now, waits, &all)
+	cache.InOrder(all.updates)
+	return all.updates
+}
+
+// waits returns until when sets with members that are due must wait for an answer from the source. If held resources
+// refer to others, the sets of a scope wait for each other, so that these go together.
+func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
+	waits := map[cache.Key]time.Time{}
+	if g.Waits == nil {
+		return waits
+	}
+	latest := map[cache.Scope]time.Time{}
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key, since := range m.overdue(now) {
+			until := g.Waits(key, since)
+			waits[key] = later(waits[key], until)
+			latest[key.Scope] = later(latest[key.Scope], until)
+		}
+	}
+	if len(g.references.only) > 0 || g.holdsContents() {
+		for key := range waits {
+			waits[key] = latest[key.Scope]
+		}
+	}
+	return waits
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// released counts resources that are released, and has them logged.
+func (g *Guard) released(key cache.Key, n int, log func(*slog.Logger)) {
+	stats := g.Stats(key.Scope)
+	stats.Held.Add(-int64(n))
+	stats.Released.Add(uint64(n))
+	if l, ok := g.Lines.Next(g.Log); ok {
+		log(g.with(l, key).With("members", n))
+	}
+}
+
+// releases are updates with what is released, one for each type and server.
+type releases struct {
+	updates []cache.Update
+	index   map[releasedFrom]int
+}
+
+type releasedFrom struct {
+	scope           cache.Scope
+	typeURL, server string
+}
+
+// add adds the change of a set, or of a name if the key is without one.
+func (r *releases) add(key cache.Key, c cache.Change, origin *cache.OriginVersion, server string) {
+	from := releasedFrom{key.Scope, key.TypeURL, server}
+	i, ok := r.index[from]
+	if !ok {
+		if r.index == nil {
+			r.index = map[releasedFrom]int{}
+		}
+		i = len(r.updates)
+		r.index[from] = i
+		r.updates = append(r.updates, cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Server: server})
+	}
+	u := &r.updates[i]
+	if key.Name == "" {
+		u.Changes = append(u.Changes, c)
+		return
+	}
+	if n := len(u.Sets); n == 0 || u.Sets[n-1].Name != key.Name {
+		u.Sets = append(u.Sets, cache.SetUpdate{Name: key.Name, Origin: origin})
+	}
+	last := &u.Sets[len(u.Sets)-1]
+	last.Changes = append(last.Changes, c)
+}
+
+// Stop forgets a topic that has ended: nothing of it is held any longer.
 func (g *Guard) Stop(key cache.Key) {
 	if held := g.machine.forget(key); held > 0 {
 		g.Stats(key.Scope).Held.Add(-int64(held))
+		g.leaveAll(key)
 	}
+	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name})
+	g.stopContents(key)
 }
 
-// Contents iterates over the cache's members of a set, without held ones, for sources that resume from the cache.
+// HoldsNames reports whether Stop must be called for names, and not only for sets.
+func (g *Guard) HoldsNames() bool { return len(g.references.only) > 0 || g.holdsContents() }
+
+// Contents iterates over the cache's resources of a topic, without held ones, for sources that resume from the cache.
 func (g *Guard) Contents(key cache.Key, yield func(key string, r *cache.Resource)) {
-	held := g.held(key)
+	p := place{set: key}
+	if !key.IsSet() {
+		p.set.Name = ""
+	}
 	g.cache.Contents(key, func(name string, r *cache.Resource) {
-		if _, is := held[name]; !is {
-			yield(name, r)
+		p.name = name
+		for _, p.content = range []bool{false, true} {
+			if _, held := g.heldAt(p); held {
+				return
+			}
 		}
+		yield(name, r)
 	})
 }
 
 // Held is a set with held members.
 type Held struct {
+	// Key is without a name for the names of the scope and type that clients subscribe to one by one.
 	Key     cache.Key
 	Members int
+	// Contents: the members are not lost, but their earlier contents are held.
+	Contents bool
 	// Since is when the first member was held, and Until when the first one goes.
 	Since, Until time.Time
 }
@@ -202,14 +315,22 @@ type Held struct {
 // Held returns the sets with held members, sorted by scope, type and name.
 func (g *Guard) Held() []Held {
 	var all []Held
-	for key, s := range g.machine.sets {
-		if len(s.held) > 0 {
-			all = append(all, Held{key, len(s.held), s.since, s.next})
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key, s := range m.sets {
+			if len(s.held) > 0 {
+				all = append(all, Held{key, len(s.held), m == &g.contents, s.since, s.next})
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Held) int { return strings.Compare(order(a.Key), order(b.Key)) })
+	slices.SortStableFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
 	return all
 }
+
+func sortedKeys(due map[cache.Key]release) []cache.Key {
+	return slices.SortedFunc(maps.Keys(due), byOrder)
+}
+
+func byOrder(a, b cache.Key) int { return strings.Compare(order(a), order(b)) }
 
 func order(k cache.Key) string {
 	return strings.Join([]string{k.Scope.Authority, k.Scope.Partition, k.Scope.Params, xdstype.Word(k.TypeURL), k.Name}, "\x00")
@@ -217,7 +338,11 @@ func order(k cache.Key) string {
 
 // Close forgets everything.
 func (g *Guard) Close() {
-	for key := range g.machine.sets {
-		g.Stop(key)
+	g.references = references{}
+	for _, m := range []*machine{&g.machine, &g.contents} {
+		for key := range m.sets {
+			g.Stats(key.Scope).Held.Add(-int64(m.forget(key)))
+		}
 	}
+	g.said, g.tallies = nil, nil
 }

@@ -80,6 +80,8 @@ type decision struct {
 	// of held members that the source has sent again. gone is the number of held members that must not stay: their
 	// TTL has ended, or no client may have them. replaced is the number of held members whose place others have taken.
 	held, restored, gone, replaced, of int
+	// fresh are the members that are held from now on.
+	fresh []cache.Removal
 }
 
 // concerns reports whether an update of a set needs a decision. Most updates do not.
@@ -149,7 +151,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	switch total := len(s.held) + s.went + len(fresh); {
 	case len(fresh) == 0, len(s.held)+len(fresh) > most*s.largest:
 	case s.empties(u, would), u.Of > 0 && len(fresh) >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
-		d.held = len(fresh)
+		d.held, d.fresh = len(fresh), fresh
 		for _, g := range fresh {
 			s.keepFor(now, g, o)
 		}

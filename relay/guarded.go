@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The guards of all authorities share their settings and counters.
@@ -154,25 +156,40 @@ func (r *Relay) guardInstruments() []instrument {
 		}
 	}
 	return []instrument{
-		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members of wildcards, globs, list collections and views that the guard keeps although the authority no longer has them.",
+		{r.metrics.Gauge, "xds_relay.guard.held_members", "Members and names that the guard keeps although the authority no longer has them, or parts of their content.",
 			samples(func(s *guard.Stats) int64 { return s.Held.Load() })},
-		{r.metrics.Counter, "xds_relay.guard.holds", "Members that the guard began to keep.",
+		{r.metrics.Counter, "xds_relay.guard.holds", "Members and names that the guard began to keep.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Holds.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.restored", "Members that the guard kept until the authority sent them again.",
+		{r.metrics.Counter, "xds_relay.guard.restored", "Members and names that the guard kept until the authority sent them again.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Restored.Load()) })},
-		{r.metrics.Counter, "xds_relay.guard.released", "Members that the guard kept and then removed, because the authority did not send them again, or another member has taken their place.",
+		{r.metrics.Counter, "xds_relay.guard.released", "Members and names that the guard kept and then removed or changed, because the authority did not send them again, or another member has taken their place.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
 	}
 }
 
+// heldWords says what the control plane did to members that the guard keeps, for the pages.
+func heldWords(h *guard.Held) string {
+	of := xdstype.Word(h.Key.TypeURL)
+	if h.Key.Name != "" {
+		of += fmt.Sprintf(" %q", loglines.Clip(h.Key.Name))
+	}
+	if h.Contents {
+		return fmt.Sprintf("sent %d resources of %s without many parts of their content", h.Members, of)
+	}
+	return fmt.Sprintf("left out %d resources of %s at once", h.Members, of)
+}
+
 // HeldStatus is a set with members that the guard keeps, as /authorities shows it.
 type HeldStatus struct {
-	Authority  string    `json:"authority"`
-	Partition  string    `json:"partition,omitempty"`
-	Parameters string    `json:"dynamic_parameters,omitempty"`
-	Type       string    `json:"type"`
-	Set        string    `json:"set"`
-	Members    int       `json:"members"`
-	Since      time.Time `json:"since"`
-	Until      time.Time `json:"until"` // when the guard removes the first of them, unless the authority sends it again
+	Authority  string `json:"authority"`
+	Partition  string `json:"partition,omitempty"`
+	Parameters string `json:"dynamic_parameters,omitempty"`
+	Type       string `json:"type"`
+	Set        string `json:"set"` // empty for names that clients request one by one
+	Members    int    `json:"members"`
+	// Contents: the members are not lost, but parts of their content, and the guard keeps the earlier content.
+	Contents bool      `json:"contents,omitempty"`
+	Since    time.Time `json:"since"`
+	Until    time.Time `json:"until"` // when the guard removes the first of them, unless the authority sends it again
+	words    string    // what the control plane did to them
 }

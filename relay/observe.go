@@ -340,7 +340,8 @@ func (r *Relay) authorities() []AuthorityStatus {
 		for _, h := range held {
 			views[i].Held = append(views[i].Held, HeldStatus{
 				Authority: h.Key.Scope.Authority, Partition: h.Key.Scope.Partition, Parameters: loglines.Clip(h.Key.Scope.Params),
-				Type: xdstype.Word(h.Key.TypeURL), Set: loglines.Clip(h.Key.Name), Members: h.Members, Since: h.Since, Until: h.Until,
+				Type: xdstype.Word(h.Key.TypeURL), Set: loglines.Clip(h.Key.Name), Members: h.Members, Contents: h.Contents, Since: h.Since, Until: h.Until,
+				words: heldWords(&h),
 			})
 		}
 	}

@@ -131,7 +131,7 @@ func (r *Relay) explainGates(e *Explanation, k cache.Key) {
 	for _, of := range r.held() {
 		for _, h := range of {
 			if h.Key.Scope == k.Scope && h.Key.TypeURL == k.TypeURL {
-				e.say("guard", authorityPage(k.Scope.Authority), "the guard keeps %d members of %q that the control plane left out, until %s", h.Members, h.Key.Name, moment(h.Until))
+				e.say("guard", authorityPage(k.Scope.Authority), "the control plane %s; the guard keeps them until %s", heldWords(&h), moment(h.Until))
 			}
 		}
 	}

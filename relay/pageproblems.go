@@ -276,7 +276,7 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: %d names are served from the store, because no control plane has answered since the relay started", a.Authority, stored)
 	}
 	few(p, a.Held, func(h HeldStatus) {
-		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane left out %d resources of %s %q at once; the relay keeps them until %s", a.Authority, h.Members, h.Type, h.Set, clock(h.Until))
+		p.add(SeverityWarning, h.Since, page, "authority %q: the control plane %s; the relay keeps them until %s", a.Authority, h.words, clock(h.Until))
 	})
 	few(p, a.Check.Last, func(f FailureStatus) {
 		ref := ResourceRef{Authority: a.Authority, Partition: f.Partition, Type: f.Type, Name: f.Name}
