@@ -215,7 +215,8 @@ func (st *stream) inOrder(yield func(int, *session.Response) bool) {
 		if !s.Removing() {
 			continue
 		}
-		may, wait := may, st.waitsForAnswers(i)
+		// What a removal that waits refers to waits, too, though the time of waiting may end in between.
+		may, wait := may, waits || st.waitsForAnswers(i)
 		if wait {
 			may = min(may, session.RemoveAbsent)
 		}
