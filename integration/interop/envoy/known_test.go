@@ -21,12 +21,6 @@ func resumedInDelta(r row) bool { return r.form.delta && r.upstream == delta }
 var knownDifferences = []known{
 	{scenario: "TestAListenerIsReplacedDuringARestart", when: resumedInDelta, reason: "A relay that was restarted sends additions at once, and a removal when it knows the whole"},
 	{scenario: "TestListenersAreRenamedByARestart", reason: "The guard holds Listeners beside those that take their place"},
-	{
-		scenario: "TestAListenerIsReplacedInARollout",
-		reason:   "A rollout adds the new Listener at its beginning, and removes the old one at its end",
-		// With a stream for each type, the outcome depends on timing.
-		sometimes: func(r row) bool { return !r.form.aggregated },
-	},
 	{scenario: "TestTheControlPlaneHearsRefusals", reason: "The relay acknowledges what its clients have not acknowledged yet"},
 	{
 		scenario: "TestOneListenerIsBad", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
