@@ -503,3 +503,42 @@ func TestTheWayBackIsNotHeld(t *testing.T) {
 		}
 	})
 }
+
+// Several responses join one change. The control plane hears which resource was rejected, as the answer to each type's
+// newest response.
+func TestTheNACKNamesWhatWasRejected(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		h := startHandmade(t)
+		r := startRelay(t, rolledOut(h.address, string(f), "soak: 1h"))
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 3 {
+			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType, clusterType)
+		}
+		s := h.stream(t)
+		s.awaitAsked(t, listenerType, wildcard)
+		s.awaitAsked(t, clusterType, wildcard)
+		have := func(content string, n int) {
+			t.Helper()
+			fl.await(t, fmt.Sprintf("%d clients have %s", n, content), func(s *fleetState) bool { return len(s.who(content)) == n })
+		}
+		b, c, d := plainCluster("b", "content-b1"), plainCluster("c", "content-c1"), plainCluster("d", "content-d1")
+		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l", "content-l1")))
+		s.respond(t, clusterType, "2", versioned(t, "1", b), versioned(t, "1", c), versioned(t, "1", d))
+		have("l1", 3)
+		have("d1", 3)
+		s.respond(t, listenerType, "3", versioned(t, "2", plainListener("l", "content-l2")))
+		have("l2", 1)
+		b2 := versioned(t, "2", plainCluster("b", "content-b2"))
+		s.respond(t, clusterType, "4", b2, versioned(t, "1", c), versioned(t, "1", d))
+		have("b2", 1)
+		s.send(t, clusterType, "5", b2, versioned(t, "2", plainCluster("c", "content-bad")), versioned(t, "1", d))
+		for typeURL, nonce := range map[string]string{listenerType: "3", clusterType: "5"} {
+			s.requests.await(t, "the control plane hears of it for both types", func(all *requests) bool {
+				return slices.ContainsFunc(*all, func(r request) bool {
+					return r.typeURL == typeURL && r.nonce == nonce && strings.Contains(r.nack.GetMessage(), `rejected the change: cluster "c": no such filter: bad`)
+				})
+			})
+		}
+	})
+}
