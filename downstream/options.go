@@ -201,8 +201,9 @@ type Trial interface {
 	Withdraw()
 	// Sent, Untouched, Acked and Rejected report what becomes of the new state. Sent: some of it is being sent to the
 	// client. Untouched: none of it is sent to the client, as of a Revision. Acked: the client has acknowledged
-	// everything that it was sent. Rejected: the client has rejected some of it. hashes are the hashes of the resources
-	// that were new in the rejected response, nil if they are not known.
+	// everything that it was sent. Rejected: the client has rejected some of it. words are its own, after the names of the
+	// resources that it may have rejected. hashes are the hashes of the resources that were new in the rejected response,
+	// nil if they are not known.
 	Sent(showing uint64)
 	Untouched(showing, revision uint64)
 	Acked(showing uint64)

@@ -208,6 +208,10 @@ type sentNew struct {
 	typeURL, nonce string
 	// hashes are the hashes of the new resources, nil if there are many.
 	hashes []uint64
+	// fresh are those that the client had not got before, or all if it had: a SotW response has all of them again. more
+	// is how many there are beyond maxSentNews.
+	fresh []*cache.Resource
+	more  int
 }
 
 // client names the client in logs: by its node id, or by its address if the id is empty.

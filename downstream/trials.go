@@ -1,20 +1,24 @@
 package downstream
 
 import (
+	"fmt"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 
 	"google.golang.org/grpc/peer"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Rollouts: some clients get a change before others. Such a client is on the new side of a scope, and watches other
 // topics there (cache.Scope.New). The rollout decides when. The stream moves its subscriptions when it next composes a
 // response, and reports what the client makes of the change.
 
-// maxSentNews bounds sentNew.hashes and streamTrial.news.
+// maxSentNews bounds sentNew.hashes, sentNew.fresh and streamTrial.news.
 const maxSentNews = 64
 
 func (t *streamTrial) onNew() bool { return t.showing != 0 }
@@ -336,19 +340,31 @@ func (t *streamTrial) composedNew(r *session.Response) {
 		t.Sent(t.showing)
 	}
 	of := sentNew{typeURL: r.TypeURL, nonce: r.Nonce}
+	had := t.news
+	var all []*cache.Resource
 	for _, resource := range r.News {
 		hash := resource.Hash()
 		if !t.IsNew(hash) {
 			continue
 		}
+		all = append(all, resource)
+		if !slices.Contains(had, hash) {
+			of.fresh = append(of.fresh, resource)
+		}
 		if len(t.news) < maxSentNews && !slices.Contains(t.news, hash) {
 			t.news = append(t.news, hash)
 		}
-		if len(of.hashes) == maxSentNews {
-			of.hashes = nil
-			break
+	}
+	if len(of.fresh) == 0 {
+		of.fresh = all
+	}
+	if len(of.fresh) > maxSentNews {
+		of.fresh, of.more = slices.Clone(of.fresh[:maxSentNews]), len(of.fresh)-maxSentNews
+	}
+	if len(all) <= maxSentNews {
+		for _, resource := range all {
+			of.hashes = append(of.hashes, resource.Hash())
 		}
-		of.hashes = append(of.hashes, hash)
 	}
 	t.types[r.TypeURL].new = of
 	t.open, t.reported, t.acked = append(t.open, of), true, false
@@ -373,7 +389,7 @@ func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK)
 		of.acked = rejection == nil
 		if sent, ok := t.sentAs(of, s.TypeURL(), rejection); ok {
 			t.rejected = true
-			t.Rejected(t.showing, rejection.Reason, sent.hashes)
+			t.Rejected(t.showing, sent.refusal(rejection.Reason, st.sessionClient.Relay), sent.hashes)
 		}
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })
@@ -387,6 +403,38 @@ func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK)
 		}
 		st.settle(t)
 	}
+}
+
+// refusal returns the words of a client that rejects the response, after the names of the resources that it rejects: the
+// control plane hears of it as the answer to its newest response, which need not be the one that had them. If the words
+// name some, it is these. Otherwise it may be each one that is new to the client. A relay rejects its newest response
+// when one of its clients has rejected an earlier one.
+func (s *sentNew) refusal(words string, relay bool) string {
+	const most = 3
+	var all, blamed []string
+	for _, r := range s.fresh {
+		all = append(all, strconv.Quote(r.Name()))
+		if session.NamesResource(words, r.Name()) {
+			blamed = append(blamed, strconv.Quote(r.Name()))
+		}
+	}
+	names, more, one := blamed, 0, ""
+	if len(blamed) == 0 {
+		if relay {
+			return words
+		}
+		if names, more = all, s.more; len(all)+more > 1 {
+			one = "one of "
+		}
+	}
+	if len(names) > most {
+		names, more = names[:most], more+len(names)-most
+	}
+	of := one + xdstype.Word(s.typeURL) + " " + strings.Join(names, ", ")
+	if more > 0 {
+		of += fmt.Sprintf(" and %d more", more)
+	}
+	return of + ": " + words
 }
 
 // sentAs returns the response with something new that a NACK rejects; ok is false if there is none.

@@ -229,14 +229,14 @@ func TestAClientThatIsShownAgainReportsAgain(t *testing.T) {
 	h.reads(t)
 	h.says(t, "moved 2", "sent 2")
 	h.answer(t, "no such filter")
-	h.says(t, "rejected 2: no such filter, 1 new")
+	h.says(t, `rejected 2: cluster "c": no such filter, 1 new`)
 	h.show(3) // it was 0 in between
 	h.reads(t)
 	h.says(t, "moved 3", "untouched 3 as of 0")
 	h.apply(true, "3")
 	h.reads(t, "3")
 	h.answer(t, "no such cluster")
-	h.says(t, "sent 3", "rejected 3: no such cluster, 1 new")
+	h.says(t, "sent 3", `rejected 3: cluster "c": no such cluster, 1 new`)
 }
 
 // When there is more on the new side, a stream reports again whether it is sent some of it.
@@ -387,5 +387,34 @@ func TestAClientHasAcceptedAChangeWhenNothingWaits(t *testing.T) {
 				h.says(t, "acked 1")
 			}
 		})
+	}
+}
+
+func TestARefusalNamesWhatWasRejected(t *testing.T) {
+	named := func(n int, names ...string) sentNew {
+		of := sentNew{typeURL: xdstype.ListenerV3, more: n}
+		for _, name := range names {
+			of.fresh = append(of.fresh, newTestResource(xdstype.ListenerV3, name, "1", "1"))
+		}
+		return of
+	}
+	for _, c := range []struct {
+		sent  sentNew
+		words string
+		relay bool
+		want  string
+	}{
+		{named(0, "a"), "no such filter", false, `listener "a": no such filter`},
+		{named(0, "a", "b"), "no such filter", false, `one of listener "a", "b": no such filter`},
+		{named(0, "a", "b", "c"), "b: no such filter", false, `listener "b": b: no such filter`},
+		{named(0, "a", "b", "c", "d", "e"), "no such filter", false, `one of listener "a", "b", "c" and 2 more: no such filter`},
+		{named(3, "a"), "no such filter", false, `one of listener "a" and 3 more: no such filter`},
+		{named(3, "a"), "bad a", false, `listener "a": bad a`},
+		{named(0, "a"), "no such filter", true, "no such filter"}, // it may have been in an earlier response
+		{named(0, "a"), "bad a", true, `listener "a": bad a`},
+	} {
+		if is := c.sent.refusal(c.words, c.relay); is != c.want {
+			t.Errorf("the refusal is %q, want %q", is, c.want)
+		}
 	}
 }

@@ -77,6 +77,9 @@ func (s *fleetState) who(content string) (ids []string) {
 type temper struct {
 	rejects string // a prefix of contents
 	diesOf  string // a content
+	// alone: two Listeners have the same address. The client applies the removals of a response first, and rejects a
+	// Listener beside another one.
+	alone bool
 }
 
 func newFleet(t testing.TB, f form, conn func() *grpc.ClientConn) *fleet {
@@ -143,6 +146,11 @@ func (f *fleet) join(id, program string, is temper, types ...string) (leave func
 				if r.full {
 					maps.DeleteFunc(s.holds[id], func(t topic, _ string) bool { return t.typeURL == r.typeURL })
 				}
+				if is.alone {
+					if words = beside(s.holds[id], news); words != "" {
+						return
+					}
+				}
 				maps.Copy(s.holds[id], news)
 			})
 			for _, value := range r.resources {
@@ -157,6 +165,23 @@ func (f *fleet) join(id, program string, is temper, types ...string) (leave func
 		}
 	}()
 	return cancel
+}
+
+// beside returns why a client rejects Listeners that come beside those that it holds, "" if it does not.
+func beside(holds, news map[topic]string) string {
+	var names []string
+	for _, of := range []map[topic]string{holds, news} {
+		for is := range of {
+			if is.typeURL == listenerType && !slices.Contains(names, is.name) {
+				names = append(names, is.name)
+			}
+		}
+	}
+	if len(names) < 2 {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("listeners %s have the same address", strings.Join(names, " and "))
 }
 
 // plainContent returns the content of a plainListener or plainCluster.

@@ -30,8 +30,9 @@ type handmadeStream struct {
 	form     form
 	node     *corev3.Node // of the first request
 	requests watched[requests]
-	write    func(typeURL, nonce string, resources []*discoveryv3.Resource) error
-	end      func() // stops the control plane
+	// write sends a response. removed is for delta.
+	write func(typeURL, nonce string, resources []*discoveryv3.Resource, removed ...string) error
+	end   func() // stops the control plane
 }
 
 // requests are all requests of a stream, in order.
@@ -83,8 +84,8 @@ func (h *handmade) stream(t testing.TB) *handmadeStream {
 // DeltaAggregatedResources implements the service in delta.
 func (h *handmade) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	s := &handmadeStream{form: delta, end: h.end}
-	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource) error {
-		return stream.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, Resources: resources})
+	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource, removed ...string) error {
+		return stream.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, Resources: resources, RemovedResources: removed})
 	}
 	for {
 		req, err := stream.Recv()
@@ -100,7 +101,7 @@ func (h *handmade) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscove
 // StreamAggregatedResources implements the service in SotW.
 func (h *handmade) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s := &handmadeStream{form: sotw, end: h.end}
-	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource) error {
+	s.write = func(typeURL, nonce string, resources []*discoveryv3.Resource, _ ...string) error {
 		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: nonce, VersionInfo: "version " + nonce}
 		for _, r := range resources {
 			resp.Resources = append(resp.Resources, r.GetResource())
@@ -156,6 +157,14 @@ func (s *handmadeStream) send(t testing.TB, typeURL, nonce string, resources ...
 	stuck := time.AfterFunc(patience, s.end)
 	defer stuck.Stop()
 	if err := s.write(typeURL, nonce, resources); err != nil {
+		t.Fatalf("sending response %s to the relay: %v", nonce, err)
+	}
+}
+
+// replace sends a response in which resources replace another one. In SotW, there are no others.
+func (s *handmadeStream) replace(t testing.TB, typeURL, nonce, removed string, resources ...*discoveryv3.Resource) {
+	t.Helper()
+	if err := s.write(typeURL, nonce, resources, removed); err != nil {
 		t.Fatalf("sending response %s to the relay: %v", nonce, err)
 	}
 }

@@ -438,3 +438,107 @@ func TestTheControlPlaneIsSentTheAcceptedVersion(t *testing.T) {
 		})
 	})
 }
+
+// A Listener takes the address of another one. A client that is shown the change gets the removal with the addition, and
+// so does a client that goes back.
+func TestAReplacementIsRolledOutAsAWhole(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		h := startHandmade(t)
+		r := startRelay(t, rolledOut(h.address, string(f), "soak: 200ms"))
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 4 {
+			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad", alone: true}, listenerType, clusterType)
+		}
+		s := h.stream(t)
+		s.awaitAsked(t, listenerType, wildcard)
+		s.awaitAsked(t, clusterType, wildcard)
+		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l1", "content-l1")))
+		c := versioned(t, "1", plainCluster("c", "content-c1"))
+		old := versioned(t, "1", plainCluster("old", "content-old"))
+		s.respond(t, clusterType, "2", c, old)
+		have := func(content string, n int) {
+			t.Helper()
+			fl.await(t, fmt.Sprintf("%d clients have %s", n, content), func(s *fleetState) bool { return len(s.who(content)) == n })
+		}
+		have("l1", 4)
+		have("c1", 4)
+		// The first client accepts the Listener, and then rejects a Cluster.
+		s.replace(t, listenerType, "3", "l1", versioned(t, "2", plainListener("l2", "content-l2")))
+		have("l2", 1)
+		s.replace(t, clusterType, "4", "old", c, versioned(t, "2", plainCluster("d", "content-bad")))
+		s.requests.await(t, "the control plane is sent the client's words", func(all *requests) bool {
+			return slices.ContainsFunc(*all, func(r request) bool { return strings.Contains(r.nack.GetMessage(), "no such filter: bad") })
+		})
+		have("l1", 4)
+		fl.read(func(s *fleetState) {
+			if len(s.had["l2"]) != 1 || len(s.had["bad"]) != 1 {
+				t.Errorf("want that one client received the change: %s", s)
+			}
+		})
+		s.respond(t, clusterType, "5", c, versioned(t, "3", plainCluster("d", "content-d3")))
+		have("l2", 4)
+		have("d3", 4)
+		fl.read(func(s *fleetState) {
+			if len(s.who("l1")) > 0 {
+				t.Errorf("clients keep the Listener that was replaced: %s", s)
+			}
+		})
+	})
+}
+
+// A client that goes back loses at once what only the change had.
+func TestTheWayBackIsNotHeld(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		cp, _, fl := startFleet(t, f, "soak: 1h", 3, temper{rejects: "bad"}, "envoy")
+		cp.remove(clusterType, "other") // so what follows is no first answer
+		cp.set(plainCluster("new", "content-new"))
+		fl.await(t, "the first client has the new Cluster", func(s *fleetState) bool { return len(s.who("new")) == 1 })
+		begin := time.Now()
+		cp.set(plainCluster("worse", "content-bad"))
+		fl.await(t, "no client has the new Cluster", func(s *fleetState) bool { return len(s.had["bad"]) == 1 && len(s.who("new")) == 0 })
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("the client kept a Cluster of the change for %s", took)
+		}
+	})
+}
+
+// Several responses join one change. The control plane hears which resource was rejected, as the answer to each type's
+// newest response.
+func TestTheNACKNamesWhatWasRejected(t *testing.T) {
+	t.Parallel()
+	inEachForm(t, func(t *testing.T, f form) {
+		h := startHandmade(t)
+		r := startRelay(t, rolledOut(h.address, string(f), "soak: 1h"))
+		fl := newFleet(t, f, func() *grpc.ClientConn { return connect(t, r.address) })
+		for i := range 3 {
+			fl.join(fmt.Sprintf("envoy-%d", i), "envoy", temper{rejects: "bad"}, listenerType, clusterType)
+		}
+		s := h.stream(t)
+		s.awaitAsked(t, listenerType, wildcard)
+		s.awaitAsked(t, clusterType, wildcard)
+		have := func(content string, n int) {
+			t.Helper()
+			fl.await(t, fmt.Sprintf("%d clients have %s", n, content), func(s *fleetState) bool { return len(s.who(content)) == n })
+		}
+		b, c, d := plainCluster("b", "content-b1"), plainCluster("c", "content-c1"), plainCluster("d", "content-d1")
+		s.respond(t, listenerType, "1", versioned(t, "1", plainListener("l", "content-l1")))
+		s.respond(t, clusterType, "2", versioned(t, "1", b), versioned(t, "1", c), versioned(t, "1", d))
+		have("l1", 3)
+		have("d1", 3)
+		s.respond(t, listenerType, "3", versioned(t, "2", plainListener("l", "content-l2")))
+		have("l2", 1)
+		b2 := versioned(t, "2", plainCluster("b", "content-b2"))
+		s.respond(t, clusterType, "4", b2, versioned(t, "1", c), versioned(t, "1", d))
+		have("b2", 1)
+		s.send(t, clusterType, "5", b2, versioned(t, "2", plainCluster("c", "content-bad")), versioned(t, "1", d))
+		for typeURL, nonce := range map[string]string{listenerType: "3", clusterType: "5"} {
+			s.requests.await(t, "the control plane hears of it for both types", func(all *requests) bool {
+				return slices.ContainsFunc(*all, func(r request) bool {
+					return r.typeURL == typeURL && r.nonce == nonce && strings.Contains(r.nack.GetMessage(), `rejected the change: cluster "c": no such filter: bad`)
+				})
+			})
+		}
+	})
+}

@@ -135,6 +135,7 @@ func (g *gate) regrow() {
 		g.pending.update(i, func(c *change) { c.waits = waits })
 		items = append(items, i)
 	}
+	items = append(items, g.pending.takeReleased()...)
 	if restarts {
 		items = append(items, g.takeLater()...)
 	}

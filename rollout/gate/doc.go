@@ -18,9 +18,14 @@
 //   - A source's first answer for a topic is accepted, except for resources of which another topic has pending state
 //     (elsewhere.go).
 //   - Types that are not rolled out pass through and have no new topics.
-//   - Removed resources stay in the new topics until all clients have the new state.
+//   - Removed resources to which others may refer stay in the new topics until all clients have the new state. Removals
+//     of other types are in the new topics from the beginning: what takes the place of a removed resource comes with the
+//     removal.
+//   - While a first answer is incomplete, what is missing in a set may still come. So the gate names what one side has
+//     and the other does not: clients that change sides lose it at once.
 //   - A resource that has grown too much is pending but not in the new topics: it waits for a person to approve it.
-//     Removals wait with it, since it may still refer to the removed resources instead of their replacements.
+//     Removals wait with it, since it may still refer to the removed resources instead of their replacements. Those of
+//     types to which nothing refers wait only with resources of their own type.
 //   - Changes after the first step of a rollout, or while it is frozen, wait (later.go). They become pending, and
 //     appear in the new topics, when the rollout is over.
 //   - Before the new topics change, the gate moves away the clients that must not get the change: it sets a slot's

@@ -211,11 +211,11 @@ func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
 		joined = append(joined, g.takeLater()...)
 	}
 	// Clients that must leave the new side leave before its topics change.
-	apart := g.changed(restarts)
-	g.renew(append(joined, apart...))
+	joined = append(joined, g.changed(restarts)...)
+	g.renew(joined)
 	var toNew []cache.Update
 	for _, s := range splits {
-		if s.leaveOut(apart); len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
+		if s.leaveOut(joined); len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
 			s.toNew.Scope.New = true
 			toNew = append(toNew, s.toNew)
 		}
@@ -262,7 +262,9 @@ func (g *gate) accept(all bool) {
 	if g.accepts.Load() == nil {
 		return
 	}
-	g.acceptOnly(func(_ item, c *change) bool { return all || c.waits == "" && !(c.removal() && g.pending.nWaits > 0) })
+	g.acceptOnly(func(i item, c *change) bool {
+		return all || c.waits == "" && !(c.removal() && g.pending.removalWaits(i.typeURL))
+	})
 	for t, m := range g.newest {
 		if g.whole(t) {
 			g.accepted[t] = m.latest

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/rollout"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const testType = "type.googleapis.com/envoy.config.listener.v3.Listener"
@@ -97,24 +98,27 @@ type fixture struct {
 	version          int
 	origin           *cache.OriginVersion
 	settings         *Options // the newest
+	typeURL          string
 }
 
 const oneName = "one"
 
-func newFixture(t *rapid.T) *fixture {
+func newFixture(t *rapid.T) *fixture { return newFixtureOf(t, testType) }
+
+func newFixtureOf(t *rapid.T, typeURL string) *fixture {
 	src := &sourceless{}
 	c := cache.New(src, cache.Options{Linger: time.Hour, IdleEntries: 1000})
 	o := &Options{
 		Options:  rollout.Options{First: 1, Steps: []float64{0.5}, Soak: rollout.Time(time.Hour), Rejections: 1, Deaths: 1},
 		RollsOut: func(string) bool { return true }, Grow: 1000,
 	}
-	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o}
+	f := &fixture{T: t, cache: c, scope: cache.Scope{Authority: "a", OldStyle: true}, origin: cache.NewOriginVersion("server", ""), source: map[string]string{}, accepted: map[string]string{}, settings: o, typeURL: typeURL}
 	src.c = NewController(c, func(cache.Scope) *Options { return f.settings }, func(a string) string { return a }, slog.New(slog.DiscardHandler))
 	src.c.Opened(f.scope, o)
 	f.gate, f.sink = src.c.gates[f.scope], through{src.c, &direct{Cache: c}, o}
 	close(f.gate.stop) // the test plays the goroutine
 	<-f.gate.done
-	set, one := cache.Key{Scope: f.scope, TypeURL: testType, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: testType, Name: oneName}
+	set, one := cache.Key{Scope: f.scope, TypeURL: typeURL, Name: cache.Wildcard}, cache.Key{Scope: f.scope, TypeURL: typeURL, Name: oneName}
 	f.set = c.WatchSet(set, &watcher{})
 	f.entry, _ = c.Watch(one, &watcher{})
 	set.Scope.New, one.Scope.New = true, true
@@ -138,7 +142,7 @@ func resourceOf(name, content string) *cache.Resource {
 func (f *fixture) send(full bool, changed ...string) {
 	f.version++
 	f.origin.Set(fmt.Sprint(f.version))
-	u := cache.Update{Scope: f.scope, TypeURL: testType, Origin: f.origin}
+	u := cache.Update{Scope: f.scope, TypeURL: f.typeURL, Origin: f.origin}
 	set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.WholeIf(full), Origin: f.origin}
 	if full {
 		changed = slices.Collect(maps.Keys(f.source))
@@ -183,9 +187,13 @@ func (f *fixture) check(accepted bool) {
 	if is := contentOf(f.entry); is != f.acceptedOne {
 		f.Fatalf("accepted is %q, want %q", is, f.acceptedOne)
 	}
-	// The new side has the source's state, and removed resources.
+	stays := xdstype.Of(f.typeURL).Referenced
+	// The new side has the source's state, and removed resources of types to which others refer.
 	want := maps.Clone(f.accepted)
 	maps.Copy(want, f.source)
+	if !stays {
+		want = f.source
+	}
 	is := membersOf(f.newSet, f.cache)
 	for name, content := range f.source {
 		if is[name] != content {
@@ -198,11 +206,11 @@ func (f *fixture) check(accepted bool) {
 		}
 	}
 	for name := range f.accepted {
-		if is[name] == "" {
+		if stays && is[name] == "" {
 			f.Fatalf("%s has gone from the new side before all are there", name)
 		}
 	}
-	if one := contentOf(f.newOne); f.one != "" && one != f.one {
+	if one := contentOf(f.newOne); (f.one != "" || !stays) && one != f.one {
 		f.Fatalf("new is %q, the source has %q", one, f.one)
 	}
 	// A version stands for one content.
@@ -219,10 +227,10 @@ func (f *fixture) check(accepted bool) {
 }
 
 // TestBothSidesHaveTheirStates: for any updates of the source, accepted topics have the accepted state, and new
-// topics have the source's state with the removed resources.
+// topics have the source's state, with the removed resources of types to which others refer.
 func TestBothSidesHaveTheirStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := newFixture(t)
+		f := newFixtureOf(t, rapid.SampledFrom([]string{testType, xdstype.ClusterV3}).Draw(t, "type"))
 		f.source["a"], f.source["b"], f.one = "1", "1", "1"
 		f.send(true)
 		f.check(true)
@@ -268,7 +276,7 @@ func TestBothSidesHaveTheirStates(t *testing.T) {
 				f.check(false)
 			},
 			"error": func(t *rapid.T) {
-				f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: testType, Changes: []cache.Change{{Name: oneName, Err: &cache.Error{Message: "away"}}}, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Err: &cache.Error{Message: "away"}}}})
+				f.sink.Apply(cache.Update{Scope: f.scope, TypeURL: f.typeURL, Changes: []cache.Change{{Name: oneName, Err: &cache.Error{Message: "away"}}}, Sets: []cache.SetUpdate{{Name: cache.Wildcard, Err: &cache.Error{Message: "away"}}}})
 				f.step()
 				f.check(false)
 			},

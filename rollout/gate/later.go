@@ -58,7 +58,8 @@ func (s *splitting) joins(before *change, c, has *cache.Resource) bool {
 	case before != nil && (before.Resource == nil && c == nil || same(before.Resource, c)):
 		return true // the change is being rolled out
 	case before == nil || before.waits != "":
-		return s.grown(has, c) != "" // it waits for a person anyway
+		// It waits for a person anyway. But removals that clients have got already must not wait with it.
+		return s.grown(has, c) != "" && !s.pending.showsRemovals(s.in.TypeURL)
 	case s.machine.MayRestart(s.now()):
 		s.restarts = true
 		return true
@@ -127,11 +128,12 @@ func (g *gate) renew(items []item) {
 			continue
 		}
 		change := cache.Change{Name: i.name}
-		if c := g.pending.changes[i]; c != nil && c.shown() {
+		if c := g.pending.changes[i]; c != nil && g.pending.shown(i.typeURL, c) {
 			change.Resource = c.Resource
-		} else if change.Resource, _ = g.acceptedItem(i); change.Resource == nil {
-			change.Gone = true
+		} else {
+			change.Resource, _ = g.acceptedItem(i)
 		}
+		change.Gone = change.Resource == nil
 		u.Sets = append(u.Sets, cache.SetUpdate{Name: i.set, Changes: []cache.Change{change}})
 	}
 	inOrder := make([]cache.Update, 0, len(updates))

@@ -214,3 +214,48 @@ func TestThreeTimesTheSizeWaitsForAPerson(t *testing.T) {
 		}
 	})
 }
+
+// A Listener that waits for a person may take the place of a removed one. So the removal waits with it, in whatever order
+// they come, and goes with it.
+func TestARemovalWaitsWithResourcesOfItsType(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFixture(t)
+		f.gate.opts.Load().Grow = 3
+		f.source["a"], f.source["b"], f.source["c"], f.one = "1", "1", "1", "1"
+		f.send(true)
+		f.check(true)
+		inParts := rapid.Bool().Draw(t, "in parts")
+		want := func(when string, want map[string]string) {
+			t.Helper()
+			if is := membersOf(f.newSet, f.cache); !maps.Equal(is, want) {
+				t.Fatalf("%s: the new side has %v, want %v", when, is, want)
+			}
+		}
+		delete(f.source, "a")
+		if inParts {
+			f.send(rapid.Bool().Draw(t, "full"))
+			f.send(false, "a")
+			want("removed", map[string]string{"b": "1", "c": "1"})
+		}
+		f.source["b"], f.source["c"] = "1111", "2"
+		f.send(rapid.Bool().Draw(t, "full"), rapid.Permutation([]string{"a", "b", "c"}).Draw(t, "order")...)
+		want("with one that waits", map[string]string{"a": "1", "b": "1", "c": "2"})
+		for k, topic := range maps.Clone(f.gate.topics) {
+			delete(f.gate.topics, k)
+			f.cache.Unwatch(topic)
+			f.gate.fill(k)
+		}
+		want("filled", map[string]string{"a": "1", "b": "1", "c": "2"})
+		if rapid.Bool().Draw(t, "shrinks") {
+			f.source["b"] = "2"
+			f.send(false, "b")
+			want("when none waits", map[string]string{"b": "2", "c": "2"})
+			f.check(false)
+		}
+		f.gate.controller.Approve(Which{})
+		f.step()
+		f.gate.controller.Approve(Which{})
+		f.step()
+		f.check(true)
+	})
+}

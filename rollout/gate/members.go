@@ -216,8 +216,8 @@ func (m *Member) Untouched(showing, revision uint64) {
 // Acked reports that the client has ACKed everything that it was sent on the new side.
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
-// Rejected reports that the client has NACKed a response. words is its error message. hashes are those of the new
-// resources in the response, nil if unknown.
+// Rejected reports that the client has NACKed a response. words names what it has rejected, and has its error message.
+// hashes are those of the new resources in the response, nil if unknown.
 func (m *Member) Rejected(showing uint64, words string, hashes []uint64) {
 	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, hashes: hashes}})
 }

@@ -43,8 +43,29 @@ type change struct {
 
 func (c *change) removal() bool { return c.Resource == nil }
 
-// shown reports whether the change is in the new topics.
-func (c *change) shown() bool { return !c.removal() && c.waits == "" }
+// shown reports whether the change is in the new topics: a resource unless a person must approve it, and a removal of
+// a type to which no others refer. Envoy applies the removals of a response first, so that a new Listener can take the
+// address of an old one. Other removed resources stay: what refers to them may not have changed yet.
+func (p *pending) shown(typeURL string, c *change) bool {
+	if c.removal() {
+		return !xdstype.Of(typeURL).Referenced && p.waits[typeURL] == 0
+	}
+	return c.waits == ""
+}
+
+// showsRemovals reports whether removals of a type are in the new topics.
+func (p *pending) showsRemovals(typeURL string) bool {
+	return p.removals[typeURL] > 0 && p.waits[typeURL] == 0 && !xdstype.Of(typeURL).Referenced
+}
+
+// removalWaits reports whether removals of a type wait for a person, because another resource does: it may refer to the
+// removed resource, or take its place.
+func (p *pending) removalWaits(typeURL string) bool {
+	if xdstype.Of(typeURL).Referenced {
+		return p.nWaits > 0
+	}
+	return p.waits[typeURL] > 0
+}
 
 // pending has the changes that are not accepted.
 type pending struct {
@@ -53,17 +74,19 @@ type pending struct {
 	sets map[topicName]map[string]*change
 	// touched are the topics that have gained their first pending change or lost their last one.
 	touched []topicName
-	// released are the items that no longer wait, because another item of their refusal has changed.
+	// released are the items that may differ in the new topics because another item has changed: their refusal ends, or
+	// their removal waits or no longer does.
 	released []item
 	// versionOnly has items whose content is accepted, but whose version from the source belongs to a state that is
 	// not.
 	versionOnly map[item]cache.Change
-	// types counts the changes of each type.
-	types map[string]int
-	// shown and removals are the digests of the changes that are shown, and of the removals.
-	shown, removals           digests
-	nShown, nRemovals, nWaits int
-	index                     *shownIndex
+	// types counts the changes of each type, waits those that wait for a person, and removals the removals.
+	types, waits, removals map[string]int
+	// shows has the digests of the changes that are shown, and stays of the removals that are not, even if none waits.
+	shows, stays digests
+	// nShown counts the resources that are shown, nStays the removals that are not.
+	nShown, nStays, nWaits int
+	index                  *shownIndex
 }
 
 // shownIndex answers streams' queries about the changes that are shown. Its methods may be called concurrently.
@@ -79,15 +102,22 @@ func newShownIndex() *shownIndex {
 
 // add adds by to the counts of a change's content and topic.
 func (n *shownIndex) add(i item, hash uint64, by int) {
+	n.addTopic(i, by)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of[hash] += by; n.of[hash] == 0 {
+		delete(n.of, hash)
+	}
+}
+
+// addTopic adds by to the count of a change's topic.
+func (n *shownIndex) addTopic(i item, by int) {
 	name := i.name
 	if i.set != "" {
 		name = i.set
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.of[hash] += by; n.of[hash] == 0 {
-		delete(n.of, hash)
-	}
 	of := n.topics[i.typeURL]
 	if of == nil {
 		of = map[string]int{}
@@ -126,7 +156,7 @@ func (n *shownIndex) differing(typeURL string) (names []string, all bool) {
 }
 
 func newPending() pending {
-	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shown: digests{of: map[uint64]int{}}, removals: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, index: newShownIndex()}
+	return pending{changes: map[item]*change{}, sets: map[topicName]map[string]*change{}, shows: digests{of: map[uint64]int{}}, stays: digests{of: map[uint64]int{}}, versionOnly: map[item]cache.Change{}, types: map[string]int{}, waits: map[string]int{}, removals: map[string]int{}, index: newShownIndex()}
 }
 
 // put records the newest change of an item.
@@ -199,19 +229,58 @@ func (p *pending) update(i item, f func(*change)) {
 }
 
 func (p *pending) count(i item, c *change, n int) {
-	if p.types[i.typeURL] += n; p.types[i.typeURL] == 0 {
-		delete(p.types, i.typeURL)
-	}
+	add(p.types, i.typeURL, n)
 	switch {
-	case c.shown():
-		p.nShown += n
-		p.shown.add(digest(i, c), n)
-		p.index.add(i, c.Resource.Hash(), n)
 	case c.waits != "":
-		p.nWaits += n
+		p.countWaiting(i.typeURL, n)
 	case c.removal():
-		p.nRemovals += n
-		p.removals.add(digest(i, c), n)
+		add(p.removals, i.typeURL, n)
+		p.countRemoval(i, c, n)
+	default:
+		p.nShown += n
+		p.shows.add(digest(i, c), n)
+		p.index.add(i, c.Resource.Hash(), n)
+	}
+}
+
+// add adds n to the count of a type.
+func add(counts map[string]int, typeURL string, n int) {
+	if counts[typeURL] += n; counts[typeURL] == 0 {
+		delete(counts, typeURL)
+	}
+}
+
+// countWaiting counts changes of a type that wait for a person. Removals that are shown wait with the first one.
+func (p *pending) countWaiting(typeURL string, n int) {
+	was := p.waits[typeURL]
+	var removals []item
+	if (was == 0) != (was+n == 0) && p.removals[typeURL] > 0 && !xdstype.Of(typeURL).Referenced {
+		for i, c := range p.changes {
+			if i.typeURL == typeURL && c.removal() {
+				removals = append(removals, i)
+			}
+		}
+	}
+	for _, i := range removals {
+		p.countRemoval(i, p.changes[i], -1)
+	}
+	p.nWaits += n
+	add(p.waits, typeURL, n)
+	for _, i := range removals {
+		p.countRemoval(i, p.changes[i], 1)
+	}
+	p.released = append(p.released, removals...)
+}
+
+func (p *pending) countRemoval(i item, c *change, n int) {
+	if p.shown(i.typeURL, c) {
+		p.shows.add(digest(i, c), n)
+		p.index.addTopic(i, n)
+		return
+	}
+	p.nStays += n
+	if xdstype.Of(i.typeURL).Referenced {
+		p.stays.add(digest(i, c), n)
 	}
 }
 
@@ -252,17 +321,17 @@ func digest(i item, c *change) uint64 {
 	return maphash.Comparable(seed, of)
 }
 
-// content returns a digest of the changes to be rolled out, "" if there are none. hidden: the new topics have none of
-// them.
+// content returns a digest of the changes to be rolled out, "" if there are none. hidden: they are removals only, which
+// no client can accept or reject.
 func (p *pending) content() (content string, hidden bool) {
-	removals := p.removals
+	stays := p.stays
 	if p.nWaits > 0 {
-		removals = digests{} // removals wait, too
+		stays = digests{} // these removals wait, too
 	}
-	if len(p.shown.of)+len(removals.of) == 0 {
+	if len(p.shows.of)+len(stays.of) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("%d+%d/%x-%x", len(p.shown.of), len(removals.of), p.shown.sum, removals.sum), p.nShown == 0
+	return fmt.Sprintf("%d+%d/%x-%x", len(p.shows.of), len(stays.of), p.shows.sum, stays.sum), p.nShown == 0
 }
 
 // take removes the changes that satisfy which, for acceptance, and returns them by type in the order in which clients

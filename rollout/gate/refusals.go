@@ -27,15 +27,17 @@ func (g *gate) noteRejected(hashes []uint64) {
 	g.rejected = append(g.rejected, hashes...)
 }
 
-// leaveOut removes the items that were set apart from the update for the new topics: a full state contains them
-// again. A set without them also loses its version.
-func (s *splitting) leaveOut(apart []item) {
-	if len(apart) == 0 {
-		return
+// leaveOut removes from the update for the new topics those items that these topics no longer show, although they did
+// when the update was divided: they were set apart, or wait. A set without them also loses its version.
+func (s *splitting) leaveOut(renewed []item) {
+	is := map[item]bool{}
+	for _, i := range renewed {
+		if c := s.pending.changes[i]; c != nil && !s.pending.shown(i.typeURL, c) {
+			is[i] = true
+		}
 	}
-	is := make(map[item]bool, len(apart))
-	for _, i := range apart {
-		is[i] = true
+	if len(is) == 0 {
+		return
 	}
 	out := func(set string) func(cache.Change) bool {
 		return func(c cache.Change) bool { return is[item{s.in.TypeURL, set, c.Name}] }
@@ -58,7 +60,7 @@ func (g *gate) setApart() (items []item) {
 		there[hash] = false
 	}
 	for i, c := range g.pending.changes {
-		if !c.shown() {
+		if c.removal() || c.waits != "" {
 			continue
 		}
 		if _, rejected := there[c.Resource.Hash()]; !rejected {
@@ -85,5 +87,5 @@ func (g *gate) setApart() (items []item) {
 		g.pending.update(i, func(c *change) { c.waits, c.refusal = why, of })
 	}
 	g.rejected = nil
-	return items
+	return append(items, g.pending.takeReleased()...)
 }

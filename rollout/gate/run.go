@@ -323,7 +323,7 @@ func (g *gate) fill(k cache.Key) {
 // newEntry returns the state that an entry has on the new side, if there is one.
 func (g *gate) newEntry(k cache.Key, e *cache.Entry) (cache.Change, bool) {
 	i := item{typeURL: k.TypeURL, name: k.Name}
-	if c := g.pending.changes[i]; c != nil && c.shown() {
+	if c := g.pending.changes[i]; c != nil && g.pending.shown(i.typeURL, c) {
 		change := c.Change
 		change.Origin = mirrorsOf(change.Origin).ofNew()
 		return change, true
@@ -357,20 +357,22 @@ func (g *gate) newSet(k cache.Key, s *cache.Set) (u cache.SetUpdate, ok bool) {
 	if s.Incomplete() {
 		u.Extent = cache.Begins
 	}
-	if g.pending.nRemovals == 0 && g.pending.nWaits == 0 && g.later.types[k.TypeURL] == 0 {
+	if g.pending.nStays == 0 && g.pending.nWaits == 0 && g.later.types[k.TypeURL] == 0 {
 		u.Origin = mirrorsOf(s.Origin()).ofNew()
 	}
+	changes := g.pending.sets[topicName{k.TypeURL, k.Name}]
 	g.cache.Contents(k, func(key string, r *cache.Resource) {
-		u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
-	})
-	for n := range u.Changes {
-		if c := g.pending.changes[item{k.TypeURL, k.Name, u.Changes[n].Name}]; c != nil && c.shown() {
-			u.Changes[n].Resource = c.Resource
+		if c := changes[key]; c != nil && g.pending.shown(k.TypeURL, c) {
+			r = c.Resource
 		}
-	}
-	for name, c := range g.pending.sets[topicName{k.TypeURL, k.Name}] {
-		if c.shown() && !c.had {
-			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: c.Resource})
+		if r != nil {
+			u.Changes = append(u.Changes, cache.Change{Name: key, Resource: r})
+		}
+	})
+	for name, c := range changes {
+		// A removal is named, since in an incomplete first answer what is missing may still come.
+		if (c.removal() || !c.had) && g.pending.shown(k.TypeURL, c) {
+			u.Changes = append(u.Changes, cache.Change{Name: name, Resource: c.Resource, Gone: c.removal()})
 		}
 	}
 	return u, true

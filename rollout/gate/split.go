@@ -2,6 +2,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -189,7 +190,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
 			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
 	}
-	return false, p.shown() // a removed resource stays until all clients are on the new side
+	return false, s.pending.shown(i.typeURL, p)
 }
 
 // putPending records the source's change of an item as pending. has is the item's accepted resource. The caller holds
@@ -201,7 +202,11 @@ func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change 
 		return was // the change was refused before
 	}
 	g.joinRefusal(i, p)
-	g.pending.put(i, p)
+	was := g.pending.changes[i]
+	shown := was != nil && g.pending.shown(i.typeURL, was)
+	if g.pending.put(i, p); shown && p.waits != "" {
+		g.pending.released = append(g.pending.released, i) // the new topics have the accepted state again
+	}
 	return p
 }
 
@@ -280,7 +285,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	}
 	first := state != nil && state.first
 	if first {
-		first = time.Since(state.at) < betweenParts
+		first = time.Since(state.at) < betweenParts && !removes(u, set)
 		state.first, state.at = first, time.Now()
 	}
 	if u.Extent.Full() {
@@ -292,6 +297,11 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 		// While the first answer continues, members that are new belong to it.
 		accepted, newer := s.takeMember(&out, u.Name, set.Member(c.Name), first, c)
 		asIs = asIs && accepted && newer
+		if !accepted && c.Resource != nil && set.Awaits(c.Name) {
+			// What is missing in an incomplete first answer may still come, but this is not accepted: clients that go
+			// back lose it.
+			out.accepted = append(out.accepted, cache.Change{Name: c.Name, Gone: true})
+		}
 		if r := s.renewed(item{s.in.TypeURL, u.Name, c.Name}, *c, accepted); r != nil {
 			out.accepted = append(out.accepted, cache.Change{Name: c.Name, Resource: r})
 		}
@@ -306,6 +316,13 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 	// Pending changes stay out of the accepted topic: in a full update, their members would be missing, too.
 	out.asIs = asIs && s.whole(s.in.TypeURL)
 	return out
+}
+
+// removes reports whether an update removes members that the accepted set has. A first answer does not.
+func removes(u *cache.SetUpdate, set *cache.Set) bool {
+	return slices.ContainsFunc(u.Changes, func(c cache.Change) bool {
+		return c.Resource == nil && (c.Err == nil || c.Gone) && set.Member(c.Name) != nil
+	})
 }
 
 // takeMember processes the source's change of a member. has is the member's accepted resource. first: without an
@@ -363,7 +380,7 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	if s.held {
 		accepted.Origin = nil
 	}
-	if s.pending.nRemovals > 0 || s.pending.nWaits > 0 || s.late {
+	if s.pending.nStays > 0 || s.pending.nWaits > 0 || s.late {
 		newer.Origin = nil // the set differs from the control plane's state of that version
 	}
 	s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)

@@ -18,12 +18,6 @@ const referrersSpelling = "What the relay resolves has the requested name inside
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
 	{
-		scenario: "TestAListenerIsReplacedInARollout",
-		reason:   "A rollout adds the new Listener at its beginning, and removes the old one at its end",
-		// With a stream for each type, the outcome depends on timing.
-		sometimes: func(r row) bool { return !r.form.aggregated },
-	},
-	{
 		scenario: "TestOneListenerIsBad", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
 		reason: "A SotW control plane gives all resources a new version at once, so the relay sends a refused one again with each",
 	},
