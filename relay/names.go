@@ -216,6 +216,7 @@ func (n *clientNames) joinPartition(of *oldStyleScope) bool {
 	if !n.hashed {
 		n.hashed, n.hashes = true, hashesOf(n.client.Node)
 	}
+	of.member.id = n.client.Node.GetId()
 	of.member.node = func() *corev3.Node { return nodeFor(of.partition.Upstream, n.client.Node) }
 	differ, first := n.nodes.join(p.Scope, partitionClient{
 		rule: p.Rule, generation: n.generation, upstream: p.Upstream, hashes: n.hashes, member: &of.member,

@@ -36,7 +36,7 @@ type partitionNode struct {
 	clients    int
 	sources    int
 	// front is the first of the connected clients, a ring, whose Nodes can take the place of a refused one. owner is the
-	// one whose Node node is, nil if it has gone.
+	// last to join of those with the id of node, nil if it has gone.
 	front, owner *partitionMember
 	refusals     nodeRefusals
 	// hashes are those of the first client other than the relay's own tools. differ are the fields in which later
@@ -60,6 +60,7 @@ type partitionClient struct {
 
 // partitionMember is what a partition keeps of a client. partitionNodes.mu guards the links.
 type partitionMember struct {
+	id         string
 	node       func() *corev3.Node // makes the partition's Node from the client's
 	next, prev *partitionMember    // nil if it is in no ring
 }

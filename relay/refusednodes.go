@@ -194,8 +194,11 @@ func (n *partitionNode) add(m *partitionMember, now time.Time) *refusedNode {
 		m.next, m.prev = n.front, n.front.prev
 		m.prev.next, m.next.prev = m, m
 	}
+	if m.id == n.node.GetId() {
+		n.owner = m // it was here before, or has other names now
+	}
 	r := &n.refusals
-	if !r.refused || n.owner == m || !r.alone && now.Sub(r.newcomer) < newcomerPace {
+	if !r.refused || !r.alone && now.Sub(r.newcomer) < newcomerPace {
 		return nil
 	}
 	r.newcomer, n.front = now, m

@@ -286,6 +286,20 @@ func TestAnAcceptedNodeStays(t *testing.T) {
 	}
 }
 
+// The client of a Node may come back, or get other names by a reload.
+func TestAClientThatComesBackKeepsItsNode(t *testing.T) {
+	p, nodes, members := ring("a", "b", "a")
+	p.leave(scopeA, members[0])
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("the Node of a client with new names is replaced by that of %s", got)
+	}
+	p.leave(scopeA, members[2])
+	p.join(scopeA, asNode(edge("a")))
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("the Node of a client that came back is replaced by that of %s", got)
+	}
+}
+
 // A client that comes again and again, each time with another Node, does not keep the Nodes of others from being tried.
 func TestNewcomersDoNotStarveOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -127,7 +127,7 @@ func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
 
 // asNode is a client that has this Node and sends all of it.
 func asNode(node *corev3.Node) partitionClient {
-	return partitionClient{member: &partitionMember{node: func() *corev3.Node { return node }}, hashes: hashesOf(node)}
+	return partitionClient{member: &partitionMember{id: node.GetId(), node: func() *corev3.Node { return node }}, hashes: hashesOf(node)}
 }
 
 func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
