@@ -48,7 +48,7 @@ func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	k.Scope.Derived = cache.Resolved
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
 	f.Start(k)
-	f.nodes.leave(scopeA)
+	f.nodes.leave(scopeA, nil)
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
 	if id := (*opened)[0].node.GetId(); id != "first" {
 		t.Errorf("the leaf topic's node is %q, want that of the client", id)

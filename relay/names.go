@@ -65,6 +65,7 @@ type oldStyleScope struct {
 	err       error
 	used      bool // the client has received a topic of the scope
 	joined    bool // the client has joined the partition: see partitionNodes.join
+	member    partitionMember
 }
 
 // Key implements downstream.Names. Names that the client may not have leave no trace: its Node does not become a
@@ -117,7 +118,7 @@ func (n *clientNames) use(k requestedName) {
 			n.Enter(of)
 		}
 	case k.of != nil && !k.of.used:
-		k.of.used, k.of.joined = true, n.joinPartition(k.of.partition)
+		k.of.used, k.of.joined = true, n.joinPartition(k.of)
 	}
 }
 
@@ -207,16 +208,18 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 // joinPartition joins the client to its partition: the Node of the first client becomes the partition's Node
 // upstream. It returns false if the partition's resources come from a directory. It logs a warning if the client's
 // Node differs from the first one, because the client may get resources that are meant for others.
-func (n *clientNames) joinPartition(p authority.Partition) bool {
+func (n *clientNames) joinPartition(of *oldStyleScope) bool {
+	p := of.partition
 	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
 		return false
 	}
 	if !n.hashed {
 		n.hashed, n.hashes = true, hashesOf(n.client.Node)
 	}
+	of.member.id = n.client.Node.GetId()
+	of.member.node = func() *corev3.Node { return nodeFor(of.partition.Upstream, n.client.Node) }
 	differ, first := n.nodes.join(p.Scope, partitionClient{
-		rule: p.Rule, generation: n.generation, upstream: p.Upstream, hashes: n.hashes,
-		node:    func() *corev3.Node { return nodeFor(p.Upstream, n.client.Node) },
+		rule: p.Rule, generation: n.generation, upstream: p.Upstream, hashes: n.hashes, member: &of.member,
 		ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
 	})
 	if differ != 0 {
@@ -231,7 +234,7 @@ func (n *clientNames) joinPartition(p authority.Partition) bool {
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.nodes.leave(s.partition.Scope)
+			n.nodes.leave(s.partition.Scope, &s.member)
 		}
 	}
 	for scope, j := range n.used {

@@ -41,6 +41,8 @@ type origins struct {
 	// watch.
 	cache    sink
 	rollouts *gate.Controller
+	// nodes, if not nil, are the Nodes of partitions.
+	nodes *partitionNodes
 
 	// opened, if not nil, is called after a source of xdstp names from servers was opened. It does not block.
 	opened func()

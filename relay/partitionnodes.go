@@ -3,6 +3,7 @@ package relay
 import (
 	"strings"
 	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -12,7 +13,7 @@ import (
 
 // partitionNodes are the Nodes that the relay sends upstream for the partitions of old-style names. All dynamic
 // parameters of a partition share its Node. The relay makes it from the Node of the first client, and keeps it as
-// long as the partition has a client or a source.
+// long as the partition has a client or a source, and its control plane does not refuse it: see refusednodes.go.
 //
 // It is safe for concurrent use. Its lock comes after the lock of scopes.
 type partitionNodes struct {
@@ -34,6 +35,10 @@ type partitionNode struct {
 	generation uint64
 	clients    int
 	sources    int
+	// front is the first of the connected clients, a ring, whose Nodes can take the place of a refused one. owner is the
+	// last to join of those with the id of node, nil if it has gone.
+	front, owner *partitionMember
+	refusals     nodeRefusals
 	// hashes are those of the first client other than the relay's own tools. differ are the fields in which later
 	// clients differed from it.
 	hashes nodeHashes
@@ -47,10 +52,17 @@ type partitionClient struct {
 	// generation is as in partitionNode. upstream are the fields of the partition's Node.
 	generation uint64
 	upstream   configs.NodeFields
-	node       func() *corev3.Node // makes the partition's Node if the client is the first
+	member     *partitionMember
 	hashes     nodeHashes
-	// ownTool: the client is `xds-relay get` or `watch`. Its Node is not compared with others.
+	// ownTool: the client is `xds-relay get` or `watch`. Its Node is not compared with others, and replaces none.
 	ownTool bool
+}
+
+// partitionMember is what a partition keeps of a client. partitionNodes.mu guards the links.
+type partitionMember struct {
+	id         string
+	node       func() *corev3.Node // makes the partition's Node from the client's
+	next, prev *partitionMember    // nil if it is in no ring
 }
 
 func newPartitionNodes() *partitionNodes {
@@ -67,20 +79,30 @@ func partitionOf(scope cache.Scope) cache.Scope {
 // client, and no client of its rule has differed before, then differ has the fields that differ, and first is the id
 // of the partition's Node. Otherwise differ is empty.
 func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fieldSet, first string) {
+	differ, first, outcast := p.admit(scope, c)
+	if outcast != nil && p.replace(outcast.of, outcast.node) {
+		p.wake(outcast.of)
+	}
+	return differ, first
+}
+
+// admit does the work of join. It returns the partition's Node if that was refused and the client's must be tried now.
+func (p *partitionNodes) admit(scope cache.Scope, c partitionClient) (differ fieldSet, first string, outcast *refusedNode) {
 	p.mu.Lock()
 	if p.of[scope].outdated(&c) {
 		// A Node may be large. Copying it must not block other callers.
 		p.mu.Unlock()
-		node, fields := c.node(), c.fields()
+		node, fields := c.member.node(), c.fields()
 		p.mu.Lock()
 		switch n := p.of[scope]; {
 		case n == nil:
-			p.of[scope] = &partitionNode{node: node, fields: fields, generation: c.generation}
+			p.of[scope] = &partitionNode{node: node, fields: fields, generation: c.generation, owner: c.member}
 			if c.generation > 0 { // a directory may have been the partition's source before
 				defer p.changed(scope)
 			}
 		case n.outdated(&c):
-			n.node, n.fields = node, fields
+			n.change(node, c.member)
+			n.fields = fields
 			n.hashed, n.differ = false, 0
 			defer p.changed(scope)
 		}
@@ -89,19 +111,22 @@ func (p *partitionNodes) join(scope cache.Scope, c partitionClient) (differ fiel
 	n := p.of[scope]
 	n.generation = max(n.generation, c.generation)
 	n.clients++
+	if !c.ownTool {
+		outcast = n.add(c.member, time.Now())
+	}
 	switch {
 	case c.ownTool:
-		return 0, ""
+		return 0, "", nil
 	case !n.hashed:
 		n.hashed, n.hashes = true, c.hashes
 	}
 	differ = n.hashes.differ(c.hashes)
 	n.differ |= differ
 	if differ == 0 || p.warned[c.rule] {
-		return 0, ""
+		return 0, "", outcast
 	}
 	p.warned[c.rule] = true
-	return differ, n.node.GetId()
+	return differ, n.node.GetId(), outcast
 }
 
 // outdated reports whether a partition needs a new Node, made from a client's: it has none, or the client is the
@@ -141,11 +166,15 @@ func (p *partitionNodes) joinDerived(scope cache.Scope) {
 	p.of[scope].clients++
 }
 
-// leave undoes a join.
-func (p *partitionNodes) leave(scope cache.Scope) {
+// leave undoes the join of a member, or that of a derived topic if m is nil.
+func (p *partitionNodes) leave(scope cache.Scope, m *partitionMember) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of[scope].clients--
+	n := p.of[scope]
+	if m != nil {
+		n.remove(m)
+	}
+	n.clients--
 	p.forgetUnused(scope)
 }
 

@@ -142,7 +142,7 @@ func (f *scopes) Stop(k cache.Key) {
 	if k.Scope.Derived != "" {
 		f.derived.Stop(k)
 		if k.Scope.OldStyle {
-			f.nodes.leave(clientsOf(k.Scope))
+			f.nodes.leave(clientsOf(k.Scope), nil)
 		}
 		return
 	}

@@ -127,21 +127,21 @@ func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
 
 // asNode is a client that has this Node and sends all of it.
 func asNode(node *corev3.Node) partitionClient {
-	return partitionClient{node: func() *corev3.Node { return node }, hashes: hashesOf(node)}
+	return partitionClient{member: &partitionMember{id: node.GetId(), node: func() *corev3.Node { return node }}, hashes: hashesOf(node)}
 }
 
 func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
 	f, opened := newRecordedScopes()
 	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "first"}))
 	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "second"}))
-	f.nodes.leave(scopeA)
+	f.nodes.leave(scopeA, nil)
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	f.Start(k)
 	of := (*opened)[0]
 	if id := of.node.GetId(); id != "first" {
 		t.Errorf("the scope's node is %q, want the first client's", id)
 	}
-	f.nodes.leave(scopeA)
+	f.nodes.leave(scopeA, nil)
 	if id, _ := f.nodes.describe(scopeA); id != "first" {
 		t.Errorf("the Node of lingering topics is %q, want that of the first client", id)
 	}
@@ -161,7 +161,7 @@ func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
 	f, _ := newRecordedScopes()
 	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	f.nodes.leave(scopeA)
+	f.nodes.leave(scopeA, nil)
 	if differ, _ := f.nodes.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
 		t.Errorf("Nodes with different ids differ in %q, want in nothing", differ.fields())
 	}
@@ -239,7 +239,7 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 			t.Errorf("a source has node %q and %d topics, want one and 1", got, fd.topics)
 		}
 	}
-	f.nodes.leave(scopeA)
+	f.nodes.leave(scopeA, nil)
 	end := func(fd *recordedScopeSource, k cache.Key) {
 		f.Stop(k)
 		<-fd.leaving

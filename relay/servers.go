@@ -36,6 +36,9 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
+	if s.nodes != nil {
+		o.Nodes = s.nodes.nodesOf(scope)
+	}
 	if server.Aggregated {
 		return upstream.NewAggregated(scope, of.servers[i].conn, node, o, to, s.log)
 	}

@@ -427,6 +427,9 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		s.opts.peers.reached(s, true)
 		s.opts.Presence.answered(s, c.form.name)
 		s.opts.Presence.forms.answered(c.form)
+		if s.opts.Nodes != nil {
+			s.opts.Nodes.Answered(s.node)
+		}
 		s.event(delivery.Responded, "")
 		if m.poll == nil {
 			s.answered(c)

@@ -29,6 +29,8 @@ type Options struct {
 	MaxRequestBytes int
 	// NodeOnce says that only the first request of a gRPC stream has the Node. Otherwise each request has it.
 	NodeOnce bool
+	// Nodes, if not nil, has the Node that the stream sends in place of the one that it was opened with.
+	Nodes Nodes
 	// Modest, if not nil, reports whether a modest client requests a name. The names of the type that
 	// such a client requests have at most `most` bytes together: see cache.Cache.HasSmallClient.
 	Modest func(k cache.Key, most int64) bool

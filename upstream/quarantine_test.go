@@ -96,7 +96,12 @@ func (p *touchyPlane) serve(st *scripted) {
 // isolating runs a test with a touchy control plane.
 func isolating(t *testing.T, protocol Protocol, ends map[string]codes.Code, test func(*bench, *touchyPlane)) {
 	t.Helper()
-	run(t, Options{Protocol: protocol}, func(b *bench) {
+	isolatingAs(t, Options{Protocol: protocol}, ends, test)
+}
+
+func isolatingAs(t *testing.T, o Options, ends map[string]codes.Code, test func(*bench, *touchyPlane)) {
+	t.Helper()
+	run(t, o, func(b *bench) {
 		p := &touchyPlane{T: b.T, ends: ends}
 		done := make(chan struct{})
 		var serving sync.WaitGroup

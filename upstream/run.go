@@ -68,9 +68,11 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 func (s *Stream) run() {
 	defer close(s.done)
 	defer s.watchChain()()
+	defer s.watchNodes()()
 	defer s.opts.peers.leave(s)
 	defer s.opts.Presence.leaves(s)
 	for s.await() {
+		s.takeNode()
 		s.ended(s.serve())
 	}
 	if b := s.namesStream; b != nil {
@@ -124,6 +126,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 			resend = true
 		case n.retry:
 			s.retryNow(!n.open)
+		case n.renode:
+			s.renodeSoon()
 		default:
 			w.take(n)
 		}
@@ -153,7 +157,13 @@ func (s *Stream) retryNow(certain bool) {
 	if s.live || !now.Before(s.retryAt) || !certain && now.Sub(s.retried) < s.opts.BackoffMax {
 		return
 	}
-	s.retryAt, s.down, s.retried = time.Time{}, nil, now
+	s.retryAt, s.retried = time.Time{}, now
+	s.forgetFailure()
+}
+
+// forgetFailure lets topics that start wait for the next stream. The caller holds mu.
+func (s *Stream) forgetFailure() {
+	s.down = nil
 	for _, f := range s.feeds {
 		f.topics.ForgetFailures()
 	}
@@ -205,10 +215,17 @@ func (s *Stream) ended(c *call) {
 	default:
 	}
 	s.setConnected(false)
-	blamed := s.blame(c)
+	s.endedAt = time.Now()
+	if s.opts.Nodes != nil && c.responded {
+		s.opts.Nodes.Lost(s.node)
+	}
+	renoded := s.renoded < maxInnocent && s.renode(c)
+	blamed := !renoded && s.blame(c)
 	var suspects []cache.Key
-	if !blamed {
-		suspects = s.suspect(c)
+	if !renoded && !blamed {
+		if suspects = s.suspect(c); len(suspects) == 0 {
+			renoded = s.renode(c)
+		}
 	}
 	if s.opts.trialEnded != nil && c.err != nil {
 		s.opts.trialEnded(c.err)
@@ -226,7 +243,7 @@ func (s *Stream) ended(c *call) {
 	if c.responded {
 		s.quarantine.streak = min(s.quarantine.streak, 1)
 		s.backoff.reset()
-		s.swapped = false
+		s.swapped, s.renoded = false, 0
 	}
 	switch err := c.err; {
 	case err == nil, blamed, errors.Is(err, errRenew), s.ctx.Err() != nil:
@@ -249,8 +266,12 @@ func (s *Stream) ended(c *call) {
 		fallthrough
 	default:
 		wait := s.backoff.delay()
+		hurries := renoded && s.renoded <= mostHurried
+		if hurries {
+			wait = min(wait, nodePace)
+		}
 		s.retryAt = time.Now().Add(wait)
-		s.lost(c, reason(err), wait)
+		s.lost(c, reason(err), wait, hurries)
 	}
 }
 
@@ -285,12 +306,13 @@ func (s *Stream) other(than *form) *form {
 }
 
 // lost reports to the operator why the stream was lost, and sends an error to the topics that
-// wait for an answer if there was no response. The caller holds mu.
-func (s *Stream) lost(c *call, reason string, wait time.Duration) {
+// wait for an answer if there was no response, unless the next stream has another Node and hurries.
+// The caller holds mu.
+func (s *Stream) lost(c *call, reason string, wait time.Duration, hurries bool) {
 	s.noteFailure(reason)
 	s.own.Debug("stream to control plane has ended", "reason", reason, "retry_in", wait)
 	s.opts.Presence.lost(s, reason, c.responded)
-	if c.responded {
+	if c.responded || hurries {
 		// gRFC A57: "Handling ADS Stream Termination". Servers end streams now and
 		// then, which is no error for clients.
 		s.event(delivery.Lost, reason)

@@ -69,6 +69,7 @@ type Stream struct {
 	awayRoom    cache.Room
 	lines       lines
 	quarantine  quarantine
+	nodeLines   loglines.Shared
 	// board's lock comes last.
 	board board
 
@@ -77,6 +78,8 @@ type Stream struct {
 	retryAt  time.Time
 	swapped  bool      // the Stream tries the other form because the control plane does not implement this one
 	retried  time.Time // when retryNow last shortened the wait
+	endedAt  time.Time // when the last gRPC stream ended
+	renoded  int       // Nodes that were replaced since the last response
 	renewals pace      // how often the stream may be renewed because clients subscribe to more
 	// rechained is when a stream was last opened to announce other relays.
 	rechained time.Time
@@ -93,6 +96,7 @@ type note struct {
 	adopt       bool
 	resend      bool // see Resend; key is empty
 	retry, open bool // see peers; key is empty
+	renode      bool // see renodeSoon; key is empty
 }
 
 // server identifies the control plane that gave the versions of a scope.

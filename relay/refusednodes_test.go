@@ -1,0 +1,326 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/testplane"
+)
+
+// strictPlane has a cluster of every requested name, and refuses some Nodes by their ids. It ends open streams, too, when
+// it comes to refuse their Nodes.
+type strictPlane struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	mu      sync.Mutex
+	refuses map[string]codes.Code
+	ids     []string // of each stream's first request
+	changed chan struct{}
+	ended   chan struct{} // receives when a stream was ended because of its Node
+}
+
+func newStrictPlane() *strictPlane {
+	return &strictPlane{refuses: map[string]codes.Code{}, changed: make(chan struct{}), ended: make(chan struct{}, 100)}
+}
+
+func (p *strictPlane) refuse(code codes.Code, ids ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range ids {
+		p.refuses[id] = code
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *strictPlane) seen() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.ids)
+}
+
+// admit returns an error if a Node is refused, now or once changed is closed.
+func (p *strictPlane) admit(id string) (changed chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if code, is := p.refuses[id]; is {
+		return nil, status.Errorf(code, "node %s is not registered", id)
+	}
+	return p.changed, nil
+}
+
+// serve serves a stream whose requests come from recv, which returns the requested names, and are answered by send.
+func (p *strictPlane) serve(recv func() (*corev3.Node, []string, error), send func(nonce string, names []string) error) error {
+	node, names, err := recv()
+	if err != nil {
+		return err
+	}
+	id := node.GetId()
+	p.mu.Lock()
+	p.ids = append(p.ids, id)
+	p.mu.Unlock()
+	requests := make(chan []string)
+	ended := make(chan error, 1)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for ; err == nil; _, names, err = recv() {
+			select {
+			case requests <- names:
+			case <-done:
+				return
+			}
+		}
+		ended <- err
+	}()
+	for n := 1; ; n++ {
+		changed, err := p.admit(id)
+		if err != nil {
+			p.ended <- struct{}{}
+			return err
+		}
+		select {
+		case names := <-requests:
+			if len(names) > 0 {
+				if err := send(fmt.Sprint(n), names); err != nil {
+					return err
+				}
+			}
+		case <-changed:
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+func clusterNamed(name string) *anypb.Any {
+	a, err := anypb.New(&clusterv3.Cluster{Name: name})
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// DeltaAggregatedResources implements the aggregated service.
+func (p *strictPlane) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return p.serve(func() (*corev3.Node, []string, error) {
+		r, err := st.Recv()
+		return r.GetNode(), r.GetResourceNamesSubscribe(), err
+	}, func(nonce string, names []string) error {
+		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterTypeURL, Nonce: nonce}
+		for _, name := range names {
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: "1", Resource: clusterNamed(name)})
+		}
+		return st.Send(resp)
+	})
+}
+
+// StreamAggregatedResources implements the aggregated service.
+func (p *strictPlane) StreamAggregatedResources(st discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	var last []string
+	return p.serve(func() (*corev3.Node, []string, error) {
+		r, err := st.Recv()
+		if names := r.GetResourceNames(); !slices.Equal(names, last) {
+			last = names
+			return r.GetNode(), names, err
+		}
+		return r.GetNode(), nil, err // an ACK
+	}, func(nonce string, names []string) error {
+		resp := &discoveryv3.DiscoveryResponse{TypeUrl: clusterTypeURL, VersionInfo: "1", Nonce: nonce}
+		for _, name := range names {
+			resp.Resources = append(resp.Resources, clusterNamed(name))
+		}
+		return st.Send(resp)
+	})
+}
+
+// await receives until a client has n names. Errors of names pass.
+func (c *deltaClient) await(t *testing.T, within time.Duration, n int) {
+	t.Helper()
+	began := time.Now()
+	for got := 0; got < n; {
+		given, _ := c.receive(t, 1)
+		got += len(given)
+	}
+	if took := time.Since(began); took > within {
+		t.Errorf("the answer has taken %s, want at most %s", took, within)
+	}
+}
+
+func runStrict(t *testing.T, plane *strictPlane, protocol, backoff string) (r *Relay, conn *grpc.ClientConn, log *syncBuffer) {
+	log = new(syncBuffer)
+	r, address := runRelay(t, `
+listeners: [{address: "127.0.0.1:0"}]
+authorities: [{name: cp, servers: [{address: "`+testplane.Listen(t, plane)+`", protocol: `+protocol+`, backoff: {base: `+backoff+`}}]}]
+old_style_names: [{authority: cp, partition: node.cluster}]
+`, slog.New(slog.NewTextHandler(log, nil)))
+	return r, connectTo(t, address), log
+}
+
+func edge(id string) *corev3.Node { return &corev3.Node{Id: id, Cluster: "edge"} }
+
+// A control plane does not know the client any more whose Node a partition has. Those that are connected are served.
+func TestARefusedNodeIsReplacedByThatOfAnotherClient(t *testing.T) {
+	test := func(t *testing.T, protocol string, code codes.Code) {
+		plane := newStrictPlane()
+		_, conn, log := runStrict(t, plane, protocol, "500ms")
+		gone, old := openDelta(t, conn), openDelta(t, conn)
+		gone.ask(t, edge("gone"), "a")
+		gone.receive(t, 1)
+		old.ask(t, edge("old"), "a")
+		old.receive(t, 1)
+		gone.end()
+		plane.refuse(code, "gone")
+		newer := openDelta(t, conn)
+		newer.ask(t, edge("newer"), "c")
+		newer.await(t, 5*time.Second, 1)
+		old.ask(t, nil, "b")
+		old.await(t, 5*time.Second, 1)
+		ids := plane.seen()
+		if n := len(ids); n < 2 || ids[n-1] != "old" && ids[n-1] != "newer" || n > 4 {
+			t.Errorf("the streams had the Nodes %q", ids)
+		}
+		if !strings.Contains(log.String(), "node=gone instead=") {
+			t.Errorf("the log does not name the Nodes:\n%s", log.String())
+		}
+	}
+	for _, protocol := range []string{"delta", "sotw"} {
+		for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated} {
+			t.Run(protocol+"/"+code.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, protocol, code)
+			})
+		}
+	}
+}
+
+// While the Node of a client that has left is refused and nobody else is connected, the next one that comes is served.
+func TestTheNextClientReplacesARefusedNode(t *testing.T) {
+	plane := newStrictPlane()
+	r, conn, _ := runStrict(t, plane, "delta", "20s")
+	gone := openDelta(t, conn)
+	gone.ask(t, edge("gone"), "a")
+	gone.receive(t, 1)
+	gone.end()
+	awaitNoClients(t, r)
+	plane.refuse(codes.NotFound, "gone", "bad")
+	<-plane.ended
+	bad, good := openDelta(t, conn), openDelta(t, conn)
+	bad.ask(t, edge("bad"), "b")
+	good.ask(t, edge("good"), "c")
+	good.await(t, 5*time.Second, 1)
+	bad.await(t, 5*time.Second, 1)
+}
+
+// ring is a partition with clients in a ring, and what its streams know.
+func ring(ids ...string) (*partitionNodes, scopeNodes, []*partitionMember) {
+	p := newPartitionNodes()
+	var members []*partitionMember
+	for _, id := range ids {
+		c := asNode(edge(id))
+		p.join(scopeA, c)
+		members = append(members, c.member)
+	}
+	return p, scopeNodes{p, p.of[scopeA]}, members
+}
+
+// refuse refuses the current Node, and returns the id of the next.
+func (s scopeNodes) refuse(answered bool) string {
+	s.Refused(s.Current(), answered)
+	return s.Current().GetId()
+}
+
+func TestEachNodeIsTriedOnceInARound(t *testing.T) {
+	p, nodes, members := ring("a", "b", "b", "c", "a")
+	var tried string
+	for range 6 {
+		tried += nodes.refuse(false)
+	}
+	if tried != "bcabca" && tried != "bcacbc" && tried != "bcabac" {
+		t.Errorf("tried are %s", tried)
+	}
+	for _, m := range members {
+		p.leave(scopeA, m)
+	}
+	if len(p.of) != 0 {
+		t.Error("the partition stays")
+	}
+}
+
+// The control plane may have ended a stream for another reason.
+func TestAnAcceptedNodeStays(t *testing.T) {
+	p, nodes, members := ring("a", "b")
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("a Node whose client is connected, and that was answered, is replaced by that of %s", got)
+	}
+	nodes.Answered(nodes.Current())
+	if got := nodes.refuse(false); got != "a" {
+		t.Errorf("a Node that another stream uses is replaced by that of %s", got)
+	}
+	nodes.Lost(nodes.Current())
+	if got := nodes.refuse(false); got != "b" {
+		t.Errorf("a Node without any answer is replaced by that of %s", got)
+	}
+	nodes.Answered(nodes.Current())
+	p.leave(scopeA, members[1])
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("the Node of a client that has left is replaced by that of %s", got)
+	}
+	p.leave(scopeA, members[0])
+	if nodes.Refused(nodes.Current(), false) {
+		t.Error("a Node is replaced though no client is connected")
+	}
+}
+
+// The client of a Node may come back, or get other names by a reload.
+func TestAClientThatComesBackKeepsItsNode(t *testing.T) {
+	p, nodes, members := ring("a", "b", "a")
+	p.leave(scopeA, members[0])
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("the Node of a client with new names is replaced by that of %s", got)
+	}
+	p.leave(scopeA, members[2])
+	p.join(scopeA, asNode(edge("a")))
+	if got := nodes.refuse(true); got != "a" {
+		t.Errorf("the Node of a client that came back is replaced by that of %s", got)
+	}
+}
+
+// A client that comes again and again, each time with another Node, does not keep the Nodes of others from being tried.
+func TestNewcomersDoNotStarveOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, nodes, _ := ring("bad", "good")
+		woken := 0
+		stop := nodes.Watch(func() { woken++ })
+		defer stop()
+		p.of[scopeA].refusals.refused = true
+		var tried []string
+		for n := range 20 { // every second
+			c := asNode(edge(fmt.Sprint("new", n)))
+			p.join(scopeA, c)
+			tried = append(tried, nodes.refuse(false))
+			p.leave(scopeA, c.member)
+			time.Sleep(time.Second)
+		}
+		if woken != 2 {
+			t.Errorf("newcomers have woken the streams %d times in 20 s, want 2", woken)
+		}
+		if !slices.Contains(tried[:5], "good") {
+			t.Errorf("the Nodes that were tried are %q", tried)
+		}
+	})
+}
