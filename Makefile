@@ -15,7 +15,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop interop-grpc renames differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,11 +77,6 @@ interop: ## run other people's clients and control planes with the relay (docs/c
 	table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
 	(cd integration/interop && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS)) && \
 	(cd integration/interop/envoy && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS))
-
-interop-grpc: ## the part of it that gRPC's clients and services are in
-	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
-	cd integration/interop && $(GO) test ./peers
-	cd integration/interop && $(GO) test -timeout 20m $(ARGS)
 
 renames: ## rename Clusters under load: a real Envoy, directly and through the relay (docs/safety.md)
 	cd integration/interop/envoy && $(GO) test -timeout 20m -run '^TestClustersAreRenamed'
