@@ -372,11 +372,13 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 	if r.typeURL == routeType {
 		// A removed member that is left in a full state is as it was last, which
 		// may be newer than what the client had, and name what is gone already.
-		c.leftIn = map[string]bool{}
+		// It is the same in each further state that it is left in.
+		leftIn := map[string]bool{}
 		for name := range after {
 			_, exists := c.moment[routeType][name]
-			c.leftIn[name] = !exists && before[name] != after[name]
+			leftIn[name] = !exists && (before[name] != after[name] || c.leftIn[name])
 		}
+		c.leftIn = leftIn
 	}
 	for _, route := range slices.Sorted(maps.Keys(c.held[routeType])) {
 		cluster := target(c.held[routeType][route])

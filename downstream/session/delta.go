@@ -315,7 +315,7 @@ func (d *Delta) Resend(name string) {
 	}
 	for sub := range d.subsOf(name) {
 		if sub.sent() == sentResource {
-			sub.setSent(sentNothing)
+			sub.Note = ofNoContent // still held: its removal may have to wait
 			sub.MoveToPending()
 		}
 	}

@@ -93,13 +93,13 @@ func (d *Delta) sendError(r *Response, sub *nameSub, err *cache.Error) bool {
 	return true
 }
 
-// takesNamed reports whether a removal would take a resource from the client that the client requests by name.
+// takesNamed reports whether a removal may take a resource from the client that the client requests by name.
 func (d *Delta) takesNamed(sub *nameSub, g removal) bool {
 	if g.by != nil || sub == nil {
 		return false
 	}
 	_, initial := d.initial[g.ref.name]
-	return initial || sub.sent() == sentResource
+	return initial || sub.is(mayHold) || sub.sent() == sentResource
 }
 
 // wants reports whether a removal still means something to the client.
