@@ -75,8 +75,9 @@ func TestAListenerIsReplaced(t *testing.T) {
 	}})
 }
 
-// A scope is replaced by one with the same key. Envoy has no routes for a moment then, also if it is connected directly:
-// of the requests of each replacement, one or two may fail, more on a busy machine.
+// A scope is replaced by one with the same key, in one response. Envoy removes the one and adds the other in two steps,
+// and answers 404 in between, also if it is connected directly. It requests nothing meanwhile. So how many requests fail
+// depends on how busy the machine is.
 func TestAScopeIsReplaced(t *testing.T) {
 	play(t, scenario{unversioned: severalNames, slack: func(direct int) int { return 8 }, run: func(s *side) {
 		s.replace(false, "scope-%d", func(w world, from, to, routes string) {
