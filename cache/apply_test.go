@@ -7,14 +7,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// glance is a watcher that tries to read, when it is notified of a change, what two topics have.
-type glance struct {
+// readAttempt is a watcher that tries to begin a read when it is notified of a change.
+type readAttempt struct {
 	Watch
 	reader *Reader
 	could  bool
 }
 
-func (g *glance) Changed() Waker {
+func (g *readAttempt) Changed() Waker {
 	if g.reader.TryBeginRead(nil) {
 		g.could = true
 		g.reader.EndRead()
@@ -28,7 +28,7 @@ func TestUpdatesOfSeveralTypesAreOneChange(t *testing.T) {
 	defer c.Close()
 	cluster, listener := testKey("c"), Key{Scope: testScope, TypeURL: xdstype.ListenerV3, Name: "l"}
 	reader, w := c.NewReader(), &counter{}
-	g := &glance{reader: &reader}
+	g := &readAttempt{reader: &reader}
 	e, _ := reader.Watch(cluster, w)
 	l, _ := c.Watch(listener, g)
 	spec := Spec{Name: "l", TypeURL: xdstype.ListenerV3, Value: message("l", "")}

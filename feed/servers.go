@@ -383,7 +383,7 @@ func (f *Feed) PassOn(typeURL string, r session.Rejection) {
 	}
 }
 
-// Seed yields the resources with which the source may resume: see upstream.Options.Seed.
+// Seed iterates over the resources with which the source may resume: see upstream.Options.Seed.
 func (s *Link) Seed(k cache.Key, yield func(string, *cache.Resource)) {
 	s.feed.mu.Lock()
 	s.outdated = s.outdated || !s.active

@@ -33,7 +33,7 @@ func (f *Feed) note(k cache.Key, kind noteKind) {
 		f.inbox.Add(note{k, kind})
 		f.wake()
 	case kind == stopped && (k.IsSet() || f.held.Load()):
-		f.inbox.Add(note{k, kind}) // for the guard, which is not in a hurry
+		f.inbox.Add(note{k, kind}) // for the guard, which needs it with the next delivery
 	}
 }
 
@@ -48,28 +48,13 @@ func (f *Feed) Start(k cache.Key) {
 }
 
 // Refresh implements cache.Source.
-func (f *Feed) Refresh(k cache.Key) {
-	f.note(k, refreshed)
-	if f.only != nil {
-		f.only.Refresh(k)
-	}
-}
+func (f *Feed) Refresh(k cache.Key) { f.forward(note{k, refreshed}) }
 
 // Resume implements cache.Resumer.
-func (f *Feed) Resume(k cache.Key) {
-	f.note(k, resumed)
-	if f.only != nil {
-		f.only.Resume(k)
-	}
-}
+func (f *Feed) Resume(k cache.Key) { f.forward(note{k, resumed}) }
 
 // Adopt implements cache.Adopter.
-func (f *Feed) Adopt(k cache.Key) {
-	f.note(k, adopted)
-	if f.only != nil {
-		f.only.Adopt(k)
-	}
-}
+func (f *Feed) Adopt(k cache.Key) { f.forward(note{k, adopted}) }
 
 // Stop implements cache.Source.
 func (f *Feed) Stop(k cache.Key) {
@@ -77,6 +62,30 @@ func (f *Feed) Stop(k cache.Key) {
 		f.only.Stop(k)
 	}
 	f.note(k, stopped)
+}
+
+// forward notes a call, and makes it if there is only one server.
+func (f *Feed) forward(n note) {
+	f.note(n.key, n.kind)
+	if f.only != nil {
+		n.call(f.only)
+	}
+}
+
+// call makes the call of a source.
+func (n note) call(s Source) {
+	switch n.kind {
+	case started:
+		s.Start(n.key)
+	case refreshed:
+		s.Refresh(n.key)
+	case resumed:
+		s.Resume(n.key)
+	case adopted:
+		s.Adopt(n.key)
+	case stopped:
+		s.Stop(n.key)
+	}
 }
 
 // takeNotes passes the calls of the cache on. The caller holds mu.
@@ -122,20 +131,8 @@ func (f *Feed) tellServers(n note) {
 	case refreshed, adopted:
 	}
 	for _, s := range f.open {
-		if s == nil {
-			continue
-		}
-		switch n.kind {
-		case started:
-			s.source.Start(n.key)
-		case refreshed:
-			s.source.Refresh(n.key)
-		case resumed:
-			s.source.Resume(n.key)
-		case adopted:
-			s.source.Adopt(n.key)
-		case stopped:
-			s.source.Stop(n.key)
+		if s != nil {
+			n.call(s.source)
 		}
 	}
 	if answered := n.kind == adopted && f.wanted.isAnswered(n.key); f.failure != nil && n.kind != stopped && n.kind != resumed && !answered {
