@@ -17,6 +17,7 @@ func TestHealthAndReflectionAreServed(t *testing.T) {
 	t.Parallel()
 	cp := startControlPlane(t, delta)
 	r := startRelay(t, relayTo(cp.address, "delta"))
+	r.awaitLog(t, `msg=(ready)`) // it serves clients a moment earlier
 	conn := connect(t, r.address)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
