@@ -204,7 +204,7 @@ func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change 
 	g.joinRefusal(i, p)
 	was := g.pending.changes[i]
 	shown := was != nil && g.pending.shown(i.typeURL, was)
-	if g.pending.put(i, p); shown && p.waits != "" {
+	if g.pending.put(i, p); shown && !g.pending.shown(i.typeURL, p) {
 		g.pending.released = append(g.pending.released, i) // the new topics have the accepted state again
 	}
 	return p
