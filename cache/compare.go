@@ -29,13 +29,14 @@ func (c *Cache) Compare(u *Update) (out Comparison) {
 	if of == nil {
 		return out
 	}
-	entries, sets := of.find(u)
-	for i, e := range entries {
+	var found found
+	of.find(&found, u)
+	for i, e := range found.entries {
 		if e != nil && u.Changes[i].hasState() && e.Snapshot().differs(&u.Changes[i]) {
 			out.Entries = append(out.Entries, i)
 		}
 	}
-	for i, s := range sets {
+	for i, s := range found.sets {
 		if s != nil {
 			out.Sets[i] = s.compare(&u.Sets[i])
 		}

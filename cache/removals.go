@@ -29,8 +29,7 @@ func (c *Cache) Removals(scope Scope, typeURL string, u *SetUpdate) (out Removal
 	}
 	of.gate.storing.Lock() // so that the set does not change, as for plan
 	defer of.gate.storing.Unlock()
-	_, sets := of.find(&Update{TypeURL: typeURL, Sets: []SetUpdate{{Name: u.Name}}})
-	if s := sets[0]; s != nil {
+	if s := of.set(typeURL, u.Name); s != nil {
 		return s.removedBy(u)
 	}
 	return out

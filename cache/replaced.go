@@ -19,13 +19,14 @@ func (c *Cache) Replaces(u *Update) (out []Replaced) {
 			out = append(out, Replaced{set, change, old})
 		}
 	}
-	entries, sets := of.find(u)
-	for i, e := range entries {
+	var found found
+	of.find(&found, u)
+	for i, e := range found.entries {
 		if e != nil {
 			add(-1, i, e.Snapshot().Resource, &u.Changes[i])
 		}
 	}
-	for i, s := range sets {
+	for i, s := range found.sets {
 		if s != nil && u.Sets[i].Err == nil {
 			s.eachOld(&u.Sets[i], func(change int, old *Resource) { add(i, change, old, &u.Sets[i].Changes[change]) })
 		}

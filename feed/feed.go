@@ -107,10 +107,13 @@ func (s *Link) Deliver(e delivery.Event) {
 		updates := f.pick(s, e.Types)
 		if len(updates) > 0 {
 			f.resolve(updates)
-			said := slices.Clone(updates)
+			news := f.record(now, s, updates, e.ExpiresAt)
 			f.judge(now, updates)
 			f.stage(updates)
-			f.picked(now, s, said, e.ExpiresAt)
+			if news {
+				f.machine.Missing(now, f.wanted.missing())
+				f.act()
+			}
 		}
 	}
 	f.plan(now)

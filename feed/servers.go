@@ -135,18 +135,16 @@ func (f *Feed) pick(s *Link, updates []cache.Update) []cache.Update {
 	return updates
 }
 
-// picked records what several servers have to know of updates that are accepted. The caller holds mu.
-func (f *Feed) picked(now time.Time, s *Link, updates []cache.Update, expires map[string]time.Time) {
-	if len(f.open) < 2 || len(updates) == 0 {
-		return
+// record records what updates say that several servers have to know. It reports whether topics have their first answers.
+// The caller holds mu.
+func (f *Feed) record(now time.Time, s *Link, updates []cache.Update, expires map[string]time.Time) (news bool) {
+	if len(f.open) < 2 {
+		return false
 	}
 	for i := range updates {
 		f.ttls.record(&updates[i], expires, s, f.wanted.contains, now)
 	}
-	if before := f.wanted.missing(); f.wanted.recordAnswers(updates) && before {
-		f.machine.Missing(now, f.wanted.missing())
-		f.act()
-	}
+	return f.wanted.recordAnswers(updates)
 }
 
 // withoutErrors returns the updates without their changes that are only errors.
