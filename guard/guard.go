@@ -58,9 +58,8 @@ type Guard struct {
 	machine machine
 	// references are those of what is held.
 	references references
-	// contents decides on earlier contents that are held. said is what the source says of these resources.
+	// contents has the earlier contents that are held.
 	contents machine
-	said     map[place]said
 	// tallies are by scope and type.
 	tallies map[cache.Key]*tally
 	// now is the time of the last call that has one.
@@ -161,7 +160,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 }
 
 // held returns the held members of a set.
-func (g *Guard) held(key cache.Key) map[string]end {
+func (g *Guard) held(key cache.Key) map[string]deviation {
 	if s := g.machine.sets[key]; s != nil {
 		return s.held
 	}
@@ -273,12 +272,19 @@ func (r *releases) add(key cache.Key, c cache.Change, origin *cache.OriginVersio
 
 // Stop forgets a topic that has ended: nothing of it is held any longer.
 func (g *Guard) Stop(key cache.Key) {
-	if held := g.machine.forget(key); held > 0 {
-		g.Stats(key.Scope).Held.Add(-int64(held))
-		g.leaveAll(key)
+	for _, content := range []bool{false, true} {
+		g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name, content: content})
+		p := place{set: key, content: content}
+		s := g.sets(p)[key]
+		if s == nil {
+			continue
+		}
+		delete(g.sets(p), key)
+		g.Stats(key.Scope).Held.Add(-int64(len(s.held)))
+		for p.name = range s.held {
+			g.leave(p, nil)
+		}
 	}
-	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name})
-	g.stopContents(key)
 }
 
 // HoldsNames reports whether Stop must be called for names, and not only for sets.
@@ -340,9 +346,10 @@ func order(k cache.Key) string {
 func (g *Guard) Close() {
 	g.references = references{}
 	for _, m := range []*machine{&g.machine, &g.contents} {
-		for key := range m.sets {
-			g.Stats(key.Scope).Held.Add(-int64(m.forget(key)))
+		for key, s := range m.sets {
+			g.Stats(key.Scope).Held.Add(-int64(len(s.held)))
 		}
+		clear(m.sets)
 	}
-	g.said, g.tallies = nil, nil
+	g.tallies = nil
 }

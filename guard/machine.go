@@ -39,9 +39,9 @@ type machine struct {
 
 // set is a set with members that are held, or were removed recently.
 type set struct {
-	// held has the end of each held member, by its key. since is when the first member was held, next when the first
+	// held has the deviations, by the keys of the members. since is when the first member was held, next when the first
 	// one goes.
-	held        map[string]end
+	held        map[string]deviation
 	since, next time.Time
 	// largest is the largest number of members that the source has had since then.
 	largest int
@@ -58,15 +58,16 @@ type set struct {
 	stored map[string]*cache.Resource
 }
 
-// end is when a held member goes: at a given time, but no later than the end of its TTL, if it has one, and no later than
-// another member takes one of its claims.
-type end struct {
+// deviation is a member that is held although the source says something else. It goes at a given time, but no later than
+// the end of its TTL, if it has one, and no later than another member takes one of its claims.
+type deviation struct {
 	at, ttl time.Time
 	claims  []uint64
+	said    *said // nil if the source says that the member is gone
 }
 
-// first is the earlier of the two.
-func (e end) first() time.Time {
+// first is the earlier of the two times.
+func (e deviation) first() time.Time {
 	if e.ttl.IsZero() || e.at.Before(e.ttl) {
 		return e.at
 	}
@@ -116,7 +117,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 		if s != nil {
 			d.gone = len(s.held) // the members ended with an earlier topic
 		}
-		s = &set{held: map[string]end{}}
+		s = &set{held: map[string]deviation{}}
 		if !would.Present && u.Extent.Full() {
 			s.stored, s.had = stored, len(stored)
 		}
@@ -247,7 +248,7 @@ func (s *set) keepFor(now time.Time, g cache.Removal, o *Options) {
 	if len(s.held) == 0 {
 		s.since, s.next, s.expire = now, time.Time{}, false
 	}
-	e := end{at: now.Add(o.Hold)}
+	e := deviation{at: now.Add(o.Hold)}
 	if g.Resource != nil && g.Resource.TTL() > 0 {
 		e.ttl = now.Add(g.Resource.TTL()) // no response renews the TTL. xDS: "TTL"
 		s.expire = true
@@ -291,9 +292,11 @@ func (s *set) keep(u *cache.SetUpdate, stored []cache.Removal) cache.SetUpdate {
 // noVersion is the version of a state that differs from all of the source's versions.
 func noVersion() *cache.OriginVersion { return cache.NewOriginVersion(nil, "") }
 
-// release has the members that go from a set, and the version that the set has afterwards.
+// release has the members that go from a set, with what the source says of them, and the version that the set has
+// afterwards.
 type release struct {
 	names  []string
+	said   map[string]*said
 	origin *cache.OriginVersion
 }
 
@@ -345,7 +348,12 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 				s.wake(at)
 				continue
 			}
-			r.names = append(r.names, name)
+			if r.names = append(r.names, name); e.said != nil {
+				if r.said == nil {
+					r.said = map[string]*said{}
+				}
+				r.said[name] = e.said
+			}
 			delete(s.held, name)
 		}
 		if len(r.names) == 0 {
@@ -364,13 +372,4 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 		all[key] = r
 	}
 	return all
-}
-
-// forget forgets a set, and returns how many members were held.
-func (m *machine) forget(key cache.Key) (held int) {
-	if s := m.sets[key]; s != nil {
-		held = len(s.held)
-		delete(m.sets, key)
-	}
-	return held
 }

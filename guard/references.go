@@ -209,7 +209,6 @@ func (g *Guard) stopName(p place) {
 	if delete(s.held, p.name); len(s.held) == 0 {
 		delete(g.sets(p), p.set)
 	}
-	delete(g.said, p)
 	g.Stats(p.set.Scope).Held.Add(-1)
 	g.leave(p, nil)
 }
@@ -222,7 +221,7 @@ func (g *Guard) sets(p place) map[cache.Key]*set {
 	return g.machine.sets
 }
 
-func (g *Guard) heldAt(p place) (e end, held bool) {
+func (g *Guard) heldAt(p place) (e deviation, held bool) {
 	if s := g.sets(p)[p.set]; s != nil {
 		e, held = s.held[p.name]
 	}
@@ -386,7 +385,7 @@ func (a at) placeIn(u *cache.Update) place {
 func (g *Guard) keepAt(now time.Time, p place, r *cache.Resource, u *cache.Update, until time.Time) []cache.Key {
 	s := g.sets(p)[p.set]
 	if s == nil {
-		s = &set{held: map[string]end{}}
+		s = &set{held: map[string]deviation{}}
 		g.sets(p)[p.set] = s
 	}
 	s.keepFor(now, cache.Removal{Key: p.name, Resource: r}, &Options{Hold: until.Sub(now)})
