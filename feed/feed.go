@@ -150,9 +150,9 @@ func (f *accepting) Accept(updates []cache.Update) {
 		return
 	}
 	f.Cache.Apply(f.keeper.Judge(updates)...)
-	before := f.keeper.Compare(updates)
+	f.keeper.Compare(updates)
 	f.Cache.Apply(updates...)
-	f.keeper.Note(updates, before)
+	f.keeper.Note(updates)
 }
 
 // Accepted implements gate.Below.

@@ -153,7 +153,7 @@ func withoutErrors(updates []cache.Update) (rest []cache.Update) {
 		changes, sets := u.Changes, u.Sets
 		u.Changes, u.Sets = nil, nil
 		for _, c := range changes {
-			if c.Err == nil || c.Gone || c.Resource != nil {
+			if c.HasState() {
 				u.Changes = append(u.Changes, c)
 			}
 		}

@@ -77,7 +77,7 @@ func (l *ttls) set(topic cache.Key, c *cache.Change, ends map[string]time.Time, 
 		}
 		l.servers[topic][c.Name] = by
 		l.expiries.Set(ttlKey{topic, c.Name}, at)
-	case c.Resource != nil || c.Err == nil || c.Gone:
+	case c.HasState():
 		l.remove(ttlKey{topic, c.Name})
 	}
 }

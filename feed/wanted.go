@@ -101,7 +101,7 @@ func (w wantedTopics) recordAnswersOf(u *cache.Update) (news bool) {
 		}
 	}
 	for _, c := range u.Changes {
-		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Unanswered {
+		if c.HasState() || c.Err.Unanswered {
 			note(c.Name)
 		}
 	}

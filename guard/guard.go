@@ -17,9 +17,8 @@ import (
 
 // Cache has the methods of the cache that a Guard needs: see [cache.Cache].
 type Cache interface {
-	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
+	Before(u *cache.Update, removals bool) cache.Before
 	Contents(cache.Key, func(key string, r *cache.Resource))
-	Replaces(*cache.Update) []cache.Replaced
 	Browse(cache.Scope, string, func(cache.Item) bool)
 }
 
@@ -125,9 +124,9 @@ func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Opti
 			stored[name] = r
 		})
 	}
-	would := g.cache.Removals(key.Scope, key.TypeURL, u)
+	before := g.cache.Before(&cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{*u}}, true)
 	members := func(yield func(string, *cache.Resource)) { g.cache.Contents(key, yield) }
-	return g.machine.decide(now, key, u, &would, stored, members, o)
+	return g.machine.decide(now, key, u, &before.Sets[0], stored, members, o)
 }
 
 // note counts and logs a decision.

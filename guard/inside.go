@@ -44,7 +44,7 @@ func (g *Guard) unsay(updates []cache.Update) (again map[place]deviation) {
 			p := a.placeIn(&updates[i])
 			p.content = true
 			e, held := g.heldAt(p)
-			if !held || c.Resource == nil && !removes(c) {
+			if !held || !c.HasState() {
 				return
 			}
 			e.said = &said{change: *c}
@@ -126,20 +126,27 @@ func (g *Guard) mayLose(u *cache.Update, o *Options) bool {
 	})
 }
 
+// replaced is a resource that an update replaces or removes.
+type replaced struct {
+	at
+	old *cache.Resource
+}
+
 // replaced returns the resources that an update replaces or removes. Those from n on are in the store, and not in the
 // cache.
-func (g *Guard) replaced(u *cache.Update) (all []cache.Replaced, n int) {
-	all = g.cache.Replaces(u)
+func (g *Guard) replaced(u *cache.Update) (all []replaced, n int) {
+	before := g.cache.Before(u, false)
+	before.Replaced(u, func(set, change int, old *cache.Resource) { all = append(all, replaced{at{0, set, change}, old}) })
 	if n = len(all); g.StoredName == nil {
 		return all, n
 	}
 	inCache := map[at]bool{}
 	for _, r := range all {
-		inCache[at{set: r.Set, change: r.Change}] = true
+		inCache[r.at] = true
 	}
 	add := func(set, change int, old *cache.Resource) {
 		if old != nil && !inCache[at{set: set, change: change}] {
-			all = append(all, cache.Replaced{Set: set, Change: change, Old: old})
+			all = append(all, replaced{at{0, set, change}, old})
 		}
 	}
 	key := namesOf(u)
@@ -162,15 +169,15 @@ func (g *Guard) replaced(u *cache.Update) (all []cache.Replaced, n int) {
 
 // emptiedBy returns the resources that lose parts by an update, and how many parts those have that are only stored.
 func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]deviation) (all []emptied, parts int) {
-	replaced, n := g.replaced(u)
-	for i, r := range replaced {
-		e := emptied{at: at{set: r.Set, change: r.Change}, old: r.Old}
+	lose, n := g.replaced(u)
+	for i, r := range lose {
+		e := emptied{at: r.at, old: r.old}
 		if i >= n {
-			e.stored = r.Old
-			parts += partsOf(u.TypeURL, r.Old)
+			e.stored = r.old
+			parts += partsOf(u.TypeURL, r.old)
 		}
 		c, answer := e.changeIn(u)
-		if c.Resource == nil || r.Old.TTL() > 0 { // no response renews the TTL of what is held
+		if c.Resource == nil || r.old.TTL() > 0 { // no response renews the TTL of what is held
 			continue
 		}
 		e.in = e.placeIn(u)
@@ -183,7 +190,7 @@ func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]deviation
 		if !e.again && need.places == 0 && !o.guards(answer) {
 			continue
 		}
-		switch had, now := r.Old.Value(), c.Resource.Value(); u.TypeURL {
+		switch had, now := r.old.Value(), c.Resource.Value(); u.TypeURL {
 		case xdstype.EndpointsV3:
 			if !hasEndpoints(had) || hasEndpoints(now) {
 				continue
@@ -286,7 +293,7 @@ func (g *Guard) holdContent(now time.Time, u *cache.Update, e *emptied, again ma
 		g.contents.sets[e.in.set] = s
 	}
 	c, _ := e.changeIn(u)
-	s.keepFor(now, cache.Removal{Key: e.in.name, Resource: e.old}, o)
+	s.keepFor(now, e.in.name, e.old, o)
 	held := s.held[e.in.name]
 	switch before, was := again[e.in]; {
 	case was:

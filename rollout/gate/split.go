@@ -34,7 +34,7 @@ func (s *splitting) split() {
 		k, i := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}, item{typeURL: s.in.TypeURL, name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
-		if entry != nil && !known && (c.Resource != nil || c.Err == nil || c.Gone) && s.recall(k) {
+		if entry != nil && !known && c.HasState() && s.recall(k) {
 			has, known = acceptedOf(entry)
 		}
 		if entry != nil && !known {
@@ -322,7 +322,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 // removes reports whether an update removes members that the accepted set has. A first answer does not.
 func removes(u *cache.SetUpdate, set *cache.Set) bool {
 	return slices.ContainsFunc(u.Changes, func(c cache.Change) bool {
-		return c.Resource == nil && (c.Err == nil || c.Gone) && set.Member(c.Name) != nil
+		return c.Removes() && set.Member(c.Name) != nil
 	})
 }
 
