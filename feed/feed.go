@@ -111,7 +111,7 @@ func (s *Link) Deliver(e delivery.Event) {
 			f.judge(now, updates)
 			f.stage(updates)
 			if news {
-				f.machine.Missing(now, f.wanted.missing())
+				f.machine.Missing(now, f.wanted.missing > 0)
 				f.act()
 			}
 		}
