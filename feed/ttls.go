@@ -48,9 +48,6 @@ func (l *ttls) record(u *cache.Update, expires map[string]time.Time, by *Link, w
 		if set.Err != nil || !wanted(k) {
 			continue
 		}
-		if set.Extent.Full() {
-			l.forget(k)
-		}
 		for j := range set.Changes {
 			l.set(k, &set.Changes[j], expires, by, now)
 		}

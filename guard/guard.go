@@ -116,7 +116,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
 	// Stored comes first: the cache may get the stored members in between.
 	var stored map[string]*cache.Resource
-	if g.Stored != nil && u.Extent.Full() {
+	if g.Stored != nil {
 		g.Stored(key, func(name string, r *cache.Resource) {
 			if stored == nil {
 				stored = map[string]*cache.Resource{}

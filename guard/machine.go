@@ -2,7 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -113,7 +112,7 @@ func (m *machine) concerns(key cache.Key, u *cache.SetUpdate, o *Options) bool {
 	if o.guards(u.Answer) {
 		return true
 	}
-	if s != nil && len(s.held) == 0 && s.stored == nil && u.Answer == cache.LaterAnswer {
+	if s != nil && len(s.held) == 0 && len(s.stored) == 0 && u.Answer == cache.LaterAnswer {
 		delete(m.sets, key)
 		return false
 	}
@@ -138,7 +137,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, befor
 			d.gone = len(s.held) // the members ended with an earlier topic
 		}
 		s = &set{held: map[string]deviation{}}
-		if !before.Present && u.Extent.Full() {
+		if !before.Present {
 			s.stored, s.had = stored, len(stored)
 		}
 	}
@@ -147,7 +146,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, befor
 		had = min(u.Of, had)
 	}
 	switch {
-	case s.stored != nil:
+	case len(s.stored) > 0:
 		s.had = max(s.had, had)
 	case !now.Before(s.until):
 		s.had, s.went = had, 0
@@ -184,7 +183,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, befor
 		d.update = s.keep(u, gone[len(inCache):])
 	}
 	d.update.Changes = withRemovals(d.update.Changes, replaced)
-	if len(s.held) == 0 && s.stored == nil && !now.Before(s.until) {
+	if len(s.held) == 0 && len(s.stored) == 0 && !now.Before(s.until) {
 		delete(m.sets, key)
 	} else {
 		m.sets[key] = s
@@ -218,7 +217,7 @@ func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 
 // gone returns the members that an update would remove from the set, which are given, or from the stored members.
 func (s *set) gone(u *cache.SetUpdate, gone []removal) []removal {
-	if s.stored == nil {
+	if len(s.stored) == 0 {
 		return gone
 	}
 	for _, g := range gone {
@@ -229,12 +228,6 @@ func (s *set) gone(u *cache.SetUpdate, gone []removal) []removal {
 			gone = append(gone, removal{c.Name, s.stored[c.Name], c.Err, c.Answer})
 			delete(s.stored, c.Name)
 		}
-	}
-	if u.Extent.Completes() {
-		for _, name := range slices.Sorted(maps.Keys(s.stored)) {
-			gone = append(gone, removal{key: name, resource: s.stored[name]})
-		}
-		s.stored = nil
 	}
 	return gone
 }
@@ -377,7 +370,7 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 		}
 		if len(s.held) == 0 {
 			r.origin = s.origin.Snapshot()
-			if s.stored == nil {
+			if len(s.stored) == 0 {
 				delete(m.sets, key)
 			}
 		}
