@@ -12,8 +12,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// wakerLists are reused, because they are long if there are many clients.
-var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
+// applications are reused, because the lists of wakers are long if there are many clients.
+var applications = sync.Pool{New: func() any { return new(application) }}
+
+// application is what one call of Apply needs.
+type application struct {
+	parts  []storing
+	wakers []Waker
+}
 
 // Apply stores updates of one scope, one for each type, and then wakes the watchers of the changed topics, so that they
 // see the updates as a whole. The updates are in the order in which clients need their types: see InOrder. The cost
@@ -27,17 +33,13 @@ func (c *Cache) Apply(updates ...Update) {
 		return
 	}
 	of.gate.storing.Lock()
-	var one [1]storing
-	parts := one[:]
-	if len(updates) > 1 {
-		parts = make([]storing, len(updates))
-	}
+	a := applications.Get().(*application)
+	parts := slices.Grow(a.parts, len(updates))[:len(updates)]
 	for i := range updates {
 		of.prepare(&parts[i], &updates[i])
 		parts[i].change = c.begin(&updates[i])
 	}
-	list := wakerLists.Get().(*[]Waker)
-	wakers := (*list)[:0]
+	wakers := a.wakers
 	of.gate.close()
 	for i := range parts {
 		wakers = c.store(of, &parts[i], wakers)
@@ -50,12 +52,13 @@ func (c *Cache) Apply(updates ...Update) {
 	for i := range updates {
 		updates[i].Receipt.Event("stored in the cache", nil)
 	}
-	for i, w := range wakers {
+	for _, w := range wakers {
 		w.Wake()
-		wakers[i] = nil
 	}
-	*list = wakers
-	wakerLists.Put(list)
+	clear(wakers)
+	clear(parts)
+	a.parts, a.wakers = parts[:0], wakers[:0]
+	applications.Put(a)
 }
 
 // storing is an update that is being stored.
