@@ -67,7 +67,7 @@ type Guard struct {
 
 // New returns a guard.
 func New(c Cache, s Settings) *Guard {
-	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}}}
+	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}, content: true}}
 }
 
 // Judge decides on updates, and replaces what they say of resources that are held.
@@ -175,24 +175,33 @@ func (g *Guard) Next() time.Time {
 	return next
 }
 
-// Release returns the updates that remove the members that were held long enough.
+// Release returns the updates that end deviations after they were held long enough.
 func (g *Guard) Release(now time.Time) []cache.Update {
 	g.now = now
 	var all releases
 	waits := g.waits(now)
-	due := g.machine.due(now, waits)
-	for _, key := range sortedKeys(due) {
-		r := due[key]
-		for _, name := range r.names {
-			g.leave(place{set: key, name: name}, nil)
-			all.add(key, cache.Change{Name: name, Gone: true}, g.originAfter(key, r.origin), "")
+	for _, m := range g.machines() {
+		due := m.due(now, waits)
+		for _, key := range slices.SortedFunc(maps.Keys(due), byOrder) {
+			r := due[key]
+			for _, name := range slices.Sorted(maps.Keys(r.ended)) {
+				c, server := cache.Change{Name: name, Gone: true}, ""
+				if said := r.ended[name].said; said != nil {
+					c, server = said.change, said.server
+					c.Answer, c.Receipt = cache.NoAnswer, nil
+				}
+				g.leave(place{set: key, name: name, content: m.content}, c.Resource)
+				all.add(key, c, g.originAfter(key, r.origin), server)
+			}
+			g.released(key, len(r.ended), m.content)
 		}
-		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases members that the source still does not have") })
 	}
-	g.releaseContents(now, waits, &all)
 	cache.InOrder(all.updates)
 	return all.updates
 }
+
+// machines returns the machines.
+func (g *Guard) machines() [2]*machine { return [2]*machine{&g.machine, &g.contents} }
 
 // waits returns until when sets with members that are due must wait for an answer from the source. If held resources
 // refer to others, the sets of a scope wait for each other, so that these go together.
@@ -202,7 +211,7 @@ func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
 		return waits
 	}
 	latest := map[cache.Scope]time.Time{}
-	for _, m := range []*machine{&g.machine, &g.contents} {
+	for _, m := range g.machines() {
 		for key, since := range m.overdue(now) {
 			until := g.Waits(key, since)
 			waits[key] = later(waits[key], until)
@@ -224,13 +233,17 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// released counts resources that are released, and has them logged.
-func (g *Guard) released(key cache.Key, n int, log func(*slog.Logger)) {
+// released counts and logs resources that are released.
+func (g *Guard) released(key cache.Key, n int, content bool) {
 	stats := g.Stats(key.Scope)
 	stats.Held.Add(-int64(n))
 	stats.Released.Add(uint64(n))
 	if l, ok := g.Lines.Next(g.Log); ok {
-		log(g.with(l, key).With("members", n))
+		what := "members"
+		if content {
+			what = "contents"
+		}
+		g.with(l, key).Warn("the guard releases "+what+" that the source still does not have", "members", n)
 	}
 }
 
@@ -320,19 +333,15 @@ type Held struct {
 // Held returns the sets with held members, sorted by scope, type and name.
 func (g *Guard) Held() []Held {
 	var all []Held
-	for _, m := range []*machine{&g.machine, &g.contents} {
+	for _, m := range g.machines() {
 		for key, s := range m.sets {
 			if len(s.held) > 0 {
-				all = append(all, Held{key, len(s.held), m == &g.contents, s.since, s.next})
+				all = append(all, Held{key, len(s.held), m.content, s.since, s.next})
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
 	return all
-}
-
-func sortedKeys(due map[cache.Key]release) []cache.Key {
-	return slices.SortedFunc(maps.Keys(due), byOrder)
 }
 
 func byOrder(a, b cache.Key) int { return strings.Compare(order(a), order(b)) }
@@ -344,7 +353,7 @@ func order(k cache.Key) string {
 // Close forgets everything.
 func (g *Guard) Close() {
 	g.references = references{}
-	for _, m := range []*machine{&g.machine, &g.contents} {
+	for _, m := range g.machines() {
 		for key, s := range m.sets {
 			g.Stats(key.Scope).Held.Add(-int64(len(s.held)))
 		}

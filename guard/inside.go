@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -360,21 +359,6 @@ func (g *Guard) unversion(updates []cache.Update) {
 			}
 			u.Sets[j].Origin = noVersion()
 		}
-	}
-}
-
-// releaseContents adds what the source says of resources whose earlier contents were held long enough.
-func (g *Guard) releaseContents(now time.Time, waits map[cache.Key]time.Time, all *releases) {
-	due := g.contents.due(now, waits)
-	for _, key := range sortedKeys(due) {
-		r := due[key]
-		for _, name := range r.names {
-			said := r.said[name]
-			g.leave(place{set: key, name: name, content: true}, said.change.Resource)
-			said.change.Answer, said.change.Receipt = cache.NoAnswer, nil
-			all.add(key, said.change, g.originAfter(key, r.origin), said.server)
-		}
-		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases contents that the source still does not have") })
 	}
 }
 

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,9 +30,10 @@ const firstAnswers = 10 * time.Second
 // each reconnect must not fill the memory.
 const most = 4
 
-// machine decides which members of which sets are held.
+// machine decides which members of which sets are held. content: what is held are earlier contents.
 type machine struct {
-	sets map[cache.Key]*set
+	sets    map[cache.Key]*set
+	content bool
 }
 
 // set is a set with members that are held, or were removed recently.
@@ -301,11 +301,9 @@ func (s *set) keep(u *cache.SetUpdate, stored []removal) cache.SetUpdate {
 // noVersion is the version of a state that differs from all of the source's versions.
 func noVersion() *cache.OriginVersion { return cache.NewOriginVersion(nil, "") }
 
-// release has the members that go from a set, with what the source says of them, and the version that the set has
-// afterwards.
+// release has the deviations that end in a set, by the keys of the members, and the version that the set has afterwards.
 type release struct {
-	names  []string
-	said   map[string]*said
+	ended  map[string]deviation
 	origin *cache.OriginVersion
 }
 
@@ -346,7 +344,7 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 			s.next = wait
 			continue
 		}
-		r := release{origin: noVersion()}
+		r := release{ended: map[string]deviation{}, origin: noVersion()}
 		s.next = time.Time{}
 		for name, e := range s.held {
 			if wait.After(e.at) {
@@ -357,15 +355,10 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 				s.wake(at)
 				continue
 			}
-			if r.names = append(r.names, name); e.said != nil {
-				if r.said == nil {
-					r.said = map[string]*said{}
-				}
-				r.said[name] = e.said
-			}
+			r.ended[name] = e
 			delete(s.held, name)
 		}
-		if len(r.names) == 0 {
+		if len(r.ended) == 0 {
 			continue
 		}
 		if len(s.held) == 0 {
@@ -374,7 +367,6 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 				delete(m.sets, key)
 			}
 		}
-		slices.Sort(r.names)
 		if all == nil {
 			all = map[cache.Key]release{}
 		}
