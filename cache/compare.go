@@ -135,20 +135,6 @@ func (c *Cache) Has(k Key) (has bool) {
 	return has
 }
 
-// Unanswered reports whether the cache has a topic that is neither Present nor Absent.
-func (c *Cache) Unanswered(k Key) (is bool) {
-	c.read(k, func(t *table) {
-		if e := t.entries[k.Name]; e != nil {
-			st := e.Snapshot().Status
-			is = st == Requested || st == Failed
-		} else if s := t.sets[k.Name]; s != nil {
-			st, _ := s.Status()
-			is = st != Present
-		}
-	})
-	return is
-}
-
 // Find returns the topic under k, nil if the cache does not have it.
 func (c *Cache) Find(k Key) (e *Entry, s *Set) {
 	c.read(k, func(t *table) { e, s = t.entries[k.Name], t.sets[k.Name] })
