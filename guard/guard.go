@@ -238,12 +238,13 @@ func (g *Guard) released(key cache.Key, n int, content bool) {
 	stats := g.Stats(key.Scope)
 	stats.Held.Add(-int64(n))
 	stats.Released.Add(uint64(n))
-	if l, ok := g.Lines.Next(g.Log); ok {
-		what := "members"
-		if content {
-			what = "contents"
-		}
-		g.with(l, key).Warn("the guard releases "+what+" that the source still does not have", "members", n)
+	l, ok := g.Lines.Next(g.Log)
+	switch {
+	case !ok:
+	case content:
+		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n)
+	default:
+		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n)
 	}
 }
 
