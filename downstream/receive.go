@@ -305,7 +305,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	st.topics.Cache().Requests().End(request)
 	sess.Offer(nil)
 	if !ok {
-		st.noteEndpoints(sess, f.resumed(req))
+		st.noteNeeded(sess, f.resumed(req))
 	}
 	if rejection != nil {
 		rejection.Received(uint32(now()))

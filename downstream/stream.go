@@ -98,6 +98,8 @@ type stream struct {
 	// namesNotRequested: a line was logged, or will be with notRequestedWhy, that a request to a control plane has no
 	// room for names.
 	namesNotRequested bool
+	// mayNeedSecrets: the client was sent resources that may name Secrets, and has not subscribed to Secrets yet.
+	mayNeedSecrets bool
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Warms reports whether a Cluster is warm only when its client has been sent endpoints. Without eds_cluster_config, and
@@ -31,6 +32,13 @@ func (d *Delta) Warming() bool {
 func (s *SotW) Warming() bool {
 	warms := func(r sentResponse) bool { return r.had(warmed) }
 	return !s.answered && (warms(s.last) || slices.ContainsFunc(s.earlier, warms))
+}
+
+// namesNeeded reports that resources of a type name others that the client needs again after a change of the former:
+// endpoints and Secrets, which warm Clusters, or Secrets, which warm the others.
+func namesNeeded(typeURL string) bool {
+	t := xdstype.Of(typeURL)
+	return t == xdstype.Cluster || t == xdstype.Listener || t == xdstype.Extension
 }
 
 // EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster requests, or would request if it were of
