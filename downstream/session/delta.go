@@ -228,6 +228,12 @@ func (d *Delta) Unsubscribed() int { return d.unsubscribed }
 // wait for that, too.
 func (d *Delta) AwaitsACK() bool { return false }
 
+// Stale is false: in delta, a request counts whatever its nonce is.
+func (d *Delta) Stale() (sent uint32, is bool) { return 0, false }
+
+// StartOver has nothing to do.
+func (d *Delta) StartOver(string) {}
+
 // Additions returns the next response with what is new or changed, nil if there is none. The last one also has the
 // removals that it may carry. If nothing refers to resources of the type, the first one has all removals: what is new
 // may need what a removed resource occupies, such as a Listener's address, and clients apply removals first.

@@ -70,6 +70,23 @@ func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	return s.reject(&s.earlier[at], detail)
 }
 
+// Stale reports that the client's last request answered an earlier response than the newest, which is unanswered, and
+// when that was sent.
+func (s *SotW) Stale() (sent uint32, is bool) { return s.last.at, s.waiting }
+
+// StartOver ends the wait for an answer to the newest response. The client may lack everything that was in the responses
+// that it has not answered. So it is treated like one that has just connected, with that version, and whose next request
+// is the first; but no names still mean what they meant before.
+func (s *SotW) StartOver(version string) {
+	legacy := s.legacyWildcard
+	s.legacyWildcard = false
+	s.setNames(new(discoveryv3.DiscoveryRequest))
+	allLost(s.earlier)
+	s.last.lost()
+	s.legacyWildcard, s.resumed = legacy, version
+	s.last, s.earlier, s.answered, s.waiting, s.requested = sentResponse{}, nil, false, false, 0
+}
+
 // setNames makes the names in a request the complete subscription.
 // xDS: "How the client specifies what resources to return".
 func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
