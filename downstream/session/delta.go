@@ -94,7 +94,7 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 }
 
 func (d *Delta) subscribeOne(a resourceRef) {
-	if a.name == cache.Wildcard {
+	if a.name == cache.Wildcard && (d.wild == nil || d.wild.set == nil || d.wild.ref == a) {
 		if d.begun && d.wild != nil {
 			d.resumed = false
 			forgetVersions(d.initial)
@@ -165,11 +165,15 @@ func (d *Delta) resumeGlobs() {
 }
 
 func (d *Delta) unsubscribeOne(a resourceRef) {
+	key := a.key()
 	if a.name == cache.Wildcard {
-		d.endWildcard()
+		if d.wild != nil && d.wild.ref == a {
+			d.endWildcard()
+		} else {
+			d.unsubscribe(key) // a further one, which was refused
+		}
 		return
 	}
-	key := a.key()
 	if set := d.globs[key]; set != nil {
 		delete(d.removals, key)
 		delete(d.refusedGlobs, key)

@@ -26,7 +26,7 @@ func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 		sub.MoveToPending()
 		return sub, nil
 	}
-	key, err := s.lookUp(a)
+	key, err := s.lookUpName(a)
 	if err == nil {
 		err = s.Host.Admits(key)
 	}
