@@ -168,6 +168,11 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.rejections = newRejections(r.server.CountRejecters, r.origins.passOn)
+	r.origins.answered = func(scope cache.Scope, typeURL string) {
+		if r.server.HasRejecters(typeURL) {
+			r.rejections.again(downstream.ScopeType{Scope: scope, TypeURL: typeURL})
+		}
+	}
 	r.configure(g)
 	r.reloads.loaded = time.Now()
 	if err := r.observe(); err != nil {
