@@ -279,6 +279,9 @@ func (st *stream) insert(s typeSession) {
 	if st.sessions == nil {
 		st.sessions = st.ownSession[:0]
 	}
+	if xdstype.Of(s.TypeURL()) == xdstype.Secret {
+		st.sessionClient.HasSecrets = true
+	}
 	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.TypeURL()).Order)+1, func(s typeSession, r int) int {
 		return int(xdstype.Of(s.TypeURL()).Order) - r
 	})

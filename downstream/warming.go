@@ -36,17 +36,15 @@ var allEarlyClusters = &earlyClusters{all: true}
 // resendNamed has sent again what a client needs with the resources of a response of s. What takes long is left to
 // resendSecrets. The caller holds mu.
 func (st *stream) resendNamed(s typeSession, r *session.Response) {
-	if len(r.Changed) == 0 {
-		return
-	}
-	if xdstype.Of(s.TypeURL()) == xdstype.Cluster {
+	if len(r.Changed) > 0 && xdstype.Of(s.TypeURL()) == xdstype.Cluster {
 		st.resendEndpoints(r.Changed)
 	}
 	switch {
-	case st.server.options.SecretsIn == nil, st.implied != "":
+	case st.server.options.SecretsIn == nil:
 		r.Changed = nil
-	case st.session(xdstype.SecretV3) == nil && st.session(xdstype.SecretV2) == nil:
-		st.mayNeedSecrets, r.Changed = true, nil
+	case !st.sessionClient.HasSecrets:
+		st.mayNeedSecrets = st.mayNeedSecrets || r.Count > 0 && session.NamesSecrets(s.TypeURL())
+		r.Changed = nil
 	}
 }
 

@@ -54,8 +54,8 @@ type Response struct {
 	// removed has the names that it removes.
 	own     map[string]uint64
 	removed map[string]bool
-	// Changed are the resources in it that are new to the client, or changed, if their type names what the client may
-	// need again with them: see namesNeeded.
+	// Changed are the resources in it that are new to the client, or changed, if they may name what the client needs
+	// again with them: see namesNeeded.
 	Changed []*cache.Resource
 	// News are all resources in it that are new to the client, or changed, if the client is on the new side of a
 	// rollout: see Host.OnNew.
@@ -109,7 +109,7 @@ func (p *lastPart) Free() { p.delivery.Done() }
 
 // newResponse returns a response without resources.
 func (s *subscriptions) newResponse() *Response {
-	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), names: namesNeeded(s.typeURL)}
+	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), names: s.namesNeeded(s.typeURL)}
 }
 
 // noteChanged records that resources in the response are new to the client, or changed.

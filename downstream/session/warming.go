@@ -34,11 +34,16 @@ func (s *SotW) Warming() bool {
 	return !s.answered && (warms(s.last) || slices.ContainsFunc(s.earlier, warms))
 }
 
-// namesNeeded reports that resources of a type name others that the client needs again after a change of the former:
-// endpoints and Secrets, which warm Clusters, or Secrets, which warm the others.
-func namesNeeded(typeURL string) bool {
+// NamesSecrets reports that resources of a type may name Secrets, which the client needs again with them.
+func NamesSecrets(typeURL string) bool {
 	t := xdstype.Of(typeURL)
 	return t == xdstype.Cluster || t == xdstype.Listener || t == xdstype.Extension
+}
+
+// namesNeeded reports that resources of a type name others that the client needs again with them: endpoints, or Secrets
+// if it subscribes to Secrets.
+func (c *Client) namesNeeded(typeURL string) bool {
+	return xdstype.Of(typeURL) == xdstype.Cluster || c.HasSecrets && NamesSecrets(typeURL)
 }
 
 // EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster requests, or would request if it were of
