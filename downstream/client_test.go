@@ -147,6 +147,7 @@ func (c *testClient) next() *session.Response {
 		r = c.st.next()
 	}
 	if c.follows = nil; r != nil {
+		c.st.resendSecrets(r) // as transmit does
 		c.follows = r.Next
 	}
 	return r

@@ -14,6 +14,7 @@ import (
 // means that the client has gone, or is sent away, which ends receiving too.
 func (st *stream) transmit(r *session.Response) error {
 	for {
+		st.resendSecrets(r)
 		err := st.grpc.SendMsg(r)
 		r.Delivered(err)
 		if err != nil {
@@ -272,10 +273,7 @@ func (st *stream) number(i int, r *session.Response) *session.Response {
 	r.ShareBatches(&st.server.batches)
 	st.noteOrder(i, r)
 	s.Sent(r)
-	if len(r.Changed) > 0 {
-		st.resendEndpoints(r.Changed)
-		r.Changed = nil
-	}
+	st.resendNamed(s, r)
 	return r
 }
 

@@ -52,6 +52,10 @@ type typeSession interface {
 	InFlight() (n int, first uint32)
 	// Warming reports that the client has not answered a response that has Clusters for it to warm.
 	Warming() bool
+	// Stale reports that the client's last request answered an earlier response than the newest, and that this one is
+	// unanswered. sent is when it was sent. Then nothing is sent. StartOver ends that: see [session.SotW.StartOver].
+	Stale() (sent uint32, is bool)
+	StartOver(version string)
 	// LastAnswer is the client's answer to the newest response that it has answered.
 	LastAnswer() session.Answer
 
@@ -133,6 +137,9 @@ type form[R request, S typeSession] struct {
 	subscribed func(S, R, int) int
 	// locators are those that a request subscribes to.
 	locators func(R) []*discoveryv3.ResourceLocator
+	// spontaneous returns a copy of a request that answers no response, and the version in it. It is nil in delta, where
+	// a request counts whatever its nonce is.
+	spontaneous func(R) (copied R, version string)
 	// resumed reports whether the first request of a type states that the client holds something.
 	resumed func(R) bool
 	fields  *wire.RequestFields
@@ -181,8 +188,14 @@ var sotwForm = form[*discoveryv3.DiscoveryRequest, *session.SotW]{
 	longest:    longestInSotW,
 	subscribed: (*session.SotW).SubscribedWith,
 	locators:   (*discoveryv3.DiscoveryRequest).GetResourceLocators,
-	resumed:    func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
-	fields:     &wire.SotWRequest,
+	spontaneous: func(r *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryRequest, string) {
+		return &discoveryv3.DiscoveryRequest{
+			TypeUrl: r.GetTypeUrl(), VersionInfo: r.GetVersionInfo(),
+			ResourceNames: slices.Clone(r.GetResourceNames()), ResourceLocators: r.GetResourceLocators(),
+		}, r.GetVersionInfo()
+	},
+	resumed: func(r *discoveryv3.DiscoveryRequest) bool { return r.GetVersionInfo() != "" },
+	fields:  &wire.SotWRequest,
 
 	unprocessed: new(sync.Pool), requests: new(sync.Pool),
 }

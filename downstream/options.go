@@ -64,6 +64,8 @@ type Options struct {
 	// Prefetcher watches the topics that clients will request next, for clients of listeners that prefetch; nil
 	// disables prefetching.
 	Prefetcher Prefetcher
+	// SecretsIn, if not nil, returns the names of the Secrets that a resource names. It may take long.
+	SecretsIn func(*cache.Resource) []string
 	// Rejected, if not nil, is called when a client rejects something, for each scope that may have it. polled is the
 	// client if it polls, and nil otherwise: Server.CountRejecters finds the others. It must not block.
 	Rejected func(of ScopeType, polled *Rejecters)

@@ -33,6 +33,7 @@ var typesByShortName = map[string]string{
 	"rds2":   xdstype.RouteV2,
 	"rtds":   xdstype.RuntimeV3,
 	"ecds":   xdstype.ExtensionConfigV3,
+	"sds":    secretType,
 	"widget": "type.googleapis.com/example.Widget", // of which nobody has heard
 }
 

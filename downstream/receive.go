@@ -255,6 +255,11 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	return acceptHeld(st, f, req, g, list, typeURL)
+}
+
+// acceptHeld is acceptList for a caller that holds mu and knows the type.
+func acceptHeld[R request, S typeSession](st *stream, f form[R, S], req R, g wire.Peeked, list *nameList, typeURL string) (answer bool, err error) {
 	if st.names == nil {
 		through, err := st.through()
 		if err != nil {
@@ -305,7 +310,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	st.topics.Cache().Requests().End(request)
 	sess.Offer(nil)
 	if !ok {
-		st.noteEndpoints(sess, f.resumed(req))
+		st.noteNeeded(sess, f.resumed(req))
 	}
 	if rejection != nil {
 		rejection.Received(uint32(now()))
@@ -314,6 +319,7 @@ func acceptList[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.troubleOf(sess.TypeURL())
 	}
 	st.stands(sess)
+	keepStale(st, f, sess, req)
 	if st.trials != nil {
 		st.trialAnswered(sess, had, rejection)
 	}
@@ -444,8 +450,8 @@ func (st *stream) end() {
 	if st.denies != nil {
 		st.denies.Stop()
 	}
-	if st.undecided != nil {
-		st.undecided.timer.Stop()
+	if st.seldom != nil {
+		st.seldom.end()
 	}
 	for _, s := range st.sessions {
 		s.Close()

@@ -38,6 +38,9 @@ type clientKey struct {
 // mostRejecterNames bounds Rejecters.Names.
 const mostRejecterNames = 3
 
+// HasRejecters reports whether some client rejects something of a type now.
+func (s *Server) HasRejecters(typeURL string) bool { return s.stats.standing.rejects(typeURL) }
+
 // CountRejecters finds the clients of each ScopeType. It locks one stream at a time.
 func (s *Server) CountRejecters(of map[ScopeType]*Rejecters) {
 	for st := range s.streamsAfter(0) {

@@ -49,6 +49,13 @@ func (s *standing) replace(typeURL string, before, after typeStanding) {
 	}
 }
 
+// rejects reports whether a stream rejects something of a type.
+func (s *standing) rejects(typeURL string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rejecting[xdstype.Label(typeURL)] > 0
+}
+
 // read returns the numbers, by label. Types that have a discovery service are always there.
 func (s *standing) read() (rejecting, refused map[string]int) {
 	rejecting, refused = map[string]int{}, make(map[string]int, numRefusals)

@@ -98,6 +98,8 @@ type stream struct {
 	// namesNotRequested: a line was logged, or will be with notRequestedWhy, that a request to a control plane has no
 	// room for names.
 	namesNotRequested bool
+	// mayNeedSecrets: the client was sent resources that may name Secrets, and has not subscribed to Secrets yet.
+	mayNeedSecrets bool
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error
@@ -107,8 +109,8 @@ type stream struct {
 	denies *time.Timer
 	// ends is the timer of ending, nil if something can be served.
 	ends *time.Timer
-	// undecided is nil unless the stream has waited for others: see waitsForOthers.
-	undecided *undecided
+	// seldom is nil as long as the stream has not used it.
+	seldom *seldom
 }
 
 // streamScopes are the scopes that one stream uses, with the number of its subscriptions in each. stream.mu guards
@@ -150,10 +152,35 @@ type heldRemovals struct {
 	since time.Duration // by uptime; 0 if there are none
 }
 
+// seldom is what few streams use. stream.mu guards it.
+type seldom struct {
+	undecided undecided
+	stale     []*staleRequest
+}
+
+// seldomUsed returns what few streams use, for one that does.
+func (st *stream) seldomUsed() *seldom {
+	if st.seldom == nil {
+		st.seldom = new(seldom)
+	}
+	return st.seldom
+}
+
+// end stops the timers when the stream ends.
+func (s *seldom) end() {
+	if s.undecided.timer != nil {
+		s.undecided.timer.Stop()
+	}
+	for _, r := range s.stale {
+		r.timer.Stop()
+	}
+	s.stale = nil
+}
+
 // undecided is the time for which a stream waits for others: see waitsForOthers.
 type undecided struct {
 	over  bool
-	timer *time.Timer
+	timer *time.Timer // nil if the stream has not waited
 }
 
 // streamTrials are the trials of a stream. stream.mu guards them. nil has none.
@@ -251,6 +278,9 @@ func (st *stream) session(typeURL string) typeSession {
 func (st *stream) insert(s typeSession) {
 	if st.sessions == nil {
 		st.sessions = st.ownSession[:0]
+	}
+	if xdstype.Of(s.TypeURL()) == xdstype.Secret {
+		st.sessionClient.HasSecrets = true
 	}
 	at, _ := slices.BinarySearchFunc(st.sessions, int(xdstype.Of(s.TypeURL()).Order)+1, func(s typeSession, r int) int {
 		return int(xdstype.Of(s.TypeURL()).Order) - r

@@ -54,6 +54,7 @@ import (
 //	                                  resource of which this is an alias;
 //	                                  service=NAME, the endpoints of a Cluster;
 //	                                  ahead, the glob has no answer of this source yet
+//	    cds a v1 one,secret=s,secret=t  a content that names two Secrets
 //	    cds a v1 to=URL               a redirect
 //	    cds -a [NOT_FOUND why]        gone, or does not exist
 //	    cds -a only=name              the same (or only=wildcard, only=glob)
@@ -163,6 +164,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		})
 		tr.server, tr.log = newTestServer(tr.cache, limit)
 		tr.server.options.RemovalHold = duration(t, hold)
+		tr.server.options.SecretsIn = secretsIn
 		tr.rejected = map[ScopeType]bool{}
 		tr.server.options.Rejected = func(of ScopeType, _ *Rejecters) { tr.rejected[of] = true }
 	}
@@ -245,6 +247,17 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
 	return strings.Join(out, "\n")
+}
+
+// secretsIn returns the Secrets that the content of a resource names: "one,secret=s,secret=t".
+func secretsIn(r *cache.Resource) (names []string) {
+	_, content := decodeContent(r.Value())
+	for word := range strings.SplitSeq(content, ",") {
+		if name, ok := strings.CutPrefix(word, "secret="); ok {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func duration(t *testing.T, s string) time.Duration {

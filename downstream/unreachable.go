@@ -106,14 +106,14 @@ const undecidedFor = 5 * time.Second
 // be served, and the rest are not known. If the rest cannot be reached either, the stream ends, and its client falls
 // back only if nothing was sent. The caller holds mu.
 func (st *stream) waitsForOthers() bool {
-	if st.unreachable == Wait || st.nonces > 0 || st.undecided != nil && st.undecided.over {
+	if st.unreachable == Wait || st.nonces > 0 || st.seldom != nil && st.seldom.undecided.over {
 		return false
 	}
 	if !slices.ContainsFunc(st.sessions, typeSession.Unreachable) || slices.ContainsFunc(st.sessions, typeSession.Decided) {
 		return false
 	}
-	if st.undecided == nil {
-		st.undecided = &undecided{timer: time.AfterFunc(undecidedFor, st.decide)}
+	if u := &st.seldomUsed().undecided; u.timer == nil {
+		u.timer = time.AfterFunc(undecidedFor, st.decide)
 	}
 	return true
 }
@@ -121,7 +121,7 @@ func (st *stream) waitsForOthers() bool {
 // decide ends the wait for others.
 func (st *stream) decide() {
 	st.mu.Lock()
-	st.undecided.over = true
+	st.seldom.undecided.over = true
 	st.mu.Unlock()
 	st.resume()
 }

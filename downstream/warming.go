@@ -8,7 +8,16 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// After a Cluster, the client is sent the Cluster's endpoints again: see session.EndpointsOf.
+// What a client needs again, though it has it. xDS: "Resource warming".
+//
+// Envoy warms a changed Cluster again, and waits for a response with its endpoints. A Cluster, a Listener or an
+// extension that names a Secret in another way than before waits for a response with the Secret (envoyproxy/envoy
+// issue 47309). Envoy does not request either of them, because it has already subscribed to the names. So after each
+// such resource the relay sends its endpoints and its Secrets again, changed or not, and whatever version the client
+// stated on the first request.
+//
+// The name of the endpoints is found at once. For the names of the Secrets the resource has to be decoded: that is done
+// only for a client that subscribes to Secrets on the same stream, and without any lock.
 
 // earlyClusters are Clusters that the client was sent before it subscribed to endpoints on the stream. Its first request
 // for endpoints may state that it holds those of the Clusters. That does not count: it needs them again.
@@ -23,6 +32,49 @@ const maxEarlyClusters = 32
 // allEarlyClusters stands for any Clusters. A client that does not resume is sent all of its Clusters, and few of these
 // clients hold endpoints.
 var allEarlyClusters = &earlyClusters{all: true}
+
+// resendNamed has sent again what a client needs with the resources of a response of s. What takes long is left to
+// resendSecrets. The caller holds mu.
+func (st *stream) resendNamed(s typeSession, r *session.Response) {
+	if len(r.Changed) > 0 && xdstype.Of(s.TypeURL()) == xdstype.Cluster {
+		st.resendEndpoints(r.Changed)
+	}
+	switch {
+	case st.server.options.SecretsIn == nil:
+		r.Changed = nil
+	case !st.sessionClient.HasSecrets:
+		st.mayNeedSecrets = st.mayNeedSecrets || r.Count > 0 && session.NamesSecrets(s.TypeURL())
+		r.Changed = nil
+	}
+}
+
+// resendSecrets has the Secrets sent again that the resources of a response name. The caller sends the response, and
+// then composes the next one.
+func (st *stream) resendSecrets(r *session.Response) {
+	if len(r.Changed) == 0 {
+		return
+	}
+	names := map[string]struct{}{}
+	for _, res := range r.Changed {
+		for _, name := range st.server.options.SecretsIn(res) {
+			names[name] = struct{}{}
+		}
+	}
+	r.Changed = nil
+	if len(names) == 0 {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	for _, sds := range [...]typeSession{st.session(xdstype.SecretV3), st.session(xdstype.SecretV2)} {
+		if sds == nil || st.closed {
+			continue
+		}
+		for name := range names {
+			sds.Resend(name)
+		}
+	}
+}
 
 // resendEndpoints has the endpoints of Clusters sent again that are in a response. The caller holds mu.
 func (st *stream) resendEndpoints(clusters []*cache.Resource) {
@@ -54,17 +106,23 @@ func (st *stream) resendEndpoints(clusters []*cache.Resource) {
 	}
 }
 
-// noteEndpoints records the client's first request for a type, which may be for endpoints. resumed: the client states
-// that it holds some. The caller holds mu.
-func (st *stream) noteEndpoints(s typeSession, resumed bool) {
-	if st.early == nil || xdstype.Of(s.TypeURL()) != xdstype.Endpoints {
-		return
+// noteNeeded records the client's first request for a type. If that is endpoints or Secrets, it needs those again that
+// belong to what it was sent before. resumed: the client states that it holds some. The caller holds mu.
+func (st *stream) noteNeeded(s typeSession, resumed bool) {
+	var names []string
+	all := false
+	switch xdstype.Of(s.TypeURL()) {
+	case xdstype.Secret:
+		all, st.mayNeedSecrets = st.mayNeedSecrets, false
+	case xdstype.Endpoints:
+		if st.early != nil {
+			names, all = st.early.endpoints, st.early.all
+		}
+		st.early = nil
 	}
-	names := st.early.endpoints
-	if st.early.all && resumed {
+	if all && resumed {
 		names = slices.Collect(s.Names())
 	}
-	st.early = nil
 	for _, name := range names {
 		s.Resend(name)
 	}

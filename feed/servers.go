@@ -42,6 +42,9 @@ type Servers struct {
 	// Open begins to feed the scope from a server. It must not block.
 	Open     func(server int, to *Link) Source
 	Failover failover.Options
+	// Answered, if not nil, is called before the first delivery of a type on a new stream to the active server. It must
+	// not block.
+	Answered func(typeURL string)
 }
 
 // servers are the open servers of a Feed. If there are several, all subscriptions go to every one that is open, and the
@@ -106,6 +109,9 @@ func (f *Feed) openServer(i int) {
 func (f *Feed) event(now time.Time, s *Link, e delivery.Event) {
 	switch e.Kind {
 	case delivery.TypeOpened, delivery.TypeAnswered, delivery.TypeLost:
+		if e.Kind == delivery.TypeAnswered && s.active && f.Servers.Answered != nil {
+			f.Servers.Answered(e.TypeURL)
+		}
 		if !e.NamesStream { // sets are on the first stream
 			f.links.Event(s.index, e)
 		}

@@ -47,6 +47,9 @@ type origins struct {
 	// opened, if not nil, is called after a source of xdstp names from servers was opened. It does not block.
 	opened func()
 
+	// answered, if not nil, is called when a control plane has answered a type on a new stream. It does not block.
+	answered func(scope cache.Scope, typeURL string)
+
 	mu      sync.Mutex
 	conns   map[place]*sharedConn
 	streams map[cache.Scope]*serverSource

@@ -26,6 +26,9 @@ const (
 	maxRejectionGap = time.Minute
 	// undecidedRejection is how long a rejection waits for a client to answer what is newer.
 	undecidedRejection = 5 * time.Second
+	// afterAnswer is how long what clients still reject waits after the first answer on a new stream, which clients may
+	// have to answer.
+	afterAnswer = time.Second
 	// countShare bounds the time for counting clients: to one part in so many.
 	countShare = 20
 )
@@ -40,8 +43,10 @@ type rejections struct {
 	done  chan struct{}
 
 	mu sync.Mutex // the last in the order of locks
-	// noted has what clients have rejected since the goroutine last looked, with a client that polls, or nil.
-	noted map[downstream.ScopeType]*downstream.Rejecters
+	// noted has what clients have rejected since the goroutine last looked, with a client that polls, or nil. answered
+	// has what control planes have answered on a new stream.
+	noted    map[downstream.ScopeType]*downstream.Rejecters
+	answered map[downstream.ScopeType]struct{}
 
 	// The rest belongs to the goroutine.
 	waiting map[downstream.ScopeType]*rejection
@@ -52,6 +57,8 @@ type rejections struct {
 type rejection struct {
 	since, due time.Time
 	polled     *downstream.Rejecters
+	// standing: nobody has rejected anything since a control plane was connected to anew.
+	standing bool
 }
 
 // rejectionGap is the time after a NACK during which the next one waits.
@@ -63,7 +70,7 @@ type rejectionGap struct {
 func newRejections(count func(map[downstream.ScopeType]*downstream.Rejecters), pass func(downstream.ScopeType, session.Rejection)) *rejections {
 	r := &rejections{
 		count: count, pass: pass, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-		noted: map[downstream.ScopeType]*downstream.Rejecters{}, waiting: map[downstream.ScopeType]*rejection{}, gaps: map[downstream.ScopeType]rejectionGap{},
+		noted: map[downstream.ScopeType]*downstream.Rejecters{}, answered: map[downstream.ScopeType]struct{}{}, waiting: map[downstream.ScopeType]*rejection{}, gaps: map[downstream.ScopeType]rejectionGap{},
 	}
 	go r.run()
 	return r
@@ -74,6 +81,20 @@ func (r *rejections) add(of downstream.ScopeType, polled *downstream.Rejecters) 
 	r.mu.Lock()
 	r.noted[of] = polled
 	r.mu.Unlock()
+	r.look()
+}
+
+// again notes that a control plane has answered on a new stream, on which it has not heard what clients still reject. It
+// does not block.
+func (r *rejections) again(of downstream.ScopeType) {
+	r.mu.Lock()
+	r.answered[of] = struct{}{}
+	r.mu.Unlock()
+	r.look()
+}
+
+// look wakes the goroutine.
+func (r *rejections) look() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -108,22 +129,34 @@ func (r *rejections) run() {
 // take moves what was noted to what waits.
 func (r *rejections) take(now time.Time) {
 	r.mu.Lock()
-	noted := r.noted
-	r.noted = map[downstream.ScopeType]*downstream.Rejecters{}
+	noted, answered := r.noted, r.answered
+	r.noted, r.answered = map[downstream.ScopeType]*downstream.Rejecters{}, map[downstream.ScopeType]struct{}{}
 	r.mu.Unlock()
+	for of := range answered {
+		if r.waiting[of] == nil {
+			w := r.wait(of, now, now.Add(afterAnswer))
+			w.standing = true
+		}
+	}
 	for of, polled := range noted {
 		w := r.waiting[of]
-		if w == nil {
-			w = &rejection{since: now, due: now}
-			if p := r.gaps[of]; p.until.After(now) {
-				w.due = p.until
-			}
-			r.waiting[of] = w
+		if w == nil || w.standing {
+			w = r.wait(of, now, now)
 		}
 		if polled != nil {
 			w.polled = polled
 		}
 	}
+}
+
+// wait adds a rejection that is due then, or when the control plane may be disturbed again.
+func (r *rejections) wait(of downstream.ScopeType, now, due time.Time) *rejection {
+	w := &rejection{since: now, due: due}
+	if p := r.gaps[of]; p.until.After(due) {
+		w.due = p.until
+	}
+	r.waiting[of] = w
+	return w
 }
 
 // passDue passes on what is due.

@@ -158,3 +158,29 @@ func TestAClientThatPollsIsHeard(t *testing.T) {
 		c.want(t, "0s cds: bad")
 	})
 }
+
+// A control plane that was connected to anew has not heard what clients still reject.
+func TestAControlPlaneHearsAgainWhatClientsStillReject(t *testing.T) {
+	withRejections(t, func(t *testing.T, r *rejections, c *rejectingClients) {
+		c.are(downstream.Rejecters{Clients: 1, Rejecting: 1, Reason: "bad"})
+		r.again(cds)
+		time.Sleep(999 * time.Millisecond)
+		c.want(t)
+		time.Sleep(time.Millisecond)
+		c.want(t, "1ms cds: bad")
+
+		c.are(downstream.Rejecters{Clients: 1, Rejecting: 1, Reason: "worse"})
+		time.Sleep(time.Minute)
+		c.want(t)
+		r.again(cds)
+		r.add(cds, nil) // what comes meanwhile does not wait for that
+		c.want(t, "0s cds: worse")
+
+		time.Sleep(time.Minute)
+		c.want(t)
+		c.are(downstream.Rejecters{Clients: 1}) // by then the client accepts what there is
+		r.again(cds)
+		time.Sleep(time.Hour)
+		c.want(t)
+	})
+}

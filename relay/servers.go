@@ -60,6 +60,9 @@ func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node) 
 			Switches:    of.counts.switches,
 		}},
 	}
+	if s.answered != nil {
+		o.Servers.Answered = func(typeURL string) { s.answered(scope, typeURL) }
+	}
 	if of.store != nil {
 		o.Store, o.StoreWaits = of.store.Store, of.store.keeps()
 	}

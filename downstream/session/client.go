@@ -14,6 +14,8 @@ type Client struct {
 	Rights  Rights // nil if the client may have everything
 	// Generation is the generation of the configuration that gives the names their meaning, and the client its rights.
 	Generation uint32
+	// HasSecrets: the client subscribes to Secrets on its stream.
+	HasSecrets bool
 	// Answered: the client was sent something on its stream.
 	Answered bool
 }

@@ -94,7 +94,7 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 }
 
 func (d *Delta) subscribeOne(a resourceRef) {
-	if a.name == cache.Wildcard {
+	if a.name == cache.Wildcard && (d.wild == nil || d.wild.set == nil || d.wild.ref == a) {
 		if d.begun && d.wild != nil {
 			d.resumed = false
 			forgetVersions(d.initial)
@@ -165,11 +165,15 @@ func (d *Delta) resumeGlobs() {
 }
 
 func (d *Delta) unsubscribeOne(a resourceRef) {
+	key := a.key()
 	if a.name == cache.Wildcard {
-		d.endWildcard()
+		if d.wild != nil && d.wild.ref == a {
+			d.endWildcard()
+		} else {
+			d.unsubscribe(key) // a further one, which was refused
+		}
 		return
 	}
-	key := a.key()
 	if set := d.globs[key]; set != nil {
 		delete(d.removals, key)
 		delete(d.refusedGlobs, key)
@@ -227,6 +231,12 @@ func (d *Delta) Unsubscribed() int { return d.unsubscribed }
 // AwaitsACK reports that new state can be sent only after the client has answered. Types that come later in the order
 // wait for that, too.
 func (d *Delta) AwaitsACK() bool { return false }
+
+// Stale is false: in delta, a request counts whatever its nonce is.
+func (d *Delta) Stale() (sent uint32, is bool) { return 0, false }
+
+// StartOver has nothing to do.
+func (d *Delta) StartOver(string) {}
 
 // Additions returns the next response with what is new or changed, nil if there is none. The last one also has the
 // removals that it may carry. If nothing refers to resources of the type, the first one has all removals: what is new

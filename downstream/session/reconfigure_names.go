@@ -46,7 +46,7 @@ func leadsTo(key, watched cache.Key) bool {
 // be names that the client may not have because of what they stand for.
 func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed []changedLookup) {
 	for sub := range s.named.own() {
-		key, err := s.lookUp(sub.ref())
+		key, err := s.lookUpName(sub.ref())
 		entry := sub.entry()
 		switch {
 		case err == nil && entry != nil && leadsTo(key, entry.Key()):

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"iter"
 	"strings"
 
@@ -22,6 +23,14 @@ func refByName(name string) resourceRef { return resourceRef{name: name} }
 
 func refByLocator(l *discoveryv3.ResourceLocator) resourceRef {
 	return resourceRef{name: l.GetName(), locator: true, params: cache.Params(l.GetDynamicParameters()).String()}
+}
+
+// String returns what the client requests, for people.
+func (a resourceRef) String() string {
+	if !a.locator {
+		return fmt.Sprintf("%q", a.name)
+	}
+	return fmt.Sprintf("%q with the dynamic parameters {%s}", a.name, a.params)
 }
 
 // key is the key of the subscription: the name, and for a locator a suffix that no name has.

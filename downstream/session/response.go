@@ -14,7 +14,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/propagation"
 	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const (
@@ -55,7 +54,8 @@ type Response struct {
 	// removed has the names that it removes.
 	own     map[string]uint64
 	removed map[string]bool
-	// Changed are the Clusters in it that are new to the client, or changed.
+	// Changed are the resources in it that are new to the client, or changed, if they may name what the client needs
+	// again with them: see namesNeeded.
 	Changed []*cache.Resource
 	// News are all resources in it that are new to the client, or changed, if the client is on the new side of a
 	// rollout: see Host.OnNew.
@@ -75,8 +75,8 @@ type Response struct {
 	severalOrigins bool
 	// Warms is set by the stream: the response has Clusters for whose endpoints the client has to wait.
 	Warms bool
-	// tracks and clusters enable News and Changed.
-	tracks, clusters bool
+	// tracks and names enable News and Changed.
+	tracks, names bool
 	// substantial: the response has a removal, or a resource that is no heartbeat.
 	substantial bool
 	// holdsSecret: a resource in the response has a secret.
@@ -109,7 +109,7 @@ func (p *lastPart) Free() { p.delivery.Done() }
 
 // newResponse returns a response without resources.
 func (s *subscriptions) newResponse() *Response {
-	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), clusters: xdstype.Of(s.typeURL) == xdstype.Cluster}
+	return &Response{TypeURL: s.typeURL, tracks: s.Host.OnNew(), names: s.namesNeeded(s.typeURL)}
 }
 
 // noteChanged records that resources in the response are new to the client, or changed.
@@ -117,7 +117,7 @@ func (r *Response) noteChanged(res ...*cache.Resource) {
 	if r.tracks {
 		r.News = append(r.News, res...)
 	}
-	if r.clusters {
+	if r.names {
 		r.Changed = append(r.Changed, res...)
 	}
 }

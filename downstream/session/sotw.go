@@ -70,6 +70,23 @@ func (s *SotW) rejectEarlier(nonce string, detail *statuspb.Status) *NACK {
 	return s.reject(&s.earlier[at], detail)
 }
 
+// Stale reports that the client's last request answered an earlier response than the newest, which is unanswered, and
+// when that was sent.
+func (s *SotW) Stale() (sent uint32, is bool) { return s.last.at, s.waiting }
+
+// StartOver ends the wait for an answer to the newest response. The client may lack everything that was in the responses
+// that it has not answered. So it is treated like one that has just connected, with that version, and whose next request
+// is the first; but no names still mean what they meant before.
+func (s *SotW) StartOver(version string) {
+	legacy := s.legacyWildcard
+	s.legacyWildcard = false
+	s.setNames(new(discoveryv3.DiscoveryRequest))
+	allLost(s.earlier)
+	s.last.lost()
+	s.legacyWildcard, s.resumed = legacy, version
+	s.last, s.earlier, s.answered, s.waiting, s.requested = sentResponse{}, nil, false, false, 0
+}
+
 // setNames makes the names in a request the complete subscription.
 // xDS: "How the client specifies what resources to return".
 func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
@@ -78,21 +95,25 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 	}
 	n := len(req.GetResourceNames()) + len(req.GetResourceLocators())
 	s.legacyWildcard = s.legacyWildcard && n == 0
-	wild, wildcard, known := s.legacyWildcard, refByName(cache.Wildcard), 0
+	wild, wildcard := s.wildcardIn(req)
+	known := 0
 	for a := range refsIn(req) {
-		if a.name == cache.Wildcard {
-			wild, wildcard = true, a
-		} else if sub := s.named.get(a.key()); sub != nil && !sub.is(isWanted) {
+		if a == wildcard {
+			continue
+		}
+		if sub := s.named.get(a.key()); sub != nil && !sub.is(isWanted) {
 			sub.set(isWanted, true)
 			known++
 		}
 	}
 	s.endNames(known)
 	s.expect(n - known)
-	var refused []resourceRef
+	var refused, wildcards []resourceRef
 	for a := range refsIn(req) {
 		switch sub := s.named.get(a.key()); {
-		case a.name == cache.Wildcard:
+		case a == wildcard:
+		case sub == nil && a.name == cache.Wildcard:
+			wildcards = append(wildcards, a)
 		case sub != nil && sub.refused():
 			refused = append(refused, a)
 		case sub == nil && s.globs[a.key()] == nil:
@@ -109,6 +130,21 @@ func (s *SotW) setNames(req *discoveryv3.DiscoveryRequest) {
 		s.unsubscribeWildcard()
 		s.dropped()
 	}
+	for _, a := range wildcards {
+		s.begin(a) // it is refused
+	}
+}
+
+// wildcardIn returns the wildcard that a request asks for, and whether it does. If it asks for several, by locators, the
+// one that the client has stays.
+func (s *SotW) wildcardIn(req *discoveryv3.DiscoveryRequest) (is bool, wildcard resourceRef) {
+	is, wildcard = s.legacyWildcard, refByName(cache.Wildcard)
+	for a := range refsIn(req) {
+		if a.name == cache.Wildcard && (!is || s.wild != nil && s.wild.ref == a) {
+			is, wildcard = true, a
+		}
+	}
+	return is, wildcard
 }
 
 // sharesNames processes a request whose names are those of a group, which the client joins with its first request, or
@@ -146,7 +182,7 @@ func (s *SotW) begin(a resourceRef) {
 // others have ended.
 func (s *SotW) requestAgain(refused []resourceRef) {
 	for _, a := range refused {
-		if key, err := s.lookUp(a); err == nil && s.Host.Admits(key) == nil {
+		if key, err := s.lookUpName(a); err == nil && s.Host.Admits(key) == nil {
 			was := s.named.get(a.key())
 			held := was.is(mayHold)
 			s.knows(was, sentNothing, 0)

@@ -9,8 +9,8 @@ import (
 
 // fullState returns a response with everything that the client subscribes to. It returns nil if the client was sent
 // that last, or if not all of it is known. Unless all is set, removed resources are still in the response, with their
-// last content, and their removal is withheld. If nothing refers to resources of the type, removals are withheld only
-// as long as nothing else has changed.
+// last content as far as it is known, and their removal is withheld. If nothing refers to resources of the type, removals
+// are withheld only as long as nothing else has changed.
 func (s *SotW) fullState(all bool) *Response {
 	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
@@ -25,7 +25,7 @@ func (s *SotW) fullState(all bool) *Response {
 	if onlyBeats && !beats {
 		return nil
 	}
-	s.leftIn = s.withheld
+	s.leftIn = s.withheld && s.hasSets()
 	r := s.newResponse()
 	r.expect(s.named.len())
 	var version string
@@ -56,6 +56,7 @@ func (s *SotW) fullState(all bool) *Response {
 	for sub := range s.named.all() {
 		s.sendInFullState(r, sub, form|sub.form(), &same, &missing)
 	}
+	s.withheld = s.leftIn
 	if same == (commonVersion{}) {
 		same = missing // all that is known is that there is nothing
 	}
@@ -117,6 +118,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	case s.withheld && removed(sub, st) && sub.is(isCovered):
 		return // the set's part has it with its last content
 	case s.withheld && removed(sub, st) && st.Previous != nil:
+		s.leftIn = true
 		st.Resource, st.Origin, st.Err = st.Previous, nil, nil // the reason goes with the removal
 	default:
 		if st.Status == cache.Absent {

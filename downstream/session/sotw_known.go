@@ -212,9 +212,11 @@ func Digest(mark uint64, key string) uint64 {
 	return h.Sum64()
 }
 
-// removed reports that the client holds a resource that no longer exists.
+// removed reports that the client holds a resource that no longer exists: one that it was sent, or that it has from an
+// earlier stream or from a set.
 func removed(sub *nameSub, st cache.State) bool {
-	return !sub.is(hasEnded) && sub.sent() == sentResource && st.Status == cache.Absent
+	held := sub.sent() == sentResource || sub.sent() == sentNothing && sub.is(mayHold)
+	return held && !sub.is(hasEnded) && st.Status == cache.Absent
 }
 
 // namedVersion is the version_info for what the client holds if the origin has no common version for it: for a single

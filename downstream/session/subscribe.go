@@ -21,12 +21,16 @@ func (s *subscriptions) subscribe(a resourceRef) (*nameSub, *setSub) {
 	if sub := s.named.get(a.key()); sub != nil && sub.refused() {
 		s.unsubscribe(a.key()) // the limits may allow it now
 	} else if sub != nil {
-		sub.setSent(sentNothing)
+		if sub.sent() == sentResource {
+			sub.Note = ofNoContent // the client has it from this stream, and gets it again
+		} else {
+			sub.setSent(sentNothing)
+		}
 		sub.setSentErr(0)
 		sub.MoveToPending()
 		return sub, nil
 	}
-	key, err := s.lookUp(a)
+	key, err := s.lookUpName(a)
 	if err == nil {
 		err = s.Host.Admits(key)
 	}

@@ -1,7 +1,10 @@
 package session
 
 import (
+	"fmt"
+
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/hashtable"
@@ -324,6 +327,17 @@ func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 		key.Scope.Derived = cache.Passed
 	}
 	return key, err
+}
+
+// lookUpName is lookUp for everything but the wildcard of the stream. A further wildcard, by a locator with other dynamic
+// parameters, is refused: the members of both would be resources of the same names, and a client's wildcard is what
+// lets it take a missing name as removed.
+func (s *subscriptions) lookUpName(a resourceRef) (cache.Key, error) {
+	if a.name == cache.Wildcard && s.wild != nil {
+		return cache.Key{}, &cache.Error{Code: codes.ResourceExhausted, Message: fmt.Sprintf(
+			"a stream has one wildcard of a type: %v is not served beside %v", a, s.wild.ref)}
+	}
+	return s.lookUp(a)
 }
 
 // excludeNew records that no group watches anything on the new side for the client. The cache must not be held.

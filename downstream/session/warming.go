@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Warms reports whether a Cluster is warm only when its client has been sent endpoints. Without eds_cluster_config, and
@@ -31,6 +32,18 @@ func (d *Delta) Warming() bool {
 func (s *SotW) Warming() bool {
 	warms := func(r sentResponse) bool { return r.had(warmed) }
 	return !s.answered && (warms(s.last) || slices.ContainsFunc(s.earlier, warms))
+}
+
+// NamesSecrets reports that resources of a type may name Secrets, which the client needs again with them.
+func NamesSecrets(typeURL string) bool {
+	t := xdstype.Of(typeURL)
+	return t == xdstype.Cluster || t == xdstype.Listener || t == xdstype.Extension
+}
+
+// namesNeeded reports that resources of a type name others that the client needs again with them: endpoints, or Secrets
+// if it subscribes to Secrets.
+func (c *Client) namesNeeded(typeURL string) bool {
+	return xdstype.Of(typeURL) == xdstype.Cluster || c.HasSecrets && NamesSecrets(typeURL)
 }
 
 // EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster requests, or would request if it were of
