@@ -29,6 +29,44 @@ type touchyPlane struct {
 	mu      sync.Mutex
 	ends    map[string]codes.Code
 	streams int
+	open    map[*scripted]askedFor // what is requested on each stream
+}
+
+// asks returns what is requested on each stream that is open.
+func (p *touchyPlane) asks() (all []askedFor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, asked := range p.open {
+		all = append(all, asked)
+	}
+	return all
+}
+
+// endAll ends all streams.
+func (p *touchyPlane) endAll(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for st := range p.open {
+		select {
+		case st.end <- err:
+		default: // it ends already
+		}
+	}
+}
+
+// note notes what is requested of a type on a stream from now on: more and fewer in delta, all in SotW.
+func (p *touchyPlane) note(st *scripted, typeURL string, more, fewer []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st.form == SotW || p.open[st][typeURL] == nil {
+		p.open[st][typeURL] = map[string]bool{}
+	}
+	for _, name := range more {
+		p.open[st][typeURL][name] = true
+	}
+	for _, name := range fewer {
+		delete(p.open[st][typeURL], name)
+	}
 }
 
 func (p *touchyPlane) refuses(name string) (codes.Code, bool) {
@@ -54,18 +92,28 @@ func (p *touchyPlane) opened() int {
 func (p *touchyPlane) serve(st *scripted) {
 	p.mu.Lock()
 	p.streams++
+	if p.open == nil {
+		p.open = map[*scripted]askedFor{}
+	}
+	p.open[st] = askedFor{}
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, st)
+	}()
 	sent, asked := map[string][]string{}, map[string]bool{}
 	for {
 		m, err := st.recv()
 		if err != nil {
 			return
 		}
-		var names []string
+		var names, left []string
 		var typeURL string
 		switch r := m.(type) {
 		case *discoveryv3.DeltaDiscoveryRequest:
-			if names, typeURL = r.GetResourceNamesSubscribe(), r.GetTypeUrl(); len(names)+len(r.GetResourceNamesUnsubscribe()) == 0 && !asked[typeURL] {
+			left = r.GetResourceNamesUnsubscribe()
+			if names, typeURL = r.GetResourceNamesSubscribe(), r.GetTypeUrl(); len(names)+len(left) == 0 && !asked[typeURL] {
 				names = []string{cache.Wildcard}
 			}
 		case *discoveryv3.DiscoveryRequest:
@@ -78,6 +126,7 @@ func (p *touchyPlane) serve(st *scripted) {
 			sent[typeURL] = names
 		}
 		asked[typeURL] = true
+		p.note(st, typeURL, names, left)
 		for _, name := range names {
 			if code, ends := p.refuses(name); ends {
 				st.end <- status.Errorf(code, "not the workload's: %q", name)
