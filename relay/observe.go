@@ -284,6 +284,7 @@ type StreamStatus struct {
 	Parameters    string    `json:"dynamic_parameters,omitempty"`
 	OldStyleNames bool      `json:"old_style_names"`
 	Node          string    `json:"node,omitempty"`         // the Node id that the relay sends for old-style names
+	NodeRefused   bool      `json:"node_refused,omitempty"` // a control plane may refuse the Nodes of the partition's clients
 	NodesDiffer   []string  `json:"nodes_differ,omitempty"` // the Node fields in which the partition's clients differ
 	Type          string    `json:"type,omitempty"`         // for a stream of one type
 	NamesStream   bool      `json:"names_stream,omitempty"` // a stream for names only: the type's wildcard has another one
@@ -357,7 +358,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 			view := StreamStatus{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
-				Node:       node, NodesDiffer: differ.fields(),
+				Node:       node, NodeRefused: r.scopes.nodes.isRefused(scope), NodesDiffer: differ.fields(),
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
 				Quarantined: st.Quarantined, QuarantineReason: st.QuarantineReason,

@@ -242,6 +242,11 @@ func quarantines(streams []StreamStatus) []StreamStatus {
 	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.QuarantineReason == "" })
 }
 
+// nodesInDoubt returns the streams whose Node the server may refuse.
+func nodesInDoubt(streams []StreamStatus) []StreamStatus {
+	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return !st.NodeRefused || st.Connected || st.LastError == "" })
+}
+
 // authorityProblems adds the problems of one authority that has a reachable server in some partition.
 func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	page := authorityPage(a.Authority)
@@ -262,6 +267,10 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	few(p, quarantines(a.Streams), func(st StreamStatus) {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s ends streams on which one of %d names of partition %q is requested; the relay requests them apart: %s",
 			a.Authority, st.Server, st.Quarantined, st.Partition, st.QuarantineReason)
+	})
+	few(p, nodesInDoubt(a.Streams), func(st StreamStatus) {
+		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s may refuse the Node %q of partition %q; the relay tries those of the other connected clients: %s",
+			a.Authority, st.Server, st.Node, st.Partition, st.LastError)
 	})
 	for _, st := range lost {
 		if down.scopes > 0 {

@@ -216,3 +216,11 @@ func (p *partitionNodes) describe(scope cache.Scope) (id string, differ fieldSet
 	}
 	return "", 0
 }
+
+// isRefused reports whether a control plane has refused a Node of a scope's partition, and has answered none since.
+func (p *partitionNodes) isRefused(scope cache.Scope) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.of[partitionOf(scope)]
+	return n != nil && n.refusals.refused
+}

@@ -28,7 +28,8 @@ type strictPlane struct {
 
 	mu      sync.Mutex
 	refuses map[string]codes.Code
-	ids     []string // of each stream's first request
+	bad     map[string]codes.Code // names
+	ids     []string              // of each stream's first request
 	changed chan struct{}
 	ended   chan struct{} // receives when a stream was ended because of its Node
 }
@@ -63,6 +64,18 @@ func (p *strictPlane) admit(id string) (changed chan struct{}, err error) {
 	return p.changed, nil
 }
 
+// end returns with what the plane ends a stream on which these names are requested.
+func (p *strictPlane) end(names []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range names {
+		if code, is := p.bad[name]; is {
+			return status.Errorf(code, "%s is not yours", name)
+		}
+	}
+	return nil
+}
+
 // serve serves a stream whose requests come from recv, which returns the requested names, and are answered by send.
 func (p *strictPlane) serve(recv func() (*corev3.Node, []string, error), send func(nonce string, names []string) error) error {
 	node, names, err := recv()
@@ -95,6 +108,9 @@ func (p *strictPlane) serve(recv func() (*corev3.Node, []string, error), send fu
 		}
 		select {
 		case names := <-requests:
+			if err := p.end(names); err != nil {
+				return err
+			}
 			if len(names) > 0 {
 				if err := send(fmt.Sprint(n), names); err != nil {
 					return err
@@ -323,4 +339,42 @@ func TestNewcomersDoNotStarveOthers(t *testing.T) {
 			t.Errorf("the Nodes that were tried are %q", tried)
 		}
 	})
+}
+
+// A name and a Node that a control plane does not like are problems as long as it does not.
+func TestWhatAControlPlaneRefusesIsAProblemWhileItDoes(t *testing.T) {
+	plane := newStrictPlane()
+	plane.bad = map[string]codes.Code{"bad": codes.PermissionDenied}
+	r, conn, log := runStrict(t, plane, "delta", "100ms")
+	await := func(want bool, text string) {
+		t.Helper()
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
+		for deadline := time.Now().Add(time.Minute); hasProblem(r, SeverityWarning, text) != want; <-pace.C {
+			if time.Now().After(deadline) {
+				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.lookAround().Problems)
+			}
+		}
+	}
+	one := openDelta(t, conn)
+	one.ask(t, edge("one"), "a", "bad")
+	one.await(t, 5*time.Second, 1)
+	await(true, "ends streams on which one of 1 names of partition \"edge\" is requested; the relay requests them apart: PermissionDenied: bad is not yours")
+	if !strings.Contains(log.String(), "control plane ends each stream on which this is requested") {
+		t.Errorf("the log does not say so:\n%s", log.String())
+	}
+	plane.mu.Lock()
+	plane.bad = nil
+	plane.mu.Unlock()
+	await(false, "ends streams on which one")
+
+	one.end()
+	awaitNoClients(t, r)
+	plane.refuse(codes.NotFound, "one")
+	const refused = "may refuse the Node \"one\" of partition \"edge\"; the relay tries those of the other connected clients: NotFound: node one"
+	await(true, refused)
+	two := openDelta(t, conn)
+	two.ask(t, edge("two"), "b")
+	two.await(t, 5*time.Second, 1)
+	await(false, "may refuse the Node")
 }

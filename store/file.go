@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -24,6 +25,9 @@ type unusableError struct{ reason string }
 
 // Error implements error.
 func (e *unusableError) Error() string { return e.reason }
+
+// errEmpty means that nothing was written to the file yet.
+var errEmpty = unusable("it is empty")
 
 func unusable(format string, args ...any) error {
 	return &unusableError{fmt.Sprintf(format, args...)}
@@ -104,8 +108,11 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if !info.Mode().IsRegular() {
-		return false, fmt.Errorf("%s is not a file", path)
+	switch {
+	case info.IsDir():
+		return false, fmt.Errorf("it is a folder, and the store is a file: for example %s", filepath.Join(path, "accepted.db"))
+	case !info.Mode().IsRegular():
+		return false, errors.New("it is not a regular file")
 	}
 	for end := time.Now().Add(lockTimeout); ; {
 		err := lock(f, !readOnly)
@@ -182,7 +189,7 @@ func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 	case err != nil || known:
 		return err
 	case readOnly:
-		return unusable("it is empty")
+		return errEmpty
 	}
 	return db.Update(func(tx *bolt.Tx) error {
 		about, err := tx.CreateBucket(aboutBucket)

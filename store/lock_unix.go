@@ -4,8 +4,11 @@ package store
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // lock locks a file as bbolt does. It does not wait.
@@ -19,4 +22,12 @@ func lock(f *os.File, exclusive bool) error {
 		return ErrInUse
 	}
 	return err
+}
+
+// writable returns an error if the process cannot write to a file, or create files in a folder. It does not try.
+func writable(path string) error {
+	if err := unix.Access(path, unix.W_OK); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
 }

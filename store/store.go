@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,13 +140,12 @@ type Stats struct {
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}, secret: map[cache.Key]struct{}{}}
 	db, j, err := openFile(path, o, false)
-	var damaged *unusableError
-	if errors.As(err, &damaged) {
+	if SetsAside(err) {
 		aside, renamed := setAside(path, time.Now())
 		if renamed != nil {
 			return nil, fmt.Errorf("%s cannot be used: %w; and it cannot be renamed: %w", path, err, renamed)
 		}
-		s.log.Error("the store cannot be used and was set aside: the relay begins with an empty one", "reason", damaged.reason, "renamed_to", aside)
+		s.log.Error("the store cannot be used and was set aside: the relay begins with an empty one", "reason", err, "renamed_to", aside)
 		s.stats.setAside.Add(1)
 		db, j, err = openFile(path, o, false)
 	}
@@ -195,6 +195,12 @@ func (s *Store) Configure(maxAge time.Duration, maxBytes int64) {
 	case s.wake <- struct{}{}:
 	default: // it is awake already
 	}
+}
+
+// SetsAside reports whether Open renames a file of which [Check] has returned this error, and begins with an empty one.
+func SetsAside(err error) bool {
+	var damaged *unusableError
+	return errors.As(err, &damaged)
 }
 
 // Close writes all notes, and closes the file.
@@ -400,14 +406,30 @@ func (s *Store) tooOld(r *Record) bool {
 	return most > 0 && time.Since(r.Time) > most
 }
 
-// Check returns why a file cannot be used, nil if it can be or does not exist yet. unreadable is the number of
-// records that cannot be read.
+// Check returns why [Open] would not use a file, nil if it would, or would create it. unreadable is the number of records
+// that cannot be read. Check changes nothing.
 func Check(path string, key *Key, log *slog.Logger) (records, unreadable int, err error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return 0, 0, nil
+	folder := filepath.Dir(path)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return 0, 0, writable(folder)
+	case err == nil && info.Mode().IsRegular():
+		err = writable(path)
+	}
+	if err != nil {
+		return 0, 0, err
 	}
 	s, err := OpenReadOnly(path, key, log)
-	if err != nil {
+	switch {
+	case info.Mode().IsRegular() && info.Size() == 0, errors.Is(err, errEmpty):
+		return 0, 0, nil
+	case SetsAside(err):
+		if fixed := writable(folder); fixed != nil {
+			return 0, 0, fmt.Errorf("%s cannot be used: %s; and it cannot be renamed: %w", path, err, fixed)
+		}
+		return 0, 0, err
+	case err != nil:
 		return 0, 0, err
 	}
 	defer func() { _ = s.Close() }()

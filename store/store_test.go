@@ -563,3 +563,84 @@ func TestAFileOfAnotherKeyIsSetAside(t *testing.T) {
 		})
 	}
 }
+
+// Check finds fault with a file where Open does, unless Open would set it aside, and changes nothing.
+func TestCheckAgreesWithOpen(t *testing.T) {
+	o := Options{Log: slog.New(slog.DiscardHandler)}
+	stored := func(t *testing.T, path string) {
+		t.Helper()
+		s, err := Open(path, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(content string, mode os.FileMode) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.WriteFile(path, []byte(content), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mode := func(mode os.FileMode) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if os.Geteuid() == 0 {
+				t.Skip("root may write everywhere")
+			}
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
+		}
+	}
+	parent := func(f func(*testing.T, string)) func(*testing.T, string) {
+		return func(t *testing.T, path string) { f(t, filepath.Dir(path)) }
+	}
+	for name, steps := range map[string][]func(*testing.T, string){
+		"nothing":                          nil,
+		"an empty file":                    {write("", 0o600)},
+		"a store":                          {stored},
+		"a read-only store":                {stored, mode(0o400)},
+		"a store in a read-only folder":    {stored, parent(mode(0o500))},
+		"nothing in a read-only folder":    {parent(mode(0o500))},
+		"a file of another kind":           {write("something else", 0o600)},
+		"the same in a read-only folder":   {write("something else", 0o600), parent(mode(0o500))},
+		"a file that cannot be read":       {write("something else", 0o600), mode(0)},
+		"a folder":                         {func(t *testing.T, path string) { _ = os.Mkdir(path, 0o700) }},
+		"in a folder that is not there":    {parent(func(t *testing.T, folder string) { _ = os.Remove(folder) })},
+		"in a folder that is a file":       {parent(func(t *testing.T, folder string) { _ = os.Remove(folder); write("", 0o600)(t, folder) })},
+		"an empty file in another's place": {write("", 0o600), parent(mode(0o500))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "folder")
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(folder, "db")
+			for _, step := range steps {
+				step(t, path)
+			}
+			files := func() string {
+				of, _ := filepath.Glob(filepath.Join(folder, "*"))
+				return strings.Join(of, " ")
+			}
+			before := files()
+			_, _, wrong := Check(path, nil, o.Log)
+			if after := files(); after != before {
+				t.Errorf("there are the files %s, and were %s", after, before)
+			}
+			s, err := Open(path, o)
+			if err == nil {
+				_ = s.Close()
+			}
+			if (wrong == nil || SetsAside(wrong)) != (err == nil) {
+				t.Errorf("Check says %v, and Open %v", wrong, err)
+			}
+			if aside := strings.Contains(files(), "aside"); aside != SetsAside(wrong) {
+				t.Errorf("set aside: %t, and Check says %v", aside, wrong)
+			}
+		})
+	}
+}

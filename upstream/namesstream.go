@@ -45,9 +45,8 @@ func (w *noted) take(n note) {
 	case n.adopt:
 		of.Adopt(name, time.Now(), w.feeds[f].down, w.update(of.Kind(name)))
 	case n.stop:
-		of.Stop(name)
-		if away := w.first.away[typeURL]; away != nil && away == of.Names && !away.AnyWanted() {
-			w.first.away = cache.Without(w.first.away, &w.first.awayRoom, typeURL)
+		if of.Stop(name); w.feeds[f] != w.first {
+			w.back(typeURL)
 		}
 	case n.again:
 		of.Again(name, w.feeds[f].down, w.update(of.Kind(name)))
@@ -62,8 +61,8 @@ func (w *noted) feed(n note) *feed {
 	s, typeURL, name := w.first, n.key.TypeURL, n.key.Name
 	f := s.feeds[typeURL]
 	starts := !n.stop && !n.again && !n.resume && !n.adopt
-	if !session.IsSet(name) && (s.away[typeURL] != nil || f != nil && f.topics.Sets != nil && s.keepsApart(f.topics.Sets)) {
-		return w.onNamesStream(n.key, starts)
+	if !session.IsSet(name) && (s.isAway(typeURL) || f != nil && f.topics.Sets != nil && s.keepsApart(f.topics.Sets)) {
+		return w.onNamesStream(n, starts)
 	}
 	switch {
 	case f == nil && !starts, f != nil && f.topics.Kind(name) == nil && !starts:
@@ -119,32 +118,49 @@ func (s *Stream) keepsApart(of *session.Sets) bool {
 }
 
 // onNamesStream returns the feed of a name on the names stream. It returns nil if there is none and
-// starts is false.
-func (w *noted) onNamesStream(k cache.Key, starts bool) *feed {
-	s := w.first
-	if s.away[k.TypeURL] == nil && !starts {
+// starts is false, and if the name is in the quarantine of that stream.
+func (w *noted) onNamesStream(n note, starts bool) *feed {
+	s, k := w.first, n.key
+	if !s.isAway(k.TypeURL) && !starts {
 		return nil
 	}
 	b := w.namesStream()
+	w.away(k.TypeURL)
+	if b.takeSuspect(n) {
+		w.back(k.TypeURL)
+		return nil
+	}
 	f := b.feeds[k.TypeURL]
 	if f == nil {
 		f = b.place(&session.Topics{Names: session.NewNames(b.config(k.TypeURL))})
 	}
-	w.away(f, b)
-	n := f.topics.Names
+	w.feeds[f] = b
 	if first := s.feeds[k.TypeURL]; starts && first != nil && first.topics.Sets != nil {
-		n.Know(k.Name, first.topics.Sets, f.begun())
+		f.topics.Names.Know(k.Name, first.topics.Sets, f.begun())
 	}
 	return f
 }
 
+// isAway reports whether the names of a type are on the names stream, or in its quarantine. The caller holds mu.
+func (s *Stream) isAway(typeURL string) bool {
+	_, away := s.away[typeURL]
+	return away
+}
+
 // away notes that the names of a type are on the names stream.
-func (w *noted) away(f *feed, b *Stream) {
+func (w *noted) away(typeURL string) {
 	if w.first.away == nil {
-		w.first.away = map[string]*session.Names{}
+		w.first.away = map[string]struct{}{}
 	}
-	w.first.away[f.typeURL()] = f.topics.Names
-	w.feeds[f] = b
+	w.first.away[typeURL] = struct{}{}
+}
+
+// back lets names of a type start on the first stream again, if there are none on the names stream.
+func (w *noted) back(typeURL string) {
+	s, b := w.first, w.first.namesStream
+	if f := b.feeds[typeURL]; (f == nil || f.wanted() == 0) && !b.quarantine.has(typeURL) {
+		s.away = cache.Without(s.away, &s.awayRoom, typeURL)
+	}
 }
 
 // separateNames moves names to the names stream if they share this one with sets and no longer
@@ -178,7 +194,9 @@ func (w *noted) moveNames(n *session.Names) {
 		return
 	}
 	b := w.namesStream()
-	w.away(b.place(&session.Topics{Names: n}), b)
+	f := b.place(&session.Topics{Names: n})
+	w.away(f.typeURL())
+	w.feeds[f] = b
 	if b.down != nil {
 		n.FailNew(b.down, w.update(n))
 	}
@@ -228,7 +246,6 @@ func (w *noted) done() {
 // It speaks the form of the first stream. The caller holds mu.
 func (s *Stream) openNamesStream() {
 	o := s.opts
-	o.noQuarantine = true // sets are on the first stream
 	o.watch = func(e delivery.Event) {
 		e.NamesStream = true
 		s.opts.watch(e)

@@ -6,7 +6,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -84,7 +83,7 @@ const (
 
 // refusesNode reports whether a control plane may have ended a stream because of its Node.
 func refusesNode(err error) bool {
-	switch status.Code(err) {
+	switch code, _ := codeOf(err); code {
 	case codes.NotFound, codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated:
 		return true
 	default:

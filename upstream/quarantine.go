@@ -28,7 +28,7 @@ import (
 //	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
 //	               backoff
 //
-// If everything that the control plane ends streams for was answered before, then with the second such stream all that
+// A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered before, then with the second such stream all that
 // was not answered on it is suspect. Nothing of this costs anything as long as there is no suspect.
 
 const (
@@ -119,29 +119,46 @@ func (t *trial) note(said []cache.Update) {
 	}
 }
 
-// endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
-// responded says that there was a response on the stream: otherwise the control plane may not admit the relay, or the
-// Node.
-func endsForRequest(err error, responded bool) bool {
-	st, ok := status.FromError(err)
-	if !ok || errors.Is(err, io.EOF) {
-		return false
+// has reports whether there are suspects of a type.
+func (q *quarantine) has(typeURL string) bool {
+	for k := range q.suspects {
+		if k.TypeURL == typeURL {
+			return true
+		}
 	}
-	switch st.Code() {
+	return false
+}
+
+// endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
+func endsForRequest(err error) bool {
+	switch code, ok := codeOf(err); code {
 	case codes.OK, codes.Canceled, codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
 		return false
-	case codes.PermissionDenied, codes.Unauthenticated:
-		return responded
 	default:
-		return true
+		return ok
 	}
+}
+
+// codeOf returns the code with which a control plane has ended a stream. It is not ok if the control plane has not.
+func codeOf(err error) (code codes.Code, ok bool) {
+	if poll, is := errors.AsType[*pollError](err); is {
+		return poll.code(), true
+	}
+	st, ok := status.FromError(err)
+	return st.Code(), ok && !errors.Is(err, io.EOF)
+}
+
+// admits reports whether a control plane has admitted the relay, and the Node, on a stream that it has ended.
+func admits(c *call) bool {
+	code, _ := codeOf(c.err)
+	return c.responded || code != codes.PermissionDenied && code != codes.Unauthenticated
 }
 
 // suspect moves what may be why the control plane has ended a stream to the quarantine. It returns whether the stream can
 // be opened without it. The caller holds mu, and the feeds still have their sessions.
 func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	q := &s.quarantine
-	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err, c.responded) {
+	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) {
 		return nil
 	}
 	collect := func(ever bool) (keys []cache.Key) {
@@ -157,6 +174,9 @@ func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	}
 	keys := collect(true)
 	if len(keys) == 0 {
+		if !admits(c) {
+			return nil // what was answered is not why
+		}
 		if q.streak++; q.streak < 2 {
 			return nil
 		}
@@ -304,7 +324,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 	q.next = now.Add(q.pace.delay())
 	switch half := len(keys) / 2; {
 	case len(keys) == 0:
-	case !endsForRequest(end, true): // others are admitted
+	case !endsForRequest(end):
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
@@ -321,6 +341,11 @@ func (s *Stream) convict(now time.Time, k cache.Key, why string) {
 	if log, ok := s.quarantine.lines.Next(s.own); ok && first {
 		log.Warn("control plane ends each stream on which this is requested: it is requested alone", "type_url", shown(k.TypeURL), "name", shown(k.Name), "reason", why)
 	}
+	s.deliverReason(k, why)
+}
+
+// deliverReason tells the clients of a topic that is alone why. The caller holds mu.
+func (s *Stream) deliverReason(k cache.Key, why string) {
 	err := &cache.Error{Code: codes.Unavailable, Message: loglines.Clip("the control plane ends the stream when this is requested: " + why)}
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}
 	if session.IsSet(k.Name) {
@@ -329,6 +354,15 @@ func (s *Stream) convict(now time.Time, k cache.Key, why string) {
 		u.Changes = []cache.Change{{Name: k.Name, Err: err}}
 	}
 	s.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Cause: delivery.Refused, Types: []cache.Update{u}}})
+}
+
+// resendQuarantine does the work of Resend for the suspects. The caller holds mu.
+func (s *Stream) resendQuarantine() {
+	for k, x := range s.quarantine.suspects {
+		if x.alone {
+			s.deliverReason(k, x.reason)
+		}
+	}
 }
 
 // beginTrial tries the next suspects, if it is time for any. The caller holds mu.

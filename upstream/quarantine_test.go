@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -8,12 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 )
 
 // touchyPlane has every name, and ends each stream on which it is requested for one of some names.
@@ -23,6 +29,44 @@ type touchyPlane struct {
 	mu      sync.Mutex
 	ends    map[string]codes.Code
 	streams int
+	open    map[*scripted]askedFor // what is requested on each stream
+}
+
+// asks returns what is requested on each stream that is open.
+func (p *touchyPlane) asks() (all []askedFor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, asked := range p.open {
+		all = append(all, asked)
+	}
+	return all
+}
+
+// endAll ends all streams.
+func (p *touchyPlane) endAll(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for st := range p.open {
+		select {
+		case st.end <- err:
+		default: // it ends already
+		}
+	}
+}
+
+// note notes what is requested of a type on a stream from now on: more and fewer in delta, all in SotW.
+func (p *touchyPlane) note(st *scripted, typeURL string, more, fewer []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if st.form == SotW || p.open[st][typeURL] == nil {
+		p.open[st][typeURL] = map[string]bool{}
+	}
+	for _, name := range more {
+		p.open[st][typeURL][name] = true
+	}
+	for _, name := range fewer {
+		delete(p.open[st][typeURL], name)
+	}
 }
 
 func (p *touchyPlane) refuses(name string) (codes.Code, bool) {
@@ -48,29 +92,49 @@ func (p *touchyPlane) opened() int {
 func (p *touchyPlane) serve(st *scripted) {
 	p.mu.Lock()
 	p.streams++
+	if p.open == nil {
+		p.open = map[*scripted]askedFor{}
+	}
+	p.open[st] = askedFor{}
 	p.mu.Unlock()
-	sent := map[string][]string{}
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.open, st)
+	}()
+	sent, asked := map[string][]string{}, map[string]bool{}
 	for {
 		m, err := st.recv()
 		if err != nil {
 			return
 		}
-		var names []string
+		var names, left []string
 		var typeURL string
 		switch r := m.(type) {
 		case *discoveryv3.DeltaDiscoveryRequest:
-			names, typeURL = r.GetResourceNamesSubscribe(), r.GetTypeUrl()
+			left = r.GetResourceNamesUnsubscribe()
+			if names, typeURL = r.GetResourceNamesSubscribe(), r.GetTypeUrl(); len(names)+len(left) == 0 && !asked[typeURL] {
+				names = []string{cache.Wildcard}
+			}
 		case *discoveryv3.DiscoveryRequest:
-			if names, typeURL = r.GetResourceNames(), r.GetTypeUrl(); slices.Equal(names, sent[typeURL]) {
+			if names, typeURL = r.GetResourceNames(), r.GetTypeUrl(); len(names) == 0 && len(sent[typeURL]) == 0 {
+				names = []string{cache.Wildcard}
+			}
+			if slices.Equal(names, sent[typeURL]) {
 				continue // an ACK
 			}
 			sent[typeURL] = names
 		}
+		asked[typeURL] = true
+		p.note(st, typeURL, names, left)
 		for _, name := range names {
 			if code, ends := p.refuses(name); ends {
 				st.end <- status.Errorf(code, "not the workload's: %q", name)
 				return
 			}
+		}
+		if i := slices.Index(names, cache.Wildcard); i >= 0 {
+			names = slices.Replace(slices.Clone(names), i, i+1, "one", "two")
 		}
 		if len(names) == 0 {
 			continue
@@ -97,6 +161,106 @@ func (p *touchyPlane) serve(st *scripted) {
 func isolating(t *testing.T, protocol Protocol, ends map[string]codes.Code, test func(*bench, *touchyPlane)) {
 	t.Helper()
 	isolatingAs(t, Options{Protocol: protocol}, ends, test)
+}
+
+// aFeed feeds a scope from a touchyPlane, as the relay does with some setting.
+type aFeed struct {
+	*bench
+	statuses func() []Status
+}
+
+// quarantined returns how many names and wildcards are in a quarantine.
+func (f *aFeed) quarantined() (n int) {
+	synctest.Wait()
+	for _, st := range f.statuses() {
+		n += st.Quarantined
+	}
+	return n
+}
+
+// isolatingEverywhere runs a test with a touchy control plane, for each form, on an aggregated stream and on streams of
+// single types, without a wildcard of the type and with one.
+func isolatingEverywhere(t *testing.T, o Options, test func(f *aFeed, p *touchyPlane, typ string)) {
+	t.Helper()
+	for _, protocol := range []Protocol{Delta, SotW} {
+		for _, aggregated := range []bool{true, false} {
+			for _, wildcard := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/aggregated=%t/wildcard=%t", protocol, aggregated, wildcard), func(t *testing.T) {
+					o := o
+					o.Protocol = protocol
+					onePlane(t, o, aggregated, func(f *aFeed, p *touchyPlane) {
+						typ := "eds"
+						if wildcard {
+							typ = "cds"
+							set := f.cache.WatchSet(key(typ, cache.Wildcard), &setWatcher{})
+							pass(time.Second)
+							if status, _ := set.Status(); status != cache.Present {
+								t.Fatalf("the wildcard is %s", status)
+							}
+						}
+						test(f, p, typ)
+					})
+				})
+			}
+		}
+	}
+}
+
+// onePlane runs a test with a touchy control plane.
+func onePlane(t *testing.T, o Options, aggregated bool, test func(*aFeed, *touchyPlane)) {
+	t.Helper()
+	p := &touchyPlane{T: t}
+	synctest.Test(t, func(t *testing.T) {
+		f := &aFeed{}
+		streams := make(chan *scripted, 100)
+		var end func()
+		if aggregated {
+			b := &bench{T: t, script: &script{streams: streams}, logs: &logBuffer{}}
+			b.start(o, b.script)
+			b.stream.Close() // the Aggregated takes its place
+			<-b.stream.Done()
+			of := NewAggregated(testScope, b.conn, &corev3.Node{Id: "relay"}, o, delivery.Direct(b.cache), slog.New(slog.NewTextHandler(b.logs, nil)))
+			b.source.Source = of
+			f.bench, f.statuses = b, of.Statuses
+			end = func() {
+				of.Close()
+				<-of.Done()
+				b.stop()
+			}
+		} else {
+			s := &separate{bench: &bench{T: t, logs: &logBuffer{}}, opened: make(chan *typed, 100)}
+			s.open(o, func(...grpc.ServerOption) *grpc.Server {
+				return grpc.NewServer(grpc.UnknownServiceHandler(s.handle))
+			})
+			f.bench, f.statuses = s.bench, func() []Status { return s.streams.Statuses() }
+			go func() {
+				for st := range s.opened {
+					streams <- &st.scripted
+				}
+			}()
+			end = func() {
+				s.stop()
+				close(s.opened)
+			}
+		}
+		done := make(chan struct{})
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			for {
+				select {
+				case st := <-streams:
+					serving.Go(func() { p.serve(st) })
+				case <-done:
+					return
+				}
+			}
+		})
+		p.T = t
+		test(f, p)
+		end()
+		close(done)
+		serving.Wait()
+	})
 }
 
 func isolatingAs(t *testing.T, o Options, ends map[string]codes.Code, test func(*bench, *touchyPlane)) {
@@ -164,6 +328,92 @@ func TestOneBadNameCostsNobodyElse(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// The same for each form, service and crossing of names with a wildcard, from the first request of a stream on, with each
+// code that a control plane may have for it.
+func TestOneBadNameCostsNobodyElseAnywhere(t *testing.T) {
+	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated} {
+		t.Run(code.String(), func(t *testing.T) {
+			isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+				p.mu.Lock()
+				p.ends = map[string]codes.Code{"bad": code}
+				p.mu.Unlock()
+				good := f.watch(typ, "a", "bad", "b")
+				pass(5 * time.Second)
+				f.wantPresent(good["a"], good["b"])
+				if st := good["bad"].State(); st.Err == nil || !strings.Contains(st.Err.Message, "not the workload's") {
+					f.Errorf("bad has %+v, want the control plane's words", st)
+				}
+				if n := f.quarantined(); n != 1 {
+					f.Errorf("%d are in quarantine, want 1", n)
+				}
+				if f.logs.count("it is requested alone") == 0 {
+					f.Errorf("the log does not say that a name is requested alone")
+				}
+				later := f.watch(typ, "later")
+				pass(100 * time.Millisecond)
+				f.wantPresent(later["later"])
+				opened := p.opened()
+				pass(10 * time.Minute)
+				if n := p.opened() - opened; n > 50 {
+					f.Errorf("%d streams in ten minutes", n)
+				}
+				f.wantPresent(good["a"], good["b"], later["later"])
+				p.forgive()
+				pass(time.Minute)
+				f.wantPresent(good["bad"])
+				if n := f.quarantined(); n != 0 {
+					f.Errorf("%d are in quarantine, want none", n)
+				}
+			})
+		})
+	}
+}
+
+// touchyPoller is a control plane that is polled, and refuses each poll with one of some names.
+type touchyPoller struct{ refuses map[string]int }
+
+// Invoke implements grpc.ClientConnInterface.
+func (touchyPoller) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return status.Error(codes.Unimplemented, "no methods")
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (p touchyPoller) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return newPollStream(ctx, method, p, time.Second), nil
+}
+
+func (p touchyPoller) poll(_ context.Context, _ string, r *discoveryv3.DiscoveryRequest) (*answerJSON, error) {
+	var resources []string
+	for _, name := range r.GetResourceNames() {
+		if code, refused := p.refuses[name]; refused {
+			return nil, fmt.Errorf("POST: %w", &pollError{code, "not the workload's: " + name})
+		}
+		resources = append(resources, fmt.Sprintf(`{"@type": %q, "cluster_name": %q}`, typeURLs["eds"], name))
+	}
+	return parseJSON(fmt.Appendf(nil, `{"version_info": "of %d", "resources": [%s]}`, len(resources), strings.Join(resources, ", ")))
+}
+
+func TestOneBadNameCostsNobodyElseInPolls(t *testing.T) {
+	for _, code := range []int{400, 401, 403, 404, 422, 500} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &separate{bench: &bench{T: t, logs: &logBuffer{}}}
+				s.feed(touchyPoller{map[string]int{"bad": code}}, Options{Protocol: REST})
+				defer s.stop()
+				before := s.watch("eds", "held")
+				pass(2 * time.Second)
+				s.wantPresent(before["held"])
+				good := s.watch("eds", "a", "bad", "b")
+				pass(8 * time.Second)
+				s.wantPresent(before["held"], good["a"], good["b"])
+				if st := good["bad"].State(); st.Err == nil || !strings.Contains(st.Err.Message, "not the workload's") {
+					t.Errorf("bad has %+v, want the control plane's words", st)
+				}
+			})
+		})
 	}
 }
 

@@ -178,7 +178,7 @@ func (c *RESTConn) poll(ctx context.Context, path string, r *discoveryv3.Discove
 		return nil, nil
 	default:
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-		return nil, errors.New(strings.TrimSuffix(resp.Status+": "+errorWords(r.GetTypeUrl(), text), ": "))
+		return nil, &pollError{resp.StatusCode, strings.TrimSuffix(resp.Status+": "+errorWords(r.GetTypeUrl(), text), ": ")}
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxResponseBytes)+1))
 	if err != nil {
@@ -188,6 +188,36 @@ func (c *RESTConn) poll(ctx context.Context, path string, r *discoveryv3.Discove
 		return nil, fmt.Errorf("the answer is longer than %d bytes", c.o.MaxResponseBytes)
 	}
 	return parseJSON(text)
+}
+
+// pollError is an HTTP status with which a control plane answers a poll, other than those of an answer.
+type pollError struct {
+	status int
+	text   string
+}
+
+// Error implements error.
+func (e *pollError) Error() string { return e.text }
+
+// code returns the gRPC code that means the same. Statuses that servers and proxies send when they are not able to answer
+// are Unavailable.
+func (e *pollError) code() codes.Code {
+	switch e.status {
+	case http.StatusUnauthorized:
+		return codes.Unauthenticated
+	case http.StatusForbidden:
+		return codes.PermissionDenied
+	case http.StatusNotFound:
+		return codes.NotFound
+	case http.StatusInternalServerError:
+		return codes.Internal
+	case http.StatusMethodNotAllowed, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return codes.Unavailable
+	}
+	if e.status/100 == 4 {
+		return codes.InvalidArgument
+	}
+	return codes.Unavailable
 }
 
 // errorWords returns the error message in the body, on one line: the body if it is text, or the

@@ -174,6 +174,7 @@ func (s *Stream) resendAll() {
 	for _, f := range s.sorted() {
 		s.deliver(delivery.Restated, f.topics, f.topics.Resend())
 	}
+	s.resendQuarantine()
 	if b := s.namesStream; b != nil {
 		b.Resend()
 	}

@@ -63,9 +63,9 @@ type Stream struct {
 	down *cache.Error
 	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
 	outage *cache.Outage
-	// namesStream is the second stream, nil until it is needed. away has the names that are on it, by type.
+	// namesStream is the second stream, nil until it is needed. away has the types whose names are on it.
 	namesStream *Stream
-	away        map[string]*session.Names
+	away        map[string]struct{}
 	awayRoom    cache.Room
 	lines       lines
 	quarantine  quarantine

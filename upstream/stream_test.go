@@ -88,6 +88,7 @@ type bench struct {
 	stream *Stream
 	conn   *Conn
 	cache  *cache.Cache
+	source *lateSource
 	logs   *logBuffer
 	limit  int       // DialOptions.MaxResponseBytes
 	large  func(int) // DialOptions.LargeResponse
@@ -165,6 +166,7 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	}
 	log := slog.New(slog.NewTextHandler(b.logs, nil))
 	source := &lateSource{}
+	b.source = source
 	b.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
 	watch, direct := o.watch, delivery.Direct(b.cache)
 	b.stream = NewStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, delivery.Func(func(e delivery.Event) {

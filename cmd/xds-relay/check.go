@@ -176,8 +176,13 @@ func checkStore(cfg configs.Store, stdout, stderr io.Writer) (fine bool) {
 	switch {
 	case errors.Is(err, store.ErrInUse):
 		fmt.Fprintf(stdout, "store.path: a running relay uses %s\n", cfg.Path)
-	case err != nil:
+	case errors.Is(err, fs.ErrNotExist): // the folder, which is an error already
+		return false
+	case store.SetsAside(err):
 		fmt.Fprintf(stderr, "store.path: %v; the relay would set the file aside, and start with an empty store\n", err)
+		return false
+	case err != nil:
+		fmt.Fprintf(stderr, "store.path: %v; the relay would not start\n", err)
 		return false
 	case unreadable > 0:
 		fmt.Fprintf(stderr, "store.path: %s: the relay cannot read %d of %d records, and does not use them\n", cfg.Path, unreadable, records+unreadable)

@@ -145,3 +145,41 @@ func TestCheckSaysThatAStoreCannotBeUsed(t *testing.T) {
 		t.Errorf("without its key check says %s", out)
 	}
 }
+
+// A file at store.path with which serve would not start is an error of check, which says so, and where.
+func TestCheckSaysThatServeWouldNotStartWithAStore(t *testing.T) {
+	dir := t.TempDir()
+	folder, file := filepath.Join(dir, "folder"), filepath.Join(dir, "file")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ path, want string }{
+		{folder, "store.path: " + folder + ": it is a folder, and the store is a file: for example " + filepath.Join(folder, "accepted.db")},
+		{os.DevNull, "store.path: " + os.DevNull + ": it is not a regular file"},
+		{filepath.Join(dir, "missing", "db"), "relay.yaml:3:9: store.path: stat " + filepath.Join(dir, "missing") + ": no such file or directory"},
+		{filepath.Join(file, "db"), "relay.yaml:3:9: store.path: " + file + " is not a folder"},
+	} {
+		t.Run(test.path, func(t *testing.T) {
+			config := filepath.Join(dir, "relay.yaml")
+			text := "listeners: [{address: '127.0.0.1:0'}]\nauthorities: [{name: a, directory: " + folder + "}]\nstore: {path: " + test.path + "}\n"
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var checked, served bytes.Buffer
+			if status := run(t.Context(), []string{"check", "--config", config}, &checked, &checked); status == 0 {
+				t.Error("check finds nothing wrong")
+			}
+			if status := run(t.Context(), []string{"serve", "--config", config}, &served, &served); status == 0 {
+				t.Error("serve starts")
+			}
+			for command, out := range map[string]string{"check": checked.String(), "serve": served.String()} {
+				if !strings.Contains(out, test.want) || strings.Contains(out, "aside") {
+					t.Errorf("%s says\n%s\nwant %s", command, out, test.want)
+				}
+			}
+		})
+	}
+}
