@@ -75,8 +75,9 @@ type Cache struct {
 	// versions counts the new origin versions that updates have brought: see OriginVersion.
 	versions atomic.Uint64
 	// givenUp counts the topics that the cache has dropped.
-	givenUp atomic.Uint64
-	chunks  recent.Keeper // of all sets
+	givenUp   atomic.Uint64
+	chunks    recent.Keeper // of all sets
+	spellings spellings
 
 	mu         sync.RWMutex
 	scopes     map[Scope]*scopeTopics
@@ -86,9 +87,10 @@ type Cache struct {
 
 // scopeTopics are the topics of one scope.
 type scopeTopics struct {
-	scope  Scope
-	gate   gate
-	chunks *recent.Keeper // Cache.chunks
+	scope     Scope
+	gate      gate
+	chunks    *recent.Keeper // Cache.chunks
+	spellings *spellings     // Cache.spellings
 	// change measures the update that is being stored, nil if it is not measured. Guarded by
 	// gate.topics.
 	change *propagation.Change
@@ -225,7 +227,7 @@ func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	defer c.mu.Unlock()
 	of := c.scopes[scope]
 	if of == nil {
-		of = &scopeTopics{scope: scope, tables: map[string]*table{}, chunks: &c.chunks}
+		of = &scopeTopics{scope: scope, tables: map[string]*table{}, chunks: &c.chunks, spellings: &c.spellings}
 		c.scopes[scope] = of
 	}
 	return of

@@ -43,6 +43,7 @@ type Set struct {
 	// withTTL, withheld and redirects count the members that have a TTL, that are not to be
 	// cached (Resource.DoNotCache), and that are redirects.
 	withTTL, withheld, redirects int
+	spelling                     int // members that spell names
 	// previousOf has, by key, the resources of members before they became redirects.
 	previousOf map[string]previous
 

@@ -204,6 +204,7 @@ func (s *Set) put(key string, r *Resource) bool {
 	s.notes.remove(n)
 	s.count(m, -1)
 	s.setPrevious(key, m, r)
+	s.respell(m, r)
 	s.seq++
 	if m.Resource == nil {
 		m.Added = s.seq

@@ -96,6 +96,10 @@ func (s *State) cacheState() CacheState {
 
 // recount updates the counts after an entry's state has changed. The caller holds mu.
 func (e *Entry) recount(was, is *State) {
+	if was.Resource != is.Resource && !e.ended {
+		e.table.of.spell(is.Resource, 1) // first: what both have stays known
+		e.table.of.spell(was.Resource, -1)
+	}
 	if a, b := was.cacheState(), is.cacheState(); a != b && !e.ended {
 		e.table.states[a].Add(-1)
 		e.table.states[b].Add(1)
@@ -130,8 +134,16 @@ func (t *topic) endCounting(e *Entry, s *Set) {
 	defer t.mu.Unlock()
 	t.ended = true
 	if e != nil {
+		t.table.of.spell(e.state.Load().Resource, -1)
 		t.table.states[e.state.Load().cacheState()].Add(-1)
 		return
+	}
+	if s.spelling > 0 {
+		for m := range s.members.All() {
+			if m.Present() {
+				t.table.of.spell(m.Resource, -1)
+			}
+		}
 	}
 	t.table.states.replace(&s.counted, &StateCounts{})
 }

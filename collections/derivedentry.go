@@ -11,6 +11,8 @@ type derivedEntry struct {
 	lookup *lookup
 	home   string // the origin of a resource found under the entry's own name
 
+	inside  string // the name inside, empty if it is not known how resources that refer to it write it
+	queued  inInbox
 	result  cache.State     // the last result of the lookup that was written
 	renamed *cache.Resource // result.Resource under the entry's name
 	origin  string          // of renamed
@@ -29,6 +31,7 @@ func newDerivedEntry(r *Resolver, k cache.Key) *derivedEntry {
 		}
 	}
 	n.lookup = r.newLookup(start, nil, func() { r.changed[n] = struct{}{} })
+	r.topics.WatchSpelling(k.TypeURL, k.Name, n)
 	return n
 }
 
@@ -49,7 +52,21 @@ func targetOf(k cache.Key) target {
 
 func (n *derivedEntry) key() cache.Key { return n.topic }
 
-func (n *derivedEntry) close() { n.lookup.close() }
+func (n *derivedEntry) close() {
+	n.lookup.resolver.topics.UnwatchSpelling(n.topic.TypeURL, n.topic.Name, n)
+	n.lookup.close()
+}
+
+// Respelled implements cache.SpellingWatcher.
+func (n *derivedEntry) Respelled() { n.lookup.resolver.enqueue(n, &n.queued).Wake() }
+
+// process has the resource written again if the name inside it has to be another.
+func (n *derivedEntry) process(r *Resolver) {
+	n.queued.Store(false)
+	if r.derived[n.topic] == n && n.lookup.result.Status == cache.Present && n.inside != r.topics.Spelling(n.topic.TypeURL, n.topic.Name) {
+		r.changed[n] = struct{}{}
+	}
+}
 
 func (n *derivedEntry) refresh() { n.lookup.refresh() }
 
@@ -61,8 +78,10 @@ func (n *derivedEntry) appendTo(u *cache.Update) {
 		return // clients keep their resource until the result is known
 	case cache.Present:
 		onlyErr := is.Err != nil && n.result.Status == cache.Present && is.Heartbeats == n.result.Heartbeats
-		if is.Resource != n.result.Resource || is.origin != n.origin || is.aliasOf != n.aliasOf {
-			n.renamed, n.origin, n.aliasOf, onlyErr = named(n.topic.Name, n.home, is), is.origin, is.aliasOf, false
+		inside := n.lookup.resolver.topics.Spelling(n.topic.TypeURL, n.topic.Name)
+		if is.Resource != n.result.Resource || is.origin != n.origin || is.aliasOf != n.aliasOf || inside != n.inside {
+			n.inside = inside
+			n.renamed, n.origin, n.aliasOf, onlyErr = named(n.topic.Name, inside, n.home, is), is.origin, is.aliasOf, false
 		}
 		if !onlyErr { // a new error is no heartbeat
 			c.Resource = n.renamed

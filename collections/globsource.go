@@ -160,7 +160,7 @@ func (g *globSource) resource(key string, m *cache.Member) *cache.Resource {
 		}
 		return locatorOf(u)
 	case g.renameTo != "":
-		return named(key, "", &result{State: cache.State{Resource: m.Resource}, origin: canonical(m.Name)})
+		return named(key, key, "", &result{State: cache.State{Resource: m.Resource}, origin: canonical(m.Name)})
 	}
 	return m.Resource
 }

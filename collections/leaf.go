@@ -70,7 +70,7 @@ func (l *leaf) inline(e *listEntry) *cache.Resource {
 	if e.resourceMade == nil {
 		name := entryName(l.key.Name, e.name)
 		r := e.resource(name)
-		e.resourceMade = r.Renamed(name, r.Version()) // also the name inside
+		e.resourceMade = r.Renamed(name, "", r.Version())
 	}
 	return e.resourceMade
 }

@@ -221,7 +221,7 @@ func (l *listSource) inlineEntry(of *list, i int) member {
 	if l.asEntries {
 		r = e.encode(key)
 	} else {
-		r = named(spelled, "", &result{State: cache.State{Resource: r}, origin: origin})
+		r = named(spelled, spelled, "", &result{State: cache.State{Resource: r}, origin: origin})
 	}
 	x.id = "inline " + key
 	x.fix(key, r)

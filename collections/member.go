@@ -74,7 +74,7 @@ func (m *memberLookup) update(is *result) {
 		next = candidate{m.last.resource, is.Err}
 		beat = is.Heartbeats != m.from.Heartbeats
 		if is.Resource != m.from.Resource || is.origin != m.from.origin || next.resource == nil {
-			next.resource = named(m.spelled, m.home, is)
+			next.resource = named(m.spelled, m.spelled, m.home, is)
 		}
 		m.from = *is
 	case cache.Failed:

@@ -23,6 +23,10 @@ type Topics interface {
 	Watch(cache.Key, cache.Watcher) (e *cache.Entry, withheld *cache.Resource)
 	WatchSet(cache.Key, cache.SetWatcher) *cache.Set
 	Unwatch(cache.Watching)
+	// Spelling returns how the resources that clients hold write a name: see cache.Cache.
+	Spelling(typeURL, name string) string
+	WatchSpelling(typeURL, name string, w cache.SpellingWatcher)
+	UnwatchSpelling(typeURL, name string, w cache.SpellingWatcher)
 }
 
 // Names maps names to topics and policies. It must be safe for concurrent use.

@@ -57,20 +57,22 @@ func (s *setContext) memberKey(name string) (key, spelled string) {
 	return key, name
 }
 
-// named returns the resource of a result under a name. If the result's origin is neither name nor
-// home, named appends a hash of the origin to the version, because two origins may use one
-// version for different contents.
-func named(name, home string, is *result) *cache.Resource {
+// named returns the resource of a result under a name, with the name inside (empty as in [cache.Resource.Renamed]).
+// Resources that have the name at their authority keep what is inside. If the result's origin is neither name nor home,
+// named appends a hash of the origin to the version, because two origins may use one version for different contents.
+func named(name, inside, home string, is *result) *cache.Resource {
 	r := is.Resource
 	version := r.Version()
 	switch is.origin {
 	case name:
-		return r
+		if inside == "" || !r.Unspelled() {
+			return r
+		}
 	case home:
 	default:
 		version = fmt.Sprintf("%s~%08x", version, uint32(xxhash.Sum64String(is.origin)))
 	}
-	r = r.Renamed(name, version)
+	r = r.Renamed(name, inside, version)
 	if is.aliasOf != "" {
 		r = r.FoundByAlias(is.aliasOf)
 	}

@@ -31,6 +31,13 @@ const (
 //     parameters up to the first &. Other parameters belong to the primary.
 func Unfold(name string) (URL, error) { return unfold(name, 0) }
 
+// Fold returns the canonical spelling of a name with its directives folded into it, as Envoy requests it. For a name
+// without directives it is the canonical name.
+func Fold(name string) (string, error) {
+	key, err := KeyOf(strings.ReplaceAll(name, "#", foldedHash))
+	return key.Name, err
+}
+
 func unfold(name string, depth int) (URL, error) {
 	u, err := ParseURL(name)
 	if err != nil || !strings.Contains(name, foldedHash) || depth > maxUnfolded {

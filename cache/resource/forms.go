@@ -1,8 +1,6 @@
 package resource
 
 import (
-	"strings"
-
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/urn"
@@ -88,7 +86,7 @@ func sizeWrapped(resource int) int {
 // AppendDelta appends the resource, under a name, to msg as a field of a
 // DeltaDiscoveryResponse. If the name is the origin's and f adds nothing, all clients
 // share the appended bytes. Otherwise the name is private, and the rest is shared: what other
-// resources refer to is the name inside, which stays, unless the relay has resolved it.
+// resources refer to is the name inside, which stays, unless the relay does not know what they say: see Renamed.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
 		return append(msg, mem.SliceBuffer(r.Encoded(true)))
@@ -166,7 +164,7 @@ func (r *Resource) fields(name string, f Form, renamed bool) (head []byte, parts
 		return head, [][]byte{r.sotw()}
 	}
 	head = append(head, r.extra()...)
-	if name == r.Name() || !renamed && !r.resolved() {
+	if name == r.Name() || !renamed && !r.unspelled {
 		return head, [][]byte{r.sotw()}
 	}
 	if parts = r.renamedAny(name); len(parts) > 1 {
@@ -213,13 +211,6 @@ func (r *Resource) renamedAny(name string) [][]byte {
 	return [][]byte{head, value, tail}
 }
 
-// resolved reports whether the name inside is the relay's own: a name with directives, which the relay has resolved. A
-// client knows only its own spelling of it.
-func (r *Resource) resolved() bool {
-	inner := r.Inner()
-	return urn.IsXdstp(inner) && strings.Contains(inner, "#")
-}
-
 // renames reports whether a client that knows the resource by name needs that name inside it. A client that requests the
 // normal form of the name inside does not: it also normalizes the name inside, and Envoy then compares that name with
 // what the referring resource says, which is in the control plane's spelling, too.
@@ -228,8 +219,11 @@ func (r *Resource) renames(name string) bool {
 	if inner == "" || inner == name {
 		return false
 	}
-	key, err := urn.KeyOf(inner)
-	return err != nil || key.Name != name
+	if r.unspelled {
+		return true
+	}
+	normal, err := urn.Fold(inner)
+	return err != nil || normal != name
 }
 
 func sizeParts(parts [][]byte) (n int) {

@@ -195,18 +195,36 @@ func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 }
 
 // In delta the name inside stays as the control plane wrote it. In SotW it stays for a client that requests its normal
-// form, and is otherwise the client's. What the relay has resolved has the client's in both.
+// form, and is otherwise the client's. What the relay has resolved has the referring resource's, or the client's in both.
 func TestTheNameInside(t *testing.T) {
 	const begins = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/"
-	for _, c := range []struct{ origin, requested, delta, sotw string }{
-		{"n", "n", "n", "n"},
-		{"n%2D1?b=1&a=2", "n-1?a=2&b=1", "n%2D1?b=1&a=2", "n%2D1?b=1&a=2"},
-		{"n:1", "n%3A1", "n:1", "n%3A1"},
-		{"n", "n?id=x", "n", "n?id=x"}, // a parameter that the relay drops
-		{"n#alt=" + begins + "m", "n%23alt=" + begins + "m", "n%23alt=" + begins + "m", "n%23alt=" + begins + "m"},
+	const (
+		alt     = "n#alt=" + begins + "m"
+		folded  = "n%23alt=" + begins + "m"
+		escaped = "n%23alt=xdstp%3A//a/envoy.config.endpoint.v3.ClusterLoadAssignment/m"
+	)
+	for _, c := range []struct {
+		origin, requested, delta, sotw string
+		renamed                        func(*Resource) *Resource
+	}{
+		{origin: "n", requested: "n", delta: "n", sotw: "n"},
+		{origin: "n%2D1?b=1&a=2", requested: "n-1?a=2&b=1", delta: "n%2D1?b=1&a=2", sotw: "n%2D1?b=1&a=2"},
+		{origin: "n1?zone=a&env=b", requested: "n1?env=b&zone=a", delta: "n1?zone=a&env=b", sotw: "n1?zone=a&env=b"},
+		{origin: "a%3Ab", requested: "a:b", delta: "a%3Ab", sotw: "a%3Ab"},
+		{origin: "n1?env=a%2Fb", requested: "n1?env=a/b", delta: "n1?env=a%2Fb", sotw: "n1?env=a%2Fb"},
+		{origin: "n:1", requested: "n%3A1", delta: "n:1", sotw: "n%3A1"},
+		{origin: "n", requested: "n?id=x", delta: "n", sotw: "n?id=x"}, // a parameter that the relay drops
+		{origin: "m", requested: folded, delta: folded, sotw: folded, renamed: func(r *Resource) *Resource { return r.Renamed(begins+alt, "", "1") }},
+		{origin: "m", requested: folded, delta: alt, sotw: alt, renamed: func(r *Resource) *Resource { return r.Renamed(begins+alt, begins+alt, "1") }},
+		{origin: "m", requested: folded, delta: escaped, sotw: escaped, renamed: func(r *Resource) *Resource { return r.Renamed(begins+alt, begins+escaped, "1") }},
+		{origin: "m", requested: escaped, delta: alt, sotw: escaped, renamed: func(r *Resource) *Resource { return r.Renamed(begins+alt, begins+alt, "1") }},
+		{origin: "m", requested: "r?a=2&b=1", delta: "r?b=1&a=2", sotw: "r?b=1&a=2", renamed: func(r *Resource) *Resource { return r.Renamed(begins+"r?a=2&b=1", begins+"r?b=1&a=2", "1") }},
 	} {
 		const typeURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 		r := New(Spec{Name: begins + c.origin, TypeURL: typeURL, Value: message(begins+c.origin, "x")})
+		if c.renamed != nil {
+			r = c.renamed(r)
+		}
 		var delta discoveryv3.DeltaDiscoveryResponse
 		if err := proto.Unmarshal(r.AppendDelta(nil, begins+c.requested, 0).Materialize(), &delta); err != nil {
 			t.Fatal(err)

@@ -41,7 +41,11 @@ type traits struct {
 	aliasOf    string
 	doNotCache bool
 	secret     bool // the resource contains a secret
-	redirect   string
+	// unspelled: see Renamed.
+	unspelled bool
+	// spellings are the spellings of names to which the resource refers; nil for nearly all.
+	spellings *[]Spelling
+	redirect  string
 }
 
 // common are traits that many resources share, and commonCount is their number. Few are needed: about
@@ -65,7 +69,7 @@ func (t traits) shared() *traits {
 
 // stored returns these traits from common. It adds them if they are missing and there is room.
 func (t traits) stored() *traits {
-	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" {
+	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" || t.spellings != nil {
 		return &t // few resources can share them
 	}
 	if c, ok := common.Load(t); ok {

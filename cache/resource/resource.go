@@ -3,6 +3,7 @@
 package resource
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,11 @@ func New(s Spec) *Resource {
 			t.same = true
 		default:
 			t.inner = string(inner)
+		}
+	}
+	if s.Name != "" {
+		if spellings := spellingsIn(s.TypeURL, s.Value); len(spellings) > 0 {
+			t.spellings = &spellings
 		}
 	}
 	if t.secret {
@@ -145,16 +151,34 @@ func (r *Resource) with(t traits) *Resource {
 	return &c
 }
 
-// Renamed returns a new encoding of the resource with another name and version. The name in its
-// message, if there is one, also becomes the new name.
-func (r *Resource) Renamed(name, version string) *Resource {
-	value := r.Value()
-	if inner := r.Inner(); inner != "" && inner != name {
-		value = renameValue(value, name)
+// Renamed returns a new encoding of the resource with another name and version. The name in its message, if there is
+// one, becomes inside. If inside is empty, it becomes the new name, and each client is sent the name that it requested:
+// it is not known how the resource that refers to it writes the name.
+func (r *Resource) Renamed(name, inside, version string) *Resource {
+	value, want := r.Value(), cmp.Or(inside, name)
+	if inner := r.Inner(); inner != "" && inner != want {
+		value = renameValue(value, want)
 	}
 	s := r.Spec()
 	s.Name, s.Version, s.Value = name, version, value
-	return New(s)
+	renamed := New(s)
+	if inside == "" {
+		t := *renamed.traits
+		t.unspelled = true
+		renamed.traits = t.shared()
+	}
+	return renamed
+}
+
+// Unspelled reports whether the name inside is one that the relay has given the resource: see Renamed.
+func (r *Resource) Unspelled() bool { return r.unspelled }
+
+// Spellings returns the spellings of names to which the resource refers. The caller must not change them.
+func (r *Resource) Spellings() []Spelling {
+	if r.spellings == nil {
+		return nil
+	}
+	return *r.spellings
 }
 
 // renameValue returns an encoded message with another name in its field 1. Two messages that

@@ -13,8 +13,6 @@ type known struct {
 	sometimes func(row) bool
 }
 
-const referrersSpelling = "What the relay resolves has the requested name inside, and Envoy wants the spelling of the resource that refers to it"
-
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
 	{
@@ -31,9 +29,6 @@ var knownDifferences = []known{
 		scenario: "TestJavaControlPlaneRestartsWithLess", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
 		reason: "java-control-plane does not say in delta what it has lost during a restart, and has other versions after it: the relay cannot tell that it did not read `initial_resource_versions`",
 	},
-	{scenario: "TestNamesLeadElsewhere/redirect,_not_in_normal_form", reason: referrersSpelling},
-	{scenario: "TestNamesLeadElsewhere/alternative", reason: referrersSpelling},
-	{scenario: "TestNamesLeadElsewhere/alternative,_escaped_for_gRPC", reason: referrersSpelling},
 }
 
 // knownDifference returns why a row differs, or "" if it must not. always: it does so in each run.
