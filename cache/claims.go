@@ -210,12 +210,8 @@ func (s *Set) Apart(w *SetWatch, key string) bool {
 	return w.isApart(key)
 }
 
-// HasApart reports whether members are set apart for w's watcher.
-func (s *Set) HasApart(w *SetWatch) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(w.apart) > 0
-}
+// HasApart reports whether members are set apart for the watcher. Only the watcher may call it.
+func (w *SetWatch) HasApart() bool { return len(w.apart) > 0 }
 
 // Return calls yield for each member that RemovedAhead has set apart for w's watcher, until it returns false. It returns
 // the range of their last changes, and whether none is left. The rules for yield of Since apply.

@@ -32,7 +32,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 		}},
 	} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
-			for _, limit := range []int{DefaultMaxResponseBytes, 300} {
+			for _, limit := range []int{DefaultMaxResponseBytes, 400} {
 				t.Run(fmt.Sprintf("%s/%s/%d", asks.name, form, limit), func(t *testing.T) {
 					rapid.Check(t, func(t *rapid.T) { makeBeforeBreak(t, form, limit, asks.of) })
 				})

@@ -320,6 +320,9 @@ func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
 // sendApart adds to r the members that the client was sent the removal of because others take what they claimed. It
 // reports whether none is left, which is not so while a removal has not been sent.
 func (d *Delta) sendApart(r *Response, set *setSub) bool {
+	if !set.HasApart() {
+		return true
+	}
 	from, to, all := set.set.Return(&set.SetWatch, func(m cache.Member) bool {
 		_, removing := d.removals[set.ref.of(m.Name).key()]
 		return !removing && d.sendMember(r, set, m)

@@ -53,7 +53,7 @@ func (s *SotW) fullState(all bool) *Response {
 			r.addFull(full)
 		}
 		for set := range s.sets() {
-			if set.OneByOne && set.set != nil && set.set.HasApart(&set.SetWatch) {
+			if set.HasApart() {
 				set.MoveToPending() // the next full state has what this one has not
 			}
 		}
