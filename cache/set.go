@@ -47,6 +47,8 @@ type Set struct {
 	// previousOf has, by key, the resources of members before they became redirects.
 	previousOf map[string]previous
 
+	claims *claims // nil as long as none has changed
+
 	// times are the times of changes: see noteTime.
 	times    []changeTime
 	replaced replaced

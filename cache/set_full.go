@@ -13,11 +13,20 @@ import (
 // once per form and shared. Full calls changed for each member that is new or changed for the
 // watcher, and for each name that has an error. It calls look once, with a function that returns the
 // state's resource under a key (such as the Key.Name of an entry). For both, the rules for yield of
-// Since apply. If except is not nil, Full omits the members for whose key it returns true.
+// Since apply. If except is not nil, Full omits the members for whose key it returns true. It also omits the members that
+// it sets apart for the watcher, because others take their claims: HasApart says so, and the next Full has them.
 func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	back, apart := w.apart, s.toSetApart(w)
+	w.apart = nil
+	s.setApart(w, apart)
 	s.changes(w, changed)
+	for key := range back {
+		if m := s.members.Get(key); m.Present() && m.Seq <= w.seenUpTo {
+			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
+		}
+	}
 	look(func(key string) *Resource {
 		if m := s.members.Get(key); m.Present() && !s.withheldFrom(w, m) {
 			return m.Resource
@@ -31,15 +40,19 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	}
 	if except != nil || w.Spell != nil || withholds {
 		full := s.encodeIf(f, w.Spell, func(m members.Member) bool {
-			return !m.Removed && !s.withheldFrom(w, m) && (except == nil || !except(s.members.Key(m)))
+			key := s.members.Key(m)
+			return !m.Removed && !s.withheldFrom(w, m) && !w.isApart(key) && (except == nil || !except(key))
 		})
-		if !withholds {
+		if !withholds && len(w.apart) == 0 {
 			full.Origin = s.origin
 		}
 		return full
 	}
 	if s.withTTL == 0 {
 		f &^= WithTTL | Heartbeat
+	}
+	if len(w.apart) > 0 {
+		return s.fullWithoutApart(w, f)
 	}
 	body := s.bodies[f]
 	if body == nil {
@@ -114,7 +127,7 @@ func (s *Set) between(w *SetWatch) []uint64 {
 // has an error.
 func (s *Set) changes(w *SetWatch, changed func(Member)) {
 	for m := range s.members.After(w.seq) {
-		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
+		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) && (len(w.apart) == 0 || !w.isApart(s.members.Key(m))) {
 			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
 		}
 	}
@@ -176,6 +189,7 @@ func (s *Set) Pending(w *SetWatch, f Form) (changes, removals, beats bool) {
 	if !changes && !beats {
 		w.noteSeq = s.seq
 	}
+	changes = changes || len(w.apart) > 0
 	return changes, removals, beats
 }
 

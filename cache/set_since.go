@@ -45,6 +45,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 			if !o.Yield(chunk) {
 				return false
 			}
+		case len(w.apart) > 0 && w.isApart(s.members.Key(m)): // see Return
 		case m.Removed:
 			// The watcher never received a member that came and went since its position.
 			if m.Added <= known && m.Seq > max(known, w.removedUpTo) && !yield(s.memberOf(m, Removed)) {
@@ -76,6 +77,9 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 // RemovedAhead calls yield for each removed member that Since would pass to w's watcher as removed. Since then passes
 // over these: the watcher has the removals before the other changes, however many calls of Since those take. The rules
 // for yield of Since apply.
+//
+// So does RemovedAhead for members whose claims other members have taken, if the watcher applies resources one by one:
+// then it is to call Return.
 func (s *Set) RemovedAhead(w *SetWatch, yield func(Member)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,11 +87,16 @@ func (s *Set) RemovedAhead(w *SetWatch, yield func(Member)) {
 		if g.seq <= max(w.seenUpTo, w.removedUpTo) {
 			break
 		}
-		if g.added <= w.seenUpTo && s.valid(g) {
+		if g.added <= w.seenUpTo && s.valid(g) && !w.isApart(g.key) {
 			yield(s.memberOf(s.members.Get(g.key), Removed))
 		}
 	}
 	w.removedUpTo = s.seq
+	apart := s.toSetApart(w)
+	s.setApart(w, apart)
+	for _, m := range apart {
+		yield(s.memberOf(m, Removed))
+	}
 }
 
 // DropUnused implements recent.Owner.
@@ -105,7 +114,7 @@ func (s *Set) memberOf(m members.Member, news News) Member {
 // receive the same.
 func (s *Set) maxChunkBytes(w *SetWatch, o *ChunkOptions) int {
 	switch {
-	case o == nil || w.seenUpTo > w.seq:
+	case o == nil || w.seenUpTo > w.seq || len(w.apart) > 0:
 		// The watcher may know members that have been removed since.
 	case o.Form&(ByLocator|Heartbeat) != 0 || o.Form&WithTTL != 0 && s.withTTL > 0:
 	case s.withheld > 0 || s.redirects > 0:
@@ -149,6 +158,7 @@ func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
 	defer s.mu.Unlock()
 	for m := range s.members.All() {
 		switch {
+		case len(w.apart) > 0 && w.isApart(s.members.Key(m)):
 		case m.Added > w.seenUpTo || m.Removed && m.Seq <= max(w.seenUpTo, w.removedUpTo) || !m.Removed && s.withheldAt(w, m, w.noteSeq):
 			// The watcher never received it, or has received its removal.
 		case m.Seq <= w.seq:

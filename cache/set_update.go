@@ -14,10 +14,12 @@ import (
 // atOnce is the number of topics or changes that are processed before the lock is released for a moment.
 const atOnce = 1024
 
-// plan is what a full update removes.
+// plan is what a full update removes, and how an update moves claims.
 type plan struct {
 	gone []string // the keys of members that are not in the update
 	over []*note  // the notes of names that are not in the update
+	// claims are the changes of what the members claim.
+	claims []claimChange
 	// late: the update has the set twice. The second plan is made after the first was applied.
 	late bool
 }
@@ -29,6 +31,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 		return plan{late: true}
 	}
 	s.planned = true
+	p.claims = s.claimChanges(u)
 	if !u.Extent.Full() || u.Err != nil || s.members.Len() == 0 && len(s.notes.byKey) == 0 {
 		return p
 	}
@@ -125,6 +128,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			pause()
 		}
 	}
+	s.noteClaims(p.claims)
 	s.status, s.err, s.partial, s.stale = Present, nil, u.Partial, u.Stale
 	s.recount()
 	s.state(u, first, s.sum != before, failed)

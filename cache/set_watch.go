@@ -33,7 +33,14 @@ type SetWatch struct {
 	// (Resource.DoNotCache), because the watcher has watchers of its own. It is set before the
 	// watcher reads anything.
 	EachArrival bool
-	inBatch     bool // see batchStart; guarded by topic.mu
+	// OneByOne: the watcher applies the resources of a response one after another (xdstype.Type.OneByOne). It is set
+	// before the watcher reads anything. apart are the keys of the members that are set apart for it: see claims.go.
+	// heldAt is the position at which it had what it has of the members that a batch has not brought yet, and lostAt its
+	// position among the removals then.
+	OneByOne       bool
+	apart          map[string]struct{}
+	heldAt, lostAt uint64
+	inBatch        bool // see batchStart; guarded by topic.mu
 	// began is the newest change when the watch began. Members that are not to be cached are
 	// withheld from the watcher if they came before that. It is 0 once none is withheld.
 	began uint64
@@ -43,6 +50,7 @@ type SetWatch struct {
 type SetWatcher interface {
 	Watcher
 	positions() []uint64
+	claimsFrom() uint64
 	begin(seq uint64)
 }
 
@@ -107,5 +115,5 @@ type Member struct {
 func (s *Set) Rewind(w *SetWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.seq, w.noteSeq, w.inBatch = 0, 0, false
+	w.seq, w.noteSeq, w.inBatch, w.apart = 0, 0, false, nil
 }

@@ -32,7 +32,7 @@ func TestMakeBeforeBreak(t *testing.T) {
 		}},
 	} {
 		for _, form := range []string{deltaForm.name, sotwForm.name} {
-			for _, limit := range []int{DefaultMaxResponseBytes, 300} {
+			for _, limit := range []int{DefaultMaxResponseBytes, 400} {
 				t.Run(fmt.Sprintf("%s/%s/%d", asks.name, form, limit), func(t *testing.T) {
 					rapid.Check(t, func(t *rapid.T) { makeBeforeBreak(t, form, limit, asks.of) })
 				})
@@ -177,9 +177,20 @@ func (o *orderlyOrigin) next(t *rapid.T, typeURL, name string) (content string, 
 		return fmt.Sprintf("%s %d", rapid.SampledFrom(targets).Draw(t, "cluster"), o.count), true
 	case listenerType:
 		targets := append(slices.Sorted(maps.Keys(o.state[routeType])), "nowhere")
-		return fmt.Sprintf("%s %d", rapid.SampledFrom(targets).Draw(t, "route"), o.count), true
+		return fmt.Sprintf("%s %d %s", rapid.SampledFrom(targets).Draw(t, "route"), o.count, o.freeAddress(t, name)), true
 	}
 	return fmt.Sprintf("%d %s", o.count, strings.Repeat("x", rapid.SampledFrom([]int{0, 100}).Draw(t, "size"))), true
+}
+
+// freeAddress draws an address that no other Listener has.
+func (o *orderlyOrigin) freeAddress(t *rapid.T, name string) string {
+	free := []string{"at-80", "at-81", "at-82", "at-83"}
+	for other, content := range o.state[listenerType] {
+		if other != name {
+			free = slices.DeleteFunc(free, func(a string) bool { return a == address(content) })
+		}
+	}
+	return rapid.SampledFrom(free).Draw(t, "address")
 }
 
 // named says whether a resource is needed by another one.
@@ -241,6 +252,7 @@ type orderlyClient struct {
 	moment     map[string]map[string]string // the origin's state, of which the newest response is
 	held       map[string]map[string]string // contents by type URL and name
 	leftIn     map[string]bool              // routes
+	resumed    bool                         // it has Listeners from an earlier stream
 	unanswered []*received
 	answered   map[string]*received // the last one, by type URL
 }
@@ -276,6 +288,7 @@ func (c *orderlyClient) reconnect(t *rapid.T) {
 	}
 	c.conn.close()
 	c.connect(t)
+	c.resumed = len(c.held[listenerType]) > 0
 }
 
 // send sends what answers a response (nil: none).
@@ -362,6 +375,9 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		}
 	}
 	c.held[r.typeURL] = after
+	if r.typeURL == listenerType {
+		c.accept(t, r, before, after)
+	}
 	if r.typeURL == listenerType && slices.ContainsFunc(r.resources, func(res receivedResource) bool { return before[res.name] != res.content }) {
 		for _, name := range slices.Sorted(maps.Keys(after)) {
 			if _, exists := c.moment[listenerType][name]; !exists {
@@ -402,6 +418,35 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		}
 	}
 	return true
+}
+
+// accept sees that the client, which is Envoy, refuses no Listener. It applies the removals first, and then one Listener
+// after another, and refuses one with the address of another that it has, in whatever version.
+func (c *orderlyClient) accept(t *rapid.T, r *received, before, after map[string]string) {
+	if slices.ContainsFunc(c.asks[listenerType], func(name string) bool { return name != cache.Wildcard }) {
+		return // Envoy requests all Listeners
+	}
+	if c.resumed {
+		// Nobody knows the addresses of the versions that it has from an earlier stream.
+		c.resumed = !maps.Equal(after, c.moment[listenerType])
+		return
+	}
+	has := maps.Clone(before)
+	maps.DeleteFunc(has, func(name, _ string) bool { return after[name] == "" })
+	for _, name := range r.removed {
+		delete(has, name)
+	}
+	for _, res := range r.resources {
+		if has[res.name] == res.content {
+			continue
+		}
+		for other, content := range has {
+			if other != res.name && address(content) == address(res.content) {
+				t.Fatalf("%s refuses %s, whose address %s (%s) has, in:\n%s", c.id, res.name, other, content, r)
+			}
+		}
+		has[res.name] = res.content
+	}
 }
 
 // compare sees that in the end the client holds what the origin has.

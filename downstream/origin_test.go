@@ -202,7 +202,32 @@ func newTestCache(f cache.Source, idleEntries int) *cache.Cache {
 // newTestResource makes a resource of any type: a message with its name in field
 // 1, as all types have it, and a text in field 2.
 func newTestResource(typeURL, name, version, content string) *cache.Resource {
-	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURL, Value: encodeContent(name, content)})
+	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURL, Value: encodeOf(typeURL, name, content)})
+}
+
+// listenerContent is the field of a Listener's content, as the one of other types is its address.
+const listenerContent = 1000
+
+// encodeOf encodes a resource. A word such as "at-80" in the content of a Listener is its address.
+func encodeOf(typeURL, name, content string) []byte {
+	at := address(content)
+	if typeURL != listenerType || at == "" {
+		return encodeContent(name, content)
+	}
+	pipe := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), at)
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
+	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), pipe))
+	return protowire.AppendString(protowire.AppendTag(b, listenerContent, protowire.BytesType), content)
+}
+
+// address is the address in the content of a Listener.
+func address(content string) string {
+	for _, word := range strings.Fields(content) {
+		if strings.HasPrefix(word, "at-") {
+			return word
+		}
+	}
+	return ""
 }
 
 func encodeContent(name, content string) []byte {
@@ -229,7 +254,7 @@ func decodeContent(b []byte) (name, content string) {
 			switch num {
 			case 1:
 				name = v
-			case 2:
+			case 2, listenerContent:
 				content = v
 			}
 		}

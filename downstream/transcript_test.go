@@ -638,7 +638,7 @@ func originLine(t *testing.T, u *cache.Update, words []string) {
 				service = value
 			}
 		}
-		spec.Value = encodeContent(spec.Name, content)
+		spec.Value = encodeOf(spec.TypeURL, spec.Name, content)
 		if service != "" {
 			spec.Value = wire.AppendBytes(spec.Value, wire.ClusterEDSConfig, wire.AppendString(nil, wire.EDSServiceName, service))
 		}

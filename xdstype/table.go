@@ -31,6 +31,9 @@ type Type struct {
 	// Claims: a resource claims what no other one can have at the same time, such as a Listener its addresses. So one that
 	// takes a claim proves that the former owner is gone: see resource.Resource.Claims.
 	Claims bool
+	// OneByOne: clients apply the resources of a response one after another, after its removals. So they refuse one that
+	// takes a claim of a resource that moves away in the same response. Of other types they apply a response as a whole.
+	OneByOne bool
 	// Naming says where a resource of the type has its name.
 	Naming Naming
 	// V3 and V2 are the type's discovery services. V2 is nil if version 2 of the API
@@ -112,7 +115,7 @@ const last = 6
 
 // table has a line for each type. Words lists them in this order.
 var table = []*Type{
-	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, Claims: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
+	{Word: "listener", Abbreviation: "lds", Order: 2, FullState: true, Claims: true, OneByOne: true, V3: v3(ListenerV3, "listener", "ListenerDiscoveryService", "Listeners", "listeners"), V2: v2(ListenerV2, "envoy.api.v2", "ListenerDiscoveryService", "Listeners", "listeners")},
 	{Word: "route", Abbreviation: "rds", Order: 3, Referenced: true, V3: v3(RouteV3, "route", "RouteDiscoveryService", "Routes", "routes"), V2: v2(RouteV2, "envoy.api.v2", "RouteDiscoveryService", "Routes", "routes")},
 	{Word: "scoped-route", Abbreviation: "srds", Order: 4, Claims: true, V3: v3(ScopedRouteV3, "route", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes"), V2: v2(ScopedRouteV2, "envoy.api.v2", "ScopedRoutesDiscoveryService", "ScopedRoutes", "scoped-routes")},
 	{Word: "virtual-host", Abbreviation: "vhds", Order: 5, Claims: true, V3: v3(VirtualHostV3, "route", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly), V2: v2(VirtualHostV2, "envoy.api.v2", "VirtualHostDiscoveryService", "VirtualHosts", deltaOnly)},

@@ -34,7 +34,7 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 	if _, to := set.Seen(); r.size > before {
 		d.noteSpan(set, from, to)
 	}
-	if !all || !d.sendHeldBack(r, set) {
+	if !all || !d.sendHeldBack(r, set) || !d.sendApart(r, set) {
 		return false
 	}
 	held, lacked := len(set.initial) > 0, set.lacks
@@ -315,6 +315,20 @@ func (d *Delta) sendHeldBack(r *Response, set *setSub) bool {
 		delete(set.heldBack, name)
 	}
 	return true
+}
+
+// sendApart adds to r the members that the client was sent the removal of because others take what they claimed. It
+// reports whether none is left, which is not so while a removal has not been sent.
+func (d *Delta) sendApart(r *Response, set *setSub) bool {
+	if !set.HasApart() {
+		return true
+	}
+	from, to, all := set.set.Return(&set.SetWatch, func(m cache.Member) bool {
+		_, removing := d.removals[set.ref.of(m.Name).key()]
+		return !removing && d.sendMember(r, set, m)
+	})
+	d.noteSpan(set, from, to)
+	return all
 }
 
 // sendNamedMember adds to r a member of a glob that the client also requests by name, if that answers the client's

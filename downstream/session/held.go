@@ -235,6 +235,9 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 		if _, is := set.heldBack[h.Name]; is {
 			h.Resource, h.Version, h.Pending, h.Since = nil, set.initial[h.Name], true, 0
 		}
+		if set.HasApart() && set.set.Apart(&set.SetWatch, h.Name) {
+			h.Resource, h.Version, h.Pending, h.Since = nil, "", true, 0
+		}
 	}
 	return h, true
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Globs that mean the same are one set, even if clients add context parameters that their authority's policy drops. A
@@ -16,6 +17,8 @@ import (
 // membersOf returns a set as the client knows it. From now on s watches that set.
 func (s *setSub) membersOf(of *cache.Set) *members {
 	m := &members{Set: of}
+	// Of relays in a row, the last one sets apart.
+	s.OneByOne = !s.subs.Relay && xdstype.Of(s.subs.typeURL).OneByOne
 	if glob := withoutDirectives(of.Key().Name); s.glob() && glob != s.ref.name {
 		m.glob, m.as = glob, s.ref.name
 		s.Spell = m.spelled
@@ -79,6 +82,19 @@ func (m *members) RemovedAhead(w *cache.SetWatch, yield func(cache.Member)) {
 		yield(member)
 	})
 }
+
+// Return is Set.Return with the client's names.
+func (m *members) Return(w *cache.SetWatch, yield func(cache.Member) bool) (from, to uint64, all bool) {
+	return m.Set.Return(w, func(member cache.Member) bool {
+		if m.as != "" {
+			member.Name = m.spelled(member.Name)
+		}
+		return yield(member)
+	})
+}
+
+// Apart is Set.Apart by the client's name.
+func (m *members) Apart(w *cache.SetWatch, name string) bool { return m.Set.Apart(w, m.key(name)) }
 
 // SentTo is Set.SentTo with the client's names.
 func (m *members) SentTo(w *cache.SetWatch, yield func(name, version string)) {

@@ -52,6 +52,11 @@ func (s *SotW) fullState(all bool) *Response {
 		for _, full := range sets.full {
 			r.addFull(full)
 		}
+		for set := range s.sets() {
+			if set.HasApart() {
+				set.MoveToPending() // the next full state has what this one has not
+			}
+		}
 	}
 	for sub := range s.named.all() {
 		s.sendInFullState(r, sub, form|sub.form(), &same, &missing)
