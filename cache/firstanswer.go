@@ -1,6 +1,9 @@
 package cache
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The first answer for a set. A delta control plane may send it in several responses, and does
 // not mark the last one. Until the source knows that the answer is complete, a missing member does
@@ -56,6 +59,13 @@ func (s *Set) endFirst() map[string]struct{} {
 	return missing
 }
 
+// Answering reports whether more may follow of the first answer for the set, or for a glob of which it is made.
+func (s *Set) Answering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.first != nil || slices.ContainsFunc(s.gaps, Gap.awaited)
+}
+
 // Incomplete reports whether the first answer is incomplete: missing members may still come.
 func (s *Set) Incomplete() bool {
 	s.mu.Lock()
@@ -71,8 +81,8 @@ func (s *Set) AwaitsAll() bool {
 	return s.first != nil && len(s.first.removed) == 0
 }
 
-// Awaits reports whether a key is not a member and may still come in the rest of the first
-// answer, or in the next answer of a set that is behind.
+// Awaits reports whether a key is not a member and may still come in the rest of a first
+// answer, see Answering, or in the next answer of a set that is behind.
 func (s *Set) Awaits(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,5 +90,5 @@ func (s *Set) Awaits(key string) bool {
 		return false
 	}
 	_, unknown := s.unknown[key]
-	return unknown || s.first != nil && !s.first.removed[key]
+	return unknown || s.first != nil && !s.first.removed[key] || s.inGap(key, Gap.awaited)
 }

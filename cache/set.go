@@ -1,9 +1,11 @@
 package cache
 
 import (
+	"slices"
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache/internal/members"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // Set is a topic of many resources: those of a wildcard, or a glob collection.
@@ -17,8 +19,9 @@ type Set struct {
 	// Guarded by topic.mu.
 	status     Status
 	err        *Error
-	partial    bool // see SetUpdate.Partial
-	stale      bool // see SetUpdate.Stale
+	partial    bool  // see SetUpdate.Partial
+	gaps       []Gap // see SetUpdate.Gaps
+	stale      bool  // see SetUpdate.Stale
 	first      *firstAnswer
 	unknown    map[string]struct{} // names that exist, but are no members as far as the set, which is behind, knows
 	members    members.Members     // removed ones too: see sweep
@@ -166,6 +169,33 @@ func (s *Set) Partial() bool {
 	defer s.mu.Unlock()
 	return s.partial
 }
+
+// MayHave reports whether a name that is not a member may exist nevertheless, because a part of the set could not be
+// fetched.
+func (s *Set) MayHave(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partial && (len(s.gaps) == 0 || s.inGap(key, func(Gap) bool { return true }))
+}
+
+// MayHaveAny reports whether MayHave is true for any name.
+func (s *Set) MayHaveAny() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partial && len(s.gaps) == 0
+}
+
+// inGap reports whether a key is in a gap of a kind.
+func (s *Set) inGap(key string, kind func(Gap) bool) bool {
+	if len(s.gaps) == 0 {
+		return false
+	}
+	glob, ok := urn.GlobOf(key)
+	return ok && slices.ContainsFunc(s.gaps, func(g Gap) bool { return g.Glob == glob && kind(g) })
+}
+
+// awaited reports whether more of the first answer for a gap may follow.
+func (g Gap) awaited() bool { return g.Awaited }
 
 // Stale reports whether the members are from before the relay was started, and no control plane has
 // confirmed them since.

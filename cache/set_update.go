@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,7 +74,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 	}
 	// Watchers that wait for a complete set are also notified that it is complete.
 	first, before := s.status != Present, s.sum
-	changed := first || s.partial && !u.Partial || s.stale && !u.Stale || s.first != nil && u.Extent.Completes() || s.outdated
+	changed := first || s.partial && (!u.Partial || !slices.Equal(s.gaps, u.Gaps)) || s.stale && !u.Stale || s.first != nil && u.Extent.Completes() || s.outdated
 	if u.Extent != Some {
 		changed = changed || len(s.unknown) > 0
 		s.unknown = nil
@@ -129,7 +130,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 	}
 	s.noteClaims(p.claims)
-	s.status, s.err, s.partial, s.stale = Present, nil, u.Partial, u.Stale
+	s.status, s.err, s.partial, s.gaps, s.stale = Present, nil, u.Partial, u.Gaps, u.Stale
 	s.recount()
 	s.state(u, first, s.sum != before, failed)
 	if len(s.removals) > s.sweepAt {

@@ -84,6 +84,9 @@ type SetUpdate struct {
 	// Partial: a part of the set could not be fetched. A missing member may exist
 	// nevertheless. It is valid until the set's next update.
 	Partial bool
+	// Gaps, of a Partial update, are the globs that may have further members. If there are none, a missing member may have
+	// any name.
+	Gaps []Gap
 	// Stale is as in Change, for all members. It is valid until the set's next update.
 	Stale bool
 	// Answer says to which answer of the source the update belongs.
@@ -96,6 +99,13 @@ type SetUpdate struct {
 	Origin *OriginVersion
 	// Err, if set, says that the set could not be fetched. The other fields are then ignored.
 	Err *Error
+}
+
+// Gap is a glob of which a union does not have all members.
+type Gap struct {
+	Glob string
+	// Awaited: more of the origin's first answer may follow. Otherwise the origin is not available.
+	Awaited bool
 }
 
 // Update has the changes of one response, of one type in one scope.

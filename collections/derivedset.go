@@ -1,6 +1,8 @@
 package collections
 
 import (
+	"slices"
+
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -15,6 +17,8 @@ type derivedSet struct {
 	applied bool
 	// partial: some members are unavailable, see cache.SetUpdate.
 	partial bool
+	// gaps are where these may be, see cache.SetUpdate.
+	gaps []cache.Gap
 	// stale: some members are stale, see cache.SetUpdate.
 	stale bool
 	// changedKeys are the members to write. The value is true if more than the error has changed.
@@ -22,12 +26,15 @@ type derivedSet struct {
 	changedKeys, withheld map[string]bool
 	// guarded are the keys among them that a glob has removed last: see setContext.ofGlob.
 	guarded map[string]struct{}
+	// lost are the members among them that are gone, if resources of the type have claims.
+	lost map[string]*cache.Resource
 }
 
 func newDerivedSet(r *Resolver, k cache.Key) *derivedSet {
 	n := &derivedSet{topic: k, setContext: r.newSetContext(k), changedKeys: map[string]bool{}, withheld: map[string]bool{}, guarded: map[string]struct{}{}}
 	n.setContext.derived = n
 	n.union = newUnion(n.setContext, n)
+	n.join()
 	return n
 }
 
@@ -66,8 +73,24 @@ func (n *derivedSet) winnerChanged(key string, was, is candidate, renewed bool) 
 		if delete(n.guarded, key); n.ofGlob && is == (candidate{}) {
 			n.guarded[key] = struct{}{}
 		}
+		n.noteLost(key, was, is)
 	}
 	n.changed[n] = struct{}{}
+}
+
+// noteLost records whether a member is gone.
+func (n *derivedSet) noteLost(key string, was, is candidate) {
+	switch {
+	case is != (candidate{}):
+		delete(n.lost, key)
+	case was.resource != nil && cache.HasClaims(n.topic.TypeURL):
+		if n.lost == nil {
+			n.lost = map[string]*cache.Resource{}
+		}
+		if n.lost[key] == nil {
+			n.lost[key] = was.resource
+		}
+	}
 }
 
 // stateChanged implements sink.
@@ -83,12 +106,16 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 			return
 		}
 	}
-	wasPartial, wasStale := n.partial, n.stale
+	if n.waitsWithRemovals() {
+		n.hasWithheld = true
+		return
+	}
+	wasPartial, wasGaps, wasStale := n.partial, n.gaps, n.stale
 	if n.union.unknown == 0 {
-		n.partial = n.union.incomplete > 0
+		n.partial, n.gaps = n.union.incomplete > 0, n.union.gaps()
 	}
 	n.stale = n.union.stale > 0
-	set := cache.SetUpdate{Name: n.topic.Name, Extent: cache.WholeIf(!n.applied), Partial: n.partial, Stale: n.stale, Answer: n.answer, Of: n.of}
+	set := cache.SetUpdate{Name: n.topic.Name, Extent: cache.WholeIf(!n.applied), Partial: n.partial, Gaps: n.gaps, Stale: n.stale, Answer: n.answer, Of: n.of}
 	if !n.busy() {
 		n.answer, n.of = cache.NoAnswer, 0
 	}
@@ -99,13 +126,19 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 			}
 			clear(n.withheld)
 		}
+		replaced := n.letReplacedGo()
+		for key := range replaced {
+			n.changedKeys[key] = true
+		}
 		for key, content := range n.changedKeys {
 			delete(n.changedKeys, key)
-			if gone := n.gone(key); gone && n.busy() {
+			_, another := replaced[key]
+			if n.gone(key) && n.busy() && !another {
 				n.withheld[key] = content // an outstanding answer may have it
 				continue
 			}
 			delete(n.withheld, key)
+			delete(n.lost, key)
 			set.Changes = n.change(set.Changes, key, content)
 		}
 		n.hasWithheld = len(n.withheld) > 0 || n.answer != cache.NoAnswer
@@ -115,8 +148,11 @@ func (n *derivedSet) appendTo(u *cache.Update) {
 			set.Changes = n.change(set.Changes, key, true)
 		}
 	}
-	n.applied = true
-	if set.Extent.Full() || len(set.Changes) > 0 || n.partial != wasPartial || n.stale != wasStale {
+	if !n.applied {
+		n.applied, n.written = true, true
+		n.noteBusy()
+	}
+	if set.Extent.Full() || len(set.Changes) > 0 || n.partial != wasPartial || !slices.Equal(n.gaps, wasGaps) || n.stale != wasStale {
 		u.Sets = append(u.Sets, set)
 	}
 }
@@ -150,4 +186,7 @@ func (n *derivedSet) gone(key string) bool {
 
 func (n *derivedSet) refresh() { n.union.refresh() }
 
-func (n *derivedSet) close() { n.union.close() }
+func (n *derivedSet) close() {
+	n.union.close()
+	n.leave()
+}

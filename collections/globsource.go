@@ -96,6 +96,9 @@ func (g *globSource) updateState(now time.Time) {
 	case status == cache.Present:
 		is = sourceState{}
 	}
+	if g.renameTo == "" && g.leaf.Name != cache.Wildcard {
+		is.gap, is.awaited = g.leaf.Name, g.set.Incomplete()
+	}
 	is.unreachable, is.withinGrace, g.dueAt = g.reachability(g.leaf, status, err, now)
 	if g.current != is {
 		g.current = is

@@ -128,6 +128,7 @@ func (l *listSource) refresh() {
 
 func (l *listSource) close() {
 	l.unschedule(l)
+	delete(l.leavers, l)
 	l.collections--
 	l.entries -= len(l.union.inputs)
 	l.endQuery()
@@ -392,6 +393,10 @@ func (l *listSource) completeExpansion(x *expansion) {
 		p.rank = leaving + p.rank
 		if l.leaving == nil {
 			l.leaving = map[*input]struct{}{}
+			if l.leavers == nil {
+				l.leavers = map[*listSource]struct{}{}
+			}
+			l.leavers[l] = struct{}{}
 		}
 		l.leaving[p] = struct{}{}
 	}
@@ -406,6 +411,31 @@ func (l *listSource) removeLeaving() {
 		l.remove(p)
 	}
 	l.leaving = nil
+	delete(l.leavers, l)
+}
+
+// removeReplaced removes those of the leaving entries whose only member is replaced.
+func (l *listSource) removeReplaced(isReplaced func(key string, r *cache.Resource) bool) {
+	for p := range l.leaving {
+		key := ""
+		switch s := p.source.(type) {
+		case *fixedSource:
+			key = s.key
+		case *locatorSource:
+			key = s.key
+		}
+		if r := p.candidateOf(key).resource; r == nil || !isReplaced(key, r) {
+			continue
+		}
+		l.noteAnswer(l.lastFrom)
+		l.spend()
+		delete(l.leaving, p)
+		l.remove(p)
+	}
+	if len(l.leaving) == 0 {
+		l.leaving = nil
+		delete(l.leavers, l)
+	}
 }
 
 func (l *listSource) remove(p *input) {

@@ -23,6 +23,7 @@ type memberLookup struct {
 	last       candidate
 	from       result // the result from which last was made
 	known      bool   // the lookup has had a result
+	found      bool   // it no longer counts as setContext.unfound
 	onChange   func() // called when known, incomplete or stale has changed
 	incomplete bool   // the member is unavailable, and its name unknown
 	stale      bool   // its resource is stale
@@ -44,6 +45,8 @@ func (m *memberLookup) start(s *setContext, to *input, name string, knows func()
 		m.update(&result{State: cache.State{Status: cache.Failed, Err: &cache.Error{Code: codes.InvalidArgument, Message: bad.Error()}}})
 		return
 	}
+	m.unfound++
+	m.noteBusy()
 	m.lookup = s.Resolver.newLookup(at, s, func() { m.update(&m.lookup.result) })
 	if m.last == (candidate{}) {
 		m.to.set(m.key, pendingCandidate, false)
@@ -55,6 +58,7 @@ func (m *memberLookup) update(is *result) {
 	if is.Status == cache.Requested {
 		return
 	}
+	m.find()
 	next, beat := candidate{}, false
 	inner := ""
 	if m.namedInside && is.Status == cache.Present {
@@ -91,6 +95,15 @@ func (m *memberLookup) update(is *result) {
 	if m.onFound != nil && is.Status != cache.Failed {
 		m.onFound()
 		m.onFound = nil
+	}
+}
+
+// find records that the lookup has a result, or is not needed any more.
+func (m *memberLookup) find() {
+	if m.lookup != nil && !m.found {
+		m.found = true
+		m.unfound--
+		m.lessBusy()
 	}
 }
 
@@ -147,7 +160,7 @@ func (m *memberLookup) refresh() {
 }
 
 func (m *memberLookup) close() {
-	if m.lookup != nil {
+	if m.find(); m.lookup != nil {
 		m.lookup.close()
 	}
 }

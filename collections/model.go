@@ -100,8 +100,9 @@ type Resolver struct {
 	// of entries, by authority.
 	queues      []*workQueue
 	entryQueues map[string]*workQueue
+	together    map[cache.Scope]*together
 	// rooms shrink the maps that clients fill.
-	rooms struct{ derived, leaves, dirtyLookups, changed, choosing, entryQueues cache.Room }
+	rooms struct{ derived, leaves, dirtyLookups, changed, choosing, entryQueues, together cache.Room }
 }
 
 // leaf is a leaf entry that lookups use. All lookups share one.
@@ -251,8 +252,14 @@ type setContext struct {
 	// queries, whose answers may have members of any name.
 	collections, unanswered int
 	// entries is the number of list entries in use; outstanding the number of scheduled
-	// steps and lookups.
-	entries, outstanding int
+	// steps and lookups; unfound the number of members whose lookup has had no result.
+	entries, outstanding, unfound int
+	// together is of the derived set's scope. written: clients have the set. counted: it counts as busy there. See
+	// together.go.
+	together         *together
+	written, counted bool
+	// leavers are the lists with entries that are leaving.
+	leavers map[*listSource]struct{}
 	// hasWithheld: the set has withheld changes, which are written when it is not busy.
 	hasWithheld bool
 	// answer is the answer of a control plane to which the removals belong that are not written
@@ -301,6 +308,10 @@ type sourceState struct {
 	// partial: some members were unavailable when it became Present or Absent, and still
 	// are.
 	partial bool
+	// gap is the glob whose members the source has, empty if they may have any names. awaited: more of the first answer for
+	// it may follow.
+	gap     string
+	awaited bool
 	// stale is as in cache.SetUpdate.
 	stale bool
 	// unreachable and withinGrace are as in result.
@@ -359,6 +370,7 @@ type input struct {
 	known      bool         // its state is not Requested
 	failure    *cache.Error // of its state, if that is Failed
 	incomplete bool         // a part of it is unavailable, perhaps temporarily
+	gap        cache.Gap    // the glob that is incomplete; without a name if it is not known which names are missing
 	stale      bool         // a part of it is stale
 	available  int          // number of candidates with a resource
 	index      int          // in union.inputs

@@ -41,6 +41,7 @@ func (r *Resolver) markDirty(f *lookup) {
 	r.dirtyLookups[f] = struct{}{}
 	if f.set != nil {
 		f.set.outstanding++
+		f.set.noteBusy()
 	}
 	if !f.inQueue {
 		f.inQueue = true
@@ -71,6 +72,7 @@ func (r *Resolver) schedule(s step) {
 	r.sets.steps[s] = true
 	of := s.context()
 	of.outstanding++
+	of.noteBusy()
 	if !waits {
 		of.queue.steps = append(of.queue.steps, s)
 		r.activate(&of.queue)
@@ -154,13 +156,13 @@ func (s *setContext) busy() bool { return s.unanswered+s.outstanding > 0 }
 
 // stepDone records that a step or lookup is no longer outstanding.
 func (s *setContext) stepDone() {
-	if s.outstanding--; !s.busy() && s.hasWithheld {
-		s.changed[s.derived] = struct{}{}
-	}
+	s.outstanding--
+	s.lessBusy()
 }
 
 func (s *setContext) beginQuery() pendingQuery {
 	s.unanswered++
+	s.noteBusy()
 	return pendingQuery{s}
 }
 
@@ -170,7 +172,14 @@ func (q *pendingQuery) endQuery() {
 	if q.set = nil; s == nil {
 		return
 	}
-	if s.unanswered--; !s.busy() && s.hasWithheld {
+	s.unanswered--
+	s.lessBusy()
+}
+
+// lessBusy writes what was withheld once nothing is outstanding.
+func (s *setContext) lessBusy() {
+	s.noteBusy()
+	if !s.busy() && s.hasWithheld {
 		s.changed[s.derived] = struct{}{}
 	}
 }

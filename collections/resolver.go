@@ -46,6 +46,7 @@ func newResolver(topics Topics, to delivery.Receiver, names Names, o Options) *R
 		choosing:     map[*lookup]struct{}{},
 		loops:        map[string]int{},
 		sets:         newSets(o.Views),
+		together:     map[cache.Scope]*together{},
 
 		entryQueues: map[string]*workQueue{},
 	}
@@ -103,26 +104,14 @@ func (r *Resolver) runOnce(now time.Time) (next time.Duration, timed bool) {
 		r.markDirty(f)
 	}
 	r.work(now, reach)
-	updates := map[updateKey]*cache.Update{}
-	for n := range r.changed {
-		r.changed = cache.Without(r.changed, &r.rooms.changed, n)
-		r.collect(n, updates)
-	}
+	updates, written := r.collectAll(now)
 	r.reportClashes()
-	inOrder := make([]cache.Update, 0, len(updates))
-	for _, u := range updates {
-		if len(u.Changes)+len(u.Sets) > 0 {
-			inOrder = append(inOrder, *u)
-		}
-	}
-	cache.InOrder(inOrder)
-	for scope := range cache.EachScope(inOrder) {
-		r.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: scope}})
-	}
+	r.write(updates)
 	if len(r.queues) > 0 {
 		return 0, true // for the rest of the work
 	}
-	if at, ok := r.timers.Next(); ok {
+	at, _ := r.timers.Next()
+	if at = earlier(at, written); !at.IsZero() {
 		next, timed = at.Sub(now), true
 	}
 	return r.sets.next(now, next, timed)

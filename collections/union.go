@@ -70,6 +70,7 @@ func (p *input) stateChanged() {
 			p.union.incomplete += 2
 		}
 	}
+	p.gap = cache.Gap{Glob: is.gap, Awaited: is.awaited}
 	if is.stale != p.stale {
 		p.stale = is.stale
 		p.union.stale--
@@ -164,6 +165,19 @@ func (u *union) state() sourceState {
 		return sourceState{status: cache.Present}
 	}
 	return sourceState{status: cache.Failed, err: first.failure}
+}
+
+// gaps returns the globs that are incomplete, if the union is made of globs alone. Members of a list may have any name.
+func (u *union) gaps() (gaps []cache.Gap) {
+	for _, p := range u.inputs {
+		if p.gap.Glob == "" {
+			return nil
+		}
+		if p.incomplete {
+			gaps = append(gaps, p.gap)
+		}
+	}
+	return gaps
 }
 
 // keys calls yield for the keys of all members.

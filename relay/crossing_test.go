@@ -29,6 +29,7 @@ import (
 //	                      one*3 is oneoneone. Optionally followed by as=TYPE (an Any
 //	                      of another type) or garbage (no message of its type)
 //	    =one              a resource without a name
+//	    foo@1=one port=80 a Listener with an address
 //	    foo@1             an empty Resource
 //	    ttl=1m, alias=bar, nocache
 //	                      after either of these, fields of the Resource; SotW
@@ -126,6 +127,15 @@ func (c *crossing) close() {
 
 func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 	t.Helper()
+	if d.Cmd == "operator" {
+		return c.operator()
+	}
+	c.do(t, d)
+	return strings.Join(c.heard(), "\n")
+}
+
+func (c *crossing) do(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
 	switch d.Cmd {
 	case "respond":
 		var version, nonce string
@@ -180,13 +190,10 @@ func (c *crossing) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatalf("%s: %v", d.Pos, err)
 		}
 		time.Sleep(wait)
-	case "operator":
-		return c.operator()
 	default:
 		t.Fatalf("%s: unknown directive %q", d.Pos, d.Cmd)
 	}
 	synctest.Wait()
-	return strings.Join(c.heard(), "\n")
 }
 
 func (c *crossing) client(t *testing.T, d *datadriven.TestData) *scriptedClient {

@@ -70,7 +70,7 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 	if variant != nil {
 		r.Name, r.ResourceName = "", variant
 	}
-	garbage, redirect := false, ""
+	garbage, redirect, port := false, "", uint64(0)
 	for _, word := range words[1:] {
 		switch what, value, _ := strings.Cut(word, "="); {
 		case word == "garbage":
@@ -79,6 +79,12 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 			r.CacheControl = &discoveryv3.Resource_CacheControl{DoNotCache: true}
 		case what == "to":
 			redirect = value
+		case what == "port":
+			n, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port = n
 		case what == "alias":
 			r.Aliases = append(r.Aliases, value)
 		case what == "ttl":
@@ -118,6 +124,10 @@ func scriptedResource(t *testing.T, typ string, words []string) *discoveryv3.Res
 		value = appendText(value, number, string(appendText(nil, 1, content)))
 	default:
 		value = appendText(value, number, content)
+	}
+	if port > 0 { // of a Listener
+		socket := protowire.AppendVarint(protowire.AppendTag(appendText(nil, 2, "10.0.0.1"), 3, protowire.VarintType), port)
+		value = appendText(value, 2, string(appendText(nil, 1, string(socket))))
 	}
 	r.Resource = &anypb.Any{TypeUrl: typeURLOf(t, typ), Value: value}
 	return r

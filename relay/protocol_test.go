@@ -22,6 +22,7 @@ var transcripts = []string{
 	"collections/testdata/*.txt",
 	"collections/testdata/sets/*.txt",
 	"relay/testdata/crossing/*/*.txt",
+	"relay/testdata/views/*/*.txt",
 	"loadreport/testdata/*.txt",
 	"prefetch/testdata/*.txt",
 }

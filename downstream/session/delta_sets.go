@@ -119,15 +119,16 @@ func (d *Delta) removeVanished(set *setSub) {
 }
 
 // findVanished records the removal of what the client holds of a set and the set does not have. While the set is
-// incomplete, that is only what the control plane has removed.
+// incomplete, that is only what the control plane has removed. Of a view that lacks members of some globs, it is what
+// the other globs do not have.
 func (d *Delta) findVanished(set *setSub) {
-	if len(set.initial)+len(d.initial) == 0 || set.set.AwaitsAll() || set.set.Partial() && !set.set.Incomplete() {
+	if len(set.initial)+len(d.initial) == 0 || set.set.AwaitsAll() || set.set.MayHaveAny() && !set.set.Incomplete() {
 		return // what is missing may exist
 	}
 	vanished := func(held map[string]string, but func(resourceRef) bool) {
 		for name := range held {
 			key, a := memberKey(name), set.ref.of(name)
-			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.Awaits(key) {
+			if d.named.get(a.key()) == nil && !but(a) && set.set.Member(key) == nil && !set.set.Failed(key) && !set.set.Awaits(key) && !set.set.MayHave(key) {
 				d.loseMember(set, a)
 				delete(held, name)
 			}
@@ -288,7 +289,7 @@ func (d *Delta) holdsBack(set *setSub, m *cache.Member) bool {
 // isUnclear reports whether it is not known of all that the client holds of a set whether it is gone. It matters only for
 // types with claims, and while more of the control plane's first answer may follow.
 func (d *Delta) isUnclear(set *setSub) bool {
-	if !d.claims || len(set.initial)+len(d.initial) == 0 || !set.set.Incomplete() {
+	if !d.claims || len(set.initial)+len(d.initial) == 0 || !set.set.Answering() {
 		return false
 	}
 	awaited := func(held map[string]string) bool {
