@@ -94,9 +94,9 @@ func TestSetsWinOverTheEmbeddedOne(t *testing.T) {
 // A file of a set refers to the set's version of another file, which has more than the Go package.
 func TestImportsAreThoseOfTheSet(t *testing.T) {
 	descriptorstest.Use(t, `
-		file { name: "envoy/config/core/v3/base.proto" package: "envoy.config.core.v3" message_type { name: "Node" } message_type { name: "NextYear" } }
 		file { name: "acme/uses.proto" package: "acme" dependency: "envoy/config/core/v3/base.proto"
-			message_type { name: "Uses" field { name: "year" number: 1 type: TYPE_MESSAGE type_name: ".envoy.config.core.v3.NextYear" label: LABEL_OPTIONAL } } }`)
+			message_type { name: "Uses" field { name: "year" number: 1 type: TYPE_MESSAGE type_name: ".envoy.config.core.v3.NextYear" label: LABEL_OPTIONAL } } }
+		file { name: "envoy/config/core/v3/base.proto" package: "envoy.config.core.v3" message_type { name: "Node" } message_type { name: "NextYear" } }`)
 	find(t, "type.googleapis.com/acme.Uses")
 }
 
