@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"go/format"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path"
@@ -43,7 +42,7 @@ func main() {
 		write = writeImports
 	}
 	if err := write(); err != nil {
-		slog.Error("nothing is written", "error", err)
+		fmt.Fprintln(os.Stderr, "nothing is written:", err)
 		os.Exit(1)
 	}
 }
