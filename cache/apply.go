@@ -12,8 +12,14 @@ import (
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
-// wakerLists are reused, because they are long if there are many clients.
-var wakerLists = sync.Pool{New: func() any { return new([]Waker) }}
+// applications are reused, because the lists of wakers are long if there are many clients.
+var applications = sync.Pool{New: func() any { return new(application) }}
+
+// application is what one call of Apply needs.
+type application struct {
+	parts  []storing
+	wakers []Waker
+}
 
 // Apply stores updates of one scope, one for each type, and then wakes the watchers of the changed topics, so that they
 // see the updates as a whole. The updates are in the order in which clients need their types: see InOrder. The cost
@@ -27,14 +33,13 @@ func (c *Cache) Apply(updates ...Update) {
 		return
 	}
 	of.gate.storing.Lock()
-	var one [1]storing
-	parts := one[:0]
-	for _, u := range updates {
-		parts = append(parts, of.prepare(u))
-		parts[len(parts)-1].change = c.begin(&u)
+	a := applications.Get().(*application)
+	parts := slices.Grow(a.parts, len(updates))[:len(updates)]
+	for i := range updates {
+		of.prepare(&parts[i], &updates[i])
+		parts[i].change = c.begin(&updates[i])
 	}
-	list := wakerLists.Get().(*[]Waker)
-	wakers := (*list)[:0]
+	wakers := a.wakers
 	of.gate.close()
 	for i := range parts {
 		wakers = c.store(of, &parts[i], wakers)
@@ -47,34 +52,43 @@ func (c *Cache) Apply(updates ...Update) {
 	for i := range updates {
 		updates[i].Receipt.Event("stored in the cache", nil)
 	}
-	for i, w := range wakers {
+	for _, w := range wakers {
 		w.Wake()
-		wakers[i] = nil
 	}
-	*list = wakers
-	wakerLists.Put(list)
+	clear(wakers)
+	clear(parts)
+	a.parts, a.wakers = parts[:0], wakers[:0]
+	applications.Put(a)
 }
 
 // storing is an update that is being stored.
 type storing struct {
 	update  Update
-	entries []*Entry // nil where the cache does not have the topic
-	sets    []*Set
+	found   found
 	plans   []plan // of sets
+	onePlan [1]plan
 	change  *propagation.Change
 }
 
+// found are the topics of an update, nil where the cache does not have one. Most updates have at most one set.
+type found struct {
+	entries []*Entry
+	sets    []*Set
+	oneSet  [1]*Set
+}
+
 // prepare finds the topics of an update, and what it removes. gate.storing is locked.
-func (of *scopeTopics) prepare(u Update) storing {
-	st := storing{update: of.withMembers(u)}
-	st.entries, st.sets = of.find(&st.update)
-	st.plans = make([]plan, len(st.sets))
-	for i, s := range st.sets {
+func (of *scopeTopics) prepare(st *storing, u *Update) {
+	st.update = of.withMembers(*u)
+	of.find(&st.found, &st.update)
+	if st.plans = st.onePlan[:]; len(st.found.sets) > 1 {
+		st.plans = make([]plan, len(st.found.sets))
+	}
+	for i, s := range st.found.sets {
 		if s != nil {
 			st.plans[i] = s.plan(&st.update.Sets[i])
 		}
 	}
-	return st
 }
 
 // store stores a prepared update. The scope's gate is closed.
@@ -82,7 +96,7 @@ func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
 	u := &st.update
 	of.change = st.change
 	c.confirm(u.Origin)
-	for i, e := range st.entries {
+	for i, e := range st.found.entries {
 		if i%atOnce == atOnce-1 {
 			runtime.Gosched() // see Set.apply
 		}
@@ -91,7 +105,7 @@ func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
 			wakers = e.set(u.Changes[i].state(), wakers)
 		}
 	}
-	for i, s := range st.sets {
+	for i, s := range st.found.sets {
 		if s != nil {
 			c.confirm(u.Sets[i].Origin)
 			wakers = s.apply(&u.Sets[i], &st.plans[i], wakers)
@@ -134,31 +148,34 @@ func (c *Cache) begin(u *Update) *propagation.Change {
 	return c.changes.Begin(u.Receipt, u.Scope.Authority, u.TypeURL)
 }
 
-// find returns the topics of an update, each nil if the cache does not have it.
-func (of *scopeTopics) find(u *Update) ([]*Entry, []*Set) {
-	entries, sets := make([]*Entry, len(u.Changes)), make([]*Set, len(u.Sets))
+// find finds the topics of an update.
+func (of *scopeTopics) find(f *found, u *Update) {
+	if f.sets = f.oneSet[:min(len(u.Sets), 1)]; len(u.Sets) > 1 {
+		f.sets = make([]*Set, len(u.Sets))
+	}
+	f.entries = make([]*Entry, len(u.Changes))
 	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {
 		of.mu.RLock()
 		t := of.tables[u.TypeURL]
 		if t == nil {
 			of.mu.RUnlock()
-			return entries, sets
+			return
 		}
 		if i == 0 {
 			for i := range u.Sets {
-				sets[i] = t.sets[u.Sets[i].Name]
+				f.sets[i] = t.sets[u.Sets[i].Name]
 			}
 		}
 		if len(t.entries) == 0 {
 			of.mu.RUnlock()
-			return nil, sets
+			f.entries = nil
+			return
 		}
 		for k := i; k < min(i+atOnce, len(u.Changes)); k++ {
-			entries[k] = t.entries[u.Changes[k].Name]
+			f.entries[k] = t.entries[u.Changes[k].Name]
 		}
 		of.mu.RUnlock()
 	}
-	return entries, sets
 }
 
 // confirm makes the version that the source has set visible to clients. Only Apply calls it.

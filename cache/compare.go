@@ -1,82 +1,114 @@
 package cache
 
-// Comparison says how an update differs from the cached state of its topics. The store uses it to find
-// what it has to write.
-type Comparison struct {
-	// Entries are the indices of the Changes that differ from their entries.
-	Entries []int
+// Before is what the cache has of the topics of an update, before it gets the update. The guard and the store compare
+// the update with it.
+type Before struct {
+	// Entries has the states of the names, in the order of Changes, each nil if the cache does not have the entry. It is
+	// empty if the cache has no entries of the type.
+	Entries []*State
 	// Sets has one element for each set of the update, in the same order.
-	Sets []SetComparison
+	Sets []SetBefore
 }
 
-// SetComparison is the comparison of one set.
-type SetComparison struct {
+// SetBefore is what the cache has of one set.
+type SetBefore struct {
 	// Known: the cache has the set. Present: it had an answer before.
 	Known, Present bool
-	// Changes are the indices of the changes that differ from the set. Added is how many of
-	// them are new members.
-	Changes []int
-	Added   int
-	// Len is the number of members before the update.
+	// Len is the number of members.
 	Len int
+	// members are those that the changes name, in the order of the changes; nil if there are none.
+	members []*Resource
 }
 
-// Compare compares an update with the cached state of its topics. It costs one look-up per change. The
-// caller must apply no other update to the same scope before it applies this one.
-func (c *Cache) Compare(u *Update) (out Comparison) {
-	out.Sets = make([]SetComparison, len(u.Sets))
+// Before returns what the cache has of the topics of an update. removals: only members that the update removes matter.
+// It costs one look-up per change. The caller must apply no other update to the same scope before it applies this one.
+func (c *Cache) Before(u *Update, removals bool) (b Before) {
+	b.Sets = make([]SetBefore, len(u.Sets))
 	of := c.topics(u.Scope)
 	if of == nil {
-		return out
+		return b
 	}
-	entries, sets := of.find(u)
-	for i, e := range entries {
-		if e != nil && u.Changes[i].hasState() && e.Snapshot().differs(&u.Changes[i]) {
-			out.Entries = append(out.Entries, i)
+	var found found
+	of.find(&found, u)
+	b.Entries = make([]*State, len(found.entries))
+	for i, e := range found.entries {
+		if e != nil {
+			b.Entries[i] = e.Snapshot()
 		}
 	}
-	for i, s := range sets {
+	for i, s := range found.sets {
 		if s != nil {
-			out.Sets[i] = s.compare(&u.Sets[i])
+			b.Sets[i] = s.before(&u.Sets[i], removals)
 		}
 	}
-	return out
+	return b
 }
 
-// hasState reports whether a change has a new state of its name, and not only an error.
-func (c *Change) hasState() bool { return c.Resource != nil || c.removes() }
-
-func (s *State) differs(c *Change) bool {
-	if c.Resource == nil {
-		return s.Status != Absent
-	}
-	return !sameResource(s.Resource, c.Resource)
-}
-
-func (s *Set) compare(u *SetUpdate) SetComparison {
+func (s *Set) before(u *SetUpdate, removals bool) SetBefore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := SetComparison{Known: true, Present: s.status == Present, Len: s.present}
-	if u.Err != nil {
-		return out
+	b := SetBefore{Known: true, Present: s.status == Present, Len: s.present}
+	if u.Err != nil || !b.Present {
+		return b
 	}
 	for i := range u.Changes {
-		c := &u.Changes[i]
-		if !c.hasState() {
-			continue
+		if c := &u.Changes[i]; c.Removes() || c.Resource != nil && !removals {
+			if m := s.members.Get(c.Name); m.Present() {
+				if b.members == nil {
+					b.members = make([]*Resource, len(u.Changes))
+				}
+				b.members[i] = m.Resource
+			}
 		}
-		m := s.members.Get(c.Name)
-		switch {
-		case c.Resource == nil && out.Present && !m.Present():
-			continue
-		case c.Resource != nil && !m.Present():
-			out.Added++
-		case c.Resource != nil && sameResource(m.Resource, c.Resource):
-			continue
-		}
-		out.Changes = append(out.Changes, i)
 	}
-	return out
+	return b
+}
+
+// Member returns the member that the change with an index names, nil if there is none.
+func (b *SetBefore) Member(i int) *Resource {
+	if b.members == nil {
+		return nil
+	}
+	return b.members[i]
+}
+
+// Changes reports whether a change of the set, with its index, makes a difference.
+func (b *SetBefore) Changes(i int, c *Change) bool {
+	if c.Resource == nil {
+		return c.Removes() && (!b.Present || b.Member(i) != nil)
+	}
+	return !sameResource(b.Member(i), c.Resource)
+}
+
+// Changes reports whether a change of a name, with its index, makes a difference.
+func (b *Before) Changes(i int, c *Change) bool {
+	switch {
+	case len(b.Entries) == 0 || b.Entries[i] == nil:
+		return false
+	case c.Resource == nil:
+		return c.Removes() && b.Entries[i].Status != Absent
+	}
+	return !sameResource(b.Entries[i].Resource, c.Resource)
+}
+
+// Replaced calls f for each resource that the update removes or replaces with another content: with the indices of the
+// set, -1 for a name, and of the change.
+func (b *Before) Replaced(u *Update, f func(set, change int, old *Resource)) {
+	add := func(set, change int, old *Resource, c *Change) {
+		if old != nil && (c.Removes() || c.Resource != nil && c.Resource.Hash() != old.Hash()) {
+			f(set, change, old)
+		}
+	}
+	for i, e := range b.Entries {
+		if e != nil {
+			add(-1, i, e.Resource, &u.Changes[i])
+		}
+	}
+	for i := range b.Sets {
+		for j, old := range b.Sets[i].members {
+			add(i, j, old, &u.Sets[i].Changes[j])
+		}
+	}
 }
 
 // sameResource reports whether two resources are the same, including their names and versions.
@@ -101,20 +133,6 @@ func (c *Cache) Has(k Key) (has bool) {
 		has = t.entries[k.Name] != nil || t.sets[k.Name] != nil
 	})
 	return has
-}
-
-// Unanswered reports whether the cache has a topic that is neither Present nor Absent.
-func (c *Cache) Unanswered(k Key) (is bool) {
-	c.read(k, func(t *table) {
-		if e := t.entries[k.Name]; e != nil {
-			st := e.Snapshot().Status
-			is = st == Requested || st == Failed
-		} else if s := t.sets[k.Name]; s != nil {
-			st, _ := s.Status()
-			is = st != Present
-		}
-	})
-	return is
 }
 
 // Find returns the topic under k, nil if the cache does not have it.

@@ -35,7 +35,7 @@ func (s *Set) plan(u *SetUpdate) (p plan) {
 	keep := make(map[string]struct{}, len(u.Changes))
 	for i := range u.Changes {
 		// A resource with an error is not removed.
-		if c := &u.Changes[i]; !c.removes() {
+		if c := &u.Changes[i]; !c.Removes() {
 			keep[c.Name] = struct{}{}
 		}
 	}
@@ -111,7 +111,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 			changed = true
 			continue
 		}
-		if c.Resource != nil || c.removes() {
+		if c.HasState() {
 			changed = s.put(c.Name, c.Resource) || changed
 		}
 		if c.Err != nil && !c.Gone {

@@ -116,8 +116,11 @@ type Update struct {
 	Server string
 }
 
-// removes reports whether a change removes the member of its name.
-func (c *Change) removes() bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
+// Removes reports whether a change removes the member of its name.
+func (c *Change) Removes() bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
+
+// HasState reports whether a change has a new state of its name, and not only an error.
+func (c *Change) HasState() bool { return c.Resource != nil || c.Err == nil || c.Gone }
 
 func (c Change) state() State {
 	switch {

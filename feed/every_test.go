@@ -164,6 +164,7 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 	w.gates = gate.NewController(w.cache, func(cache.Scope) *gate.Options { return settings }, func(a string) string { return a }, log)
 	w.gates.Opened(someScope, settings)
 	names := []string{"a", "b"}
+	guarded := &guard.Options{Ratio: 0.5, Least: 2, Hold: time.Minute}
 	var c Cache = w.cache
 	if over != nil {
 		c = over(c)
@@ -172,7 +173,7 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 		Cache: c, Reachability: NewReachability(), Log: log, Rollouts: w.gates, Rollout: settings, Store: w.store,
 		StoreWaits: store.KeeperOptions{Started: time.Now(), Wait: func() time.Duration { return 5 * time.Second }},
 		Guard: guard.Settings{
-			Options: func(cache.Scope) *guard.Options { return &guard.Options{Ratio: 0.5, Least: 2, Hold: time.Minute} },
+			Options: func(cache.Scope) *guard.Options { return guarded },
 			Stats:   func(cache.Scope) *guard.Stats { return &w.stats }, Log: log, Lines: &loglines.Shared{},
 		},
 		Servers: Servers{

@@ -107,10 +107,13 @@ func (s *Link) Deliver(e delivery.Event) {
 		updates := f.pick(s, e.Types)
 		if len(updates) > 0 {
 			f.resolve(updates)
-			said := slices.Clone(updates)
+			news := f.record(now, s, updates, e.ExpiresAt)
 			f.judge(now, updates)
 			f.stage(updates)
-			f.picked(now, s, said, e.ExpiresAt)
+			if news {
+				f.machine.Missing(now, f.wanted.missing > 0)
+				f.act()
+			}
 		}
 	}
 	f.plan(now)
@@ -147,9 +150,9 @@ func (f *accepting) Accept(updates []cache.Update) {
 		return
 	}
 	f.Cache.Apply(f.keeper.Judge(updates)...)
-	before := f.keeper.Compare(updates)
+	f.keeper.Compare(updates)
 	f.Cache.Apply(updates...)
-	f.keeper.Note(updates, before)
+	f.keeper.Note(updates)
 }
 
 // Accepted implements gate.Below.

@@ -54,6 +54,7 @@ func (f *Feed) removedBy(k cache.Key, u *cache.SetUpdate) (gone []cache.Change) 
 	of := f.resolver.begun[k]
 	if u.Extent.Full() {
 		of = f.members(k, u.Extent == cache.Begins)
+		f.ttls.forget(k) // the answer says them again
 	}
 	if of == nil {
 		return nil

@@ -50,7 +50,7 @@ type servers struct {
 	machine *failover.Machine
 	open    []*Link // by priority; nil if not open
 	closing []Source
-	wanted  wantedTopics // only if there are several servers, as are ttls
+	wanted  wanted // only if there are several servers, as are ttls
 	ttls    ttls
 	failure *cache.Error // of all topics, while no server is reachable; nil otherwise
 }
@@ -77,7 +77,6 @@ func (f *Feed) openServers() {
 	f.machine = failover.NewMachine(names, f.Servers.Failover)
 	f.open = make([]*Link, len(names))
 	if len(names) > 1 {
-		f.wanted = wantedTopics{}
 		return
 	}
 	f.mu.Lock()
@@ -94,9 +93,10 @@ func (f *Feed) openServer(i int) {
 	s := &Link{feed: f, index: i}
 	f.open[i] = s
 	s.source = f.Servers.Open(i, s)
-	for k := range f.wanted.all() {
+	for n, t := range f.wanted.topics {
+		k := f.key(n)
 		s.source.Start(k)
-		if f.wanted.resumed(k) {
+		if t.resumed {
 			s.source.Resume(k)
 		}
 	}
@@ -135,18 +135,16 @@ func (f *Feed) pick(s *Link, updates []cache.Update) []cache.Update {
 	return updates
 }
 
-// picked records what several servers have to know of updates that are accepted. The caller holds mu.
-func (f *Feed) picked(now time.Time, s *Link, updates []cache.Update, expires map[string]time.Time) {
-	if len(f.open) < 2 || len(updates) == 0 {
-		return
+// record records what updates say that several servers have to know. It reports whether topics have their first answers.
+// The caller holds mu.
+func (f *Feed) record(now time.Time, s *Link, updates []cache.Update, expires map[string]time.Time) (news bool) {
+	if len(f.open) < 2 {
+		return false
 	}
 	for i := range updates {
 		f.ttls.record(&updates[i], expires, s, f.wanted.contains, now)
 	}
-	if before := f.wanted.missing(); f.wanted.recordAnswers(updates) && before {
-		f.machine.Missing(now, f.wanted.missing())
-		f.act()
-	}
+	return f.wanted.recordAnswers(updates)
 }
 
 // withoutErrors returns the updates without their changes that are only errors.
@@ -155,7 +153,7 @@ func withoutErrors(updates []cache.Update) (rest []cache.Update) {
 		changes, sets := u.Changes, u.Sets
 		u.Changes, u.Sets = nil, nil
 		for _, c := range changes {
-			if c.Err == nil || c.Gone || c.Resource != nil {
+			if c.HasState() {
 				u.Changes = append(u.Changes, c)
 			}
 		}
@@ -250,7 +248,18 @@ func (f *Feed) perform(a failover.Action) {
 // reportAllFailed gives an error to all topics without an answer. The caller holds mu.
 func (f *Feed) reportAllFailed(failure *cache.Error) {
 	f.failure = failure
-	f.reportFailure(slices.Collect(f.wanted.unanswered()))
+	var unanswered []cache.Key
+	for n, t := range f.wanted.topics {
+		if !t.answered {
+			unanswered = append(unanswered, f.key(n))
+		}
+	}
+	f.reportFailure(unanswered)
+}
+
+// key returns the key of a topic of the scope.
+func (f *Feed) key(n topicName) cache.Key {
+	return cache.Key{Scope: f.Servers.Scope, TypeURL: n.typeURL, Name: n.name}
 }
 
 // reportFailure gives the error of all servers to topics. The caller holds mu.

@@ -113,7 +113,7 @@ func (f *Feed) takeNotes(now time.Time) {
 		}
 	}
 	if len(f.open) > 1 {
-		f.machine.Missing(now, f.wanted.missing())
+		f.machine.Missing(now, f.wanted.missing > 0)
 		f.act()
 	}
 }
@@ -135,7 +135,7 @@ func (f *Feed) tellServers(n note) {
 			n.call(s.source)
 		}
 	}
-	if answered := n.kind == adopted && f.wanted.isAnswered(n.key); f.failure != nil && n.kind != stopped && n.kind != resumed && !answered {
+	if answered := n.kind == adopted && f.wanted.topics[nameOf(n.key)].answered; f.failure != nil && n.kind != stopped && n.kind != resumed && !answered {
 		f.reportFailure([]cache.Key{n.key})
 	}
 }

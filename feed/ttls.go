@@ -48,9 +48,6 @@ func (l *ttls) record(u *cache.Update, expires map[string]time.Time, by *Link, w
 		if set.Err != nil || !wanted(k) {
 			continue
 		}
-		if set.Extent.Full() {
-			l.forget(k)
-		}
 		for j := range set.Changes {
 			l.set(k, &set.Changes[j], expires, by, now)
 		}
@@ -77,7 +74,7 @@ func (l *ttls) set(topic cache.Key, c *cache.Change, ends map[string]time.Time, 
 		}
 		l.servers[topic][c.Name] = by
 		l.expiries.Set(ttlKey{topic, c.Name}, at)
-	case c.Resource != nil || c.Err == nil || c.Gone:
+	case c.HasState():
 		l.remove(ttlKey{topic, c.Name})
 	}
 }

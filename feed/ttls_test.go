@@ -20,6 +20,8 @@ func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 	}
 	without := cache.NewResource(cache.Spec{Name: "x", TypeURL: someType})
 	failed := &cache.Error{Message: "not now"}
+	c := cache.New(silentSource{}, cache.Options{IdleEntries: 1})
+	defer c.Close()
 	for _, tt := range []struct {
 		name        string
 		first, then cache.Update
@@ -31,13 +33,17 @@ func TestTTLsAreForgottenWithTheirResources(t *testing.T) {
 		{"not wanted", of(cache.Change{Name: "y", Resource: resource}), of(x), 1},
 		{"gone from a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Changes: []cache.Change{{Name: "x"}}}), 0},
 		{"missing in all of a set", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Extent: cache.Whole}), 0},
+		{"not in the first part of all", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Extent: cache.Begins}), 0},
 		{"a set that cannot be had", in(cache.SetUpdate{Changes: []cache.Change{x}}), in(cache.SetUpdate{Err: failed}), 1},
 	} {
-		var l ttls
+		f := &Feed{Options: Options{Cache: c}}
+		l := &f.ttls
 		wanted := func(k cache.Key) bool { return k.Name != "y" }
 		by := &Link{active: true}
-		l.record(&tt.first, nil, by, wanted, time.Now())
-		l.record(&tt.then, nil, by, wanted, time.Now())
+		for _, u := range []cache.Update{tt.first, tt.then} {
+			f.resolve([]cache.Update{u})
+			l.record(&u, nil, by, wanted, time.Now())
+		}
 		if n := l.expiries.Len(); n != tt.left || n == 0 && len(l.servers) > 0 {
 			t.Errorf("%s: %d are left, want %d, of %v", tt.name, n, tt.left, l.servers)
 		}

@@ -1,154 +1,85 @@
 package feed
 
-import (
-	"iter"
+import "github.com/xds-relay/xds-relay/cache"
 
-	"github.com/xds-relay/xds-relay/cache"
-)
-
-// wantedTopics are the topics to feed, and whether each has an answer.
-type wantedTopics map[typeInScope]*topicsOfType
-
-// typeInScope is one type in one scope, to which an update belongs.
-type typeInScope struct {
-	scope   cache.Scope
-	typeURL string
+// wanted are the topics of the scope that several servers feed.
+type wanted struct {
+	topics  map[topicName]wantedTopic
+	room    cache.Room // of topics
+	missing int        // topics without an answer
 }
 
-// topicsOfType are the wanted topics of one type.
-type topicsOfType struct {
-	answered map[string]bool // by Key.Name
-	room     cache.Room      // of answered
-	missing  int             // without an answer
-	// resumed are the topics whose resource a client holds from an earlier stream.
-	resumed map[string]struct{}
-}
+// topicName identifies a topic of the scope.
+type topicName struct{ typeURL, name string }
 
-func (w wantedTopics) add(k cache.Key) {
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	if t == nil {
-		t = &topicsOfType{answered: map[string]bool{}}
-		w[typeInScope{k.Scope, k.TypeURL}] = t
+func nameOf(k cache.Key) topicName { return topicName{k.TypeURL, k.Name} }
+
+// wantedTopic says whether a topic has an answer, and whether a client holds its resource from an earlier stream.
+type wantedTopic struct{ answered, resumed bool }
+
+func (w *wanted) add(k cache.Key) {
+	if _, there := w.topics[nameOf(k)]; there {
+		return
 	}
-	if _, there := t.answered[k.Name]; !there {
-		t.answered[k.Name] = false
-		t.missing++
+	if w.topics == nil {
+		w.topics = map[topicName]wantedTopic{}
 	}
-}
-
-// isAnswered reports whether a topic has an answer.
-func (w wantedTopics) isAnswered(k cache.Key) bool {
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	return t != nil && t.answered[k.Name]
+	w.topics[nameOf(k)] = wantedTopic{}
+	w.missing++
 }
 
 // resume records that a client holds the resource of a topic from an earlier stream.
-func (w wantedTopics) resume(k cache.Key) {
-	if !w.contains(k) {
-		return
+func (w *wanted) resume(k cache.Key) {
+	if t, there := w.topics[nameOf(k)]; there {
+		t.resumed = true
+		w.topics[nameOf(k)] = t
 	}
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	if t.resumed == nil {
-		t.resumed = map[string]struct{}{}
-	}
-	t.resumed[k.Name] = struct{}{}
 }
 
-// resumed reports whether a client holds the resource of a topic from an earlier stream.
-func (w wantedTopics) resumed(k cache.Key) bool {
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	if t == nil {
-		return false
-	}
-	_, is := t.resumed[k.Name]
-	return is
-}
-
-func (w wantedTopics) remove(k cache.Key) {
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	if t == nil {
+func (w *wanted) remove(k cache.Key) {
+	t, there := w.topics[nameOf(k)]
+	if !there {
 		return
 	}
-	if answered, there := t.answered[k.Name]; there && !answered {
-		t.missing--
+	if !t.answered {
+		w.missing--
 	}
-	t.answered = cache.Without(t.answered, &t.room, k.Name)
-	delete(t.resumed, k.Name)
-	if len(t.answered) == 0 {
-		delete(w, typeInScope{k.Scope, k.TypeURL})
-	}
+	w.topics = cache.Without(w.topics, &w.room, nameOf(k))
 }
 
 // recordAnswers records the answers in updates: resources, nonexistent resources, and names
 // that the server did not answer in time. It reports whether one of the topics had no answer before.
-func (w wantedTopics) recordAnswers(updates []cache.Update) (news bool) {
+func (w *wanted) recordAnswers(updates []cache.Update) (news bool) {
+	if w.missing == 0 {
+		return false
+	}
+	before := w.missing
 	for i := range updates {
-		news = w.recordAnswersOf(&updates[i]) || news
-	}
-	return news
-}
-
-func (w wantedTopics) recordAnswersOf(u *cache.Update) (news bool) {
-	t := w[typeInScope{u.Scope, u.TypeURL}]
-	if t == nil || t.missing == 0 {
-		return false
-	}
-	note := func(name string) {
-		if answered, there := t.answered[name]; there && !answered {
-			t.answered[name] = true
-			t.missing--
-			news = true
+		u := &updates[i]
+		for _, c := range u.Changes {
+			if c.HasState() || c.Err.Unanswered {
+				w.recordAnswer(topicName{u.TypeURL, c.Name})
+			}
 		}
-	}
-	for _, c := range u.Changes {
-		if c.Resource != nil || c.Err == nil || c.Gone || c.Err.Unanswered {
-			note(c.Name)
-		}
-	}
-	for _, s := range u.Sets {
-		if s.Err == nil {
-			note(s.Name)
-		}
-	}
-	return news
-}
-
-// contains reports whether a topic is wanted.
-func (w wantedTopics) contains(k cache.Key) bool {
-	t := w[typeInScope{k.Scope, k.TypeURL}]
-	if t == nil {
-		return false
-	}
-	_, there := t.answered[k.Name]
-	return there
-}
-
-// missing reports whether a topic has no answer.
-func (w wantedTopics) missing() bool {
-	for _, t := range w {
-		if t.missing > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// all iterates over the topics.
-func (w wantedTopics) all() iter.Seq[cache.Key] { return w.filtered(func(bool) bool { return true }) }
-
-// unanswered iterates over the topics without an answer.
-func (w wantedTopics) unanswered() iter.Seq[cache.Key] {
-	return w.filtered(func(answered bool) bool { return !answered })
-}
-
-func (w wantedTopics) filtered(fits func(answered bool) bool) iter.Seq[cache.Key] {
-	return func(yield func(cache.Key) bool) {
-		for at, t := range w {
-			for name, answered := range t.answered {
-				if fits(answered) && !yield(cache.Key{Scope: at.scope, TypeURL: at.typeURL, Name: name}) {
-					return
-				}
+		for _, s := range u.Sets {
+			if s.Err == nil {
+				w.recordAnswer(topicName{u.TypeURL, s.Name})
 			}
 		}
 	}
+	return w.missing < before
+}
+
+func (w *wanted) recordAnswer(n topicName) {
+	if t, there := w.topics[n]; there && !t.answered {
+		t.answered = true
+		w.topics[n] = t
+		w.missing--
+	}
+}
+
+// contains reports whether a topic is wanted.
+func (w *wanted) contains(k cache.Key) bool {
+	_, there := w.topics[nameOf(k)]
+	return there
 }

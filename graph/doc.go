@@ -1,5 +1,5 @@
 // Package graph finds the resources that a resource references, and derives facts about a set of resources: which are
-// missing, which are unused, and which a change affects.
+// missing, and which are unused.
 //
 // A reference is a field that names another resource: rds.route_config_name of an HttpConnectionManager, the cluster
 // of a route. The tables of this package list those fields by their full names. A walk finds them at any depth, also

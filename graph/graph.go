@@ -39,12 +39,8 @@ type node struct {
 	there      bool
 	set        bool // the node is not a resource, but stands for several
 	references []Reference
-	to         []int   // by reference: the node that it names
-	from       []place // the references to the node
+	to         []int // by reference: the node that it names
 }
-
-// place identifies a reference by its node and index.
-type place struct{ node, reference int }
 
 // Edge is a reference and the resource that has it.
 type Edge struct {
@@ -73,7 +69,6 @@ func (g *Graph) link() {
 		to := make([]int, len(n.references))
 		for j, r := range n.references {
 			to[j] = g.node(r.To)
-			g.all[to[j]].from = append(g.all[to[j]].from, place{i, j})
 			if r.Many && to[j] >= resources {
 				g.all[to[j]].set, sets = true, true
 			}
@@ -92,7 +87,6 @@ func (g *Graph) link() {
 			s := &g.all[set]
 			s.references = append(s.references, Reference{To: g.all[i].id})
 			s.to = append(s.to, i)
-			g.all[i].from = append(g.all[i].from, place{set, len(s.to) - 1})
 		}
 	}
 }
@@ -107,28 +101,12 @@ func SetsOf(id ID) []string {
 	return sets
 }
 
-// Len returns the number of resources.
-func (g *Graph) Len() (n int) {
-	for i := range g.all {
-		if g.all[i].there {
-			n++
-		}
-	}
-	return n
-}
-
 // find returns a node, nil if the graph does not have the ID.
 func (g *Graph) find(id ID) *node {
 	if n, ok := g.nodes[id.canonical()]; ok {
 		return &g.all[n]
 	}
 	return nil
-}
-
-// Has reports whether the graph has a resource.
-func (g *Graph) Has(id ID) bool {
-	n := g.find(id)
-	return n != nil && n.there
 }
 
 // From returns the references of a resource, in the order of its fields.
@@ -138,25 +116,6 @@ func (g *Graph) From(id ID) []Reference {
 		return nil
 	}
 	return n.references
-}
-
-// To returns the references to a resource, which need not be in the graph. They include references to several
-// resources.
-func (g *Graph) To(id ID) (edges []Edge) {
-	n := g.find(id)
-	if n == nil {
-		return nil
-	}
-	for _, p := range n.from {
-		if from := &g.all[p.node]; from.there {
-			edges = append(edges, Edge{from.id, from.references[p.reference]})
-			continue
-		}
-		for _, p := range g.all[p.node].from { // the references to the set
-			edges = append(edges, Edge{g.all[p.node].id, g.all[p.node].references[p.reference]})
-		}
-	}
-	return edges
 }
 
 // Dangling returns the references to missing resources that clients request from their own control plane.

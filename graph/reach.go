@@ -6,30 +6,7 @@ import "github.com/xds-relay/xds-relay/xdstype"
 
 // Reach returns what clients of resources need: the resources themselves and those that they name, directly or
 // indirectly, breadth first and each once. It includes missing resources.
-func (g *Graph) Reach(ids ...ID) []ID {
-	return g.spread(ids, func(n *node, visit func(int)) {
-		for _, to := range n.to {
-			visit(to)
-		}
-	})
-}
-
-// Touches returns the resources that a change of a resource affects: those that name it, directly or indirectly, the
-// nearest first. The resource itself may be missing.
-func (g *Graph) Touches(id ID) []ID {
-	all := g.spread([]ID{id}, func(n *node, visit func(int)) {
-		for _, from := range n.from {
-			visit(from.node)
-		}
-	})
-	if len(all) > 0 {
-		all = all[1:]
-	}
-	return all
-}
-
-// spread returns the nodes that next reaches from these resources, without nodes that stand for several.
-func (g *Graph) spread(ids []ID, next func(*node, func(int))) (reached []ID) {
+func (g *Graph) Reach(ids ...ID) (reached []ID) {
 	seen := make([]bool, len(g.all))
 	var queue []int
 	visit := func(n int) {
@@ -48,7 +25,9 @@ func (g *Graph) spread(ids []ID, next func(*node, func(int))) (reached []ID) {
 		if !n.set {
 			reached = append(reached, n.id)
 		}
-		next(n, visit)
+		for _, to := range n.to {
+			visit(to)
+		}
 	}
 	return reached
 }

@@ -11,7 +11,7 @@
 //	Stats        the counters of an authority's guards
 //
 // The source marks its updates ([cache.Answer]). The guard checks first answers, and with [Options.Always] also later
-// ones. A first answer removes the members that the cache had ([cache.Cache.Removals]) and that the answer lacks or
+// ones. A first answer removes the members that the cache had ([cache.Cache.Before]) and that the answer lacks or
 // names as removed. There are four outcomes:
 //
 //	few removed       they go at once, and count for the rest of the first answers

@@ -17,9 +17,8 @@ import (
 
 // Cache has the methods of the cache that a Guard needs: see [cache.Cache].
 type Cache interface {
-	Removals(cache.Scope, string, *cache.SetUpdate) cache.Removals
+	Before(u *cache.Update, removals bool) cache.Before
 	Contents(cache.Key, func(key string, r *cache.Resource))
-	Replaces(*cache.Update) []cache.Replaced
 	Browse(cache.Scope, string, func(cache.Item) bool)
 }
 
@@ -58,9 +57,8 @@ type Guard struct {
 	machine machine
 	// references are those of what is held.
 	references references
-	// contents decides on earlier contents that are held. said is what the source says of these resources.
+	// contents has the earlier contents that are held.
 	contents machine
-	said     map[place]said
 	// tallies are by scope and type.
 	tallies map[cache.Key]*tally
 	// now is the time of the last call that has one.
@@ -69,7 +67,7 @@ type Guard struct {
 
 // New returns a guard.
 func New(c Cache, s Settings) *Guard {
-	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}}}
+	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}, content: true}}
 }
 
 // Judge decides on updates, and replaces what they say of resources that are held.
@@ -118,7 +116,7 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Options) decision {
 	// Stored comes first: the cache may get the stored members in between.
 	var stored map[string]*cache.Resource
-	if g.Stored != nil && u.Extent.Full() {
+	if g.Stored != nil {
 		g.Stored(key, func(name string, r *cache.Resource) {
 			if stored == nil {
 				stored = map[string]*cache.Resource{}
@@ -126,9 +124,9 @@ func (g *Guard) decide(now time.Time, key cache.Key, u *cache.SetUpdate, o *Opti
 			stored[name] = r
 		})
 	}
-	would := g.cache.Removals(key.Scope, key.TypeURL, u)
+	before := g.cache.Before(&cache.Update{Scope: key.Scope, TypeURL: key.TypeURL, Sets: []cache.SetUpdate{*u}}, true)
 	members := func(yield func(string, *cache.Resource)) { g.cache.Contents(key, yield) }
-	return g.machine.decide(now, key, u, &would, stored, members, o)
+	return g.machine.decide(now, key, u, &before.Sets[0], stored, members, o)
 }
 
 // note counts and logs a decision.
@@ -161,7 +159,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 }
 
 // held returns the held members of a set.
-func (g *Guard) held(key cache.Key) map[string]end {
+func (g *Guard) held(key cache.Key) map[string]deviation {
 	if s := g.machine.sets[key]; s != nil {
 		return s.held
 	}
@@ -177,24 +175,33 @@ func (g *Guard) Next() time.Time {
 	return next
 }
 
-// Release returns the updates that remove the members that were held long enough.
+// Release returns the updates that end deviations after they were held long enough.
 func (g *Guard) Release(now time.Time) []cache.Update {
 	g.now = now
 	var all releases
 	waits := g.waits(now)
-	due := g.machine.due(now, waits)
-	for _, key := range sortedKeys(due) {
-		r := due[key]
-		for _, name := range r.names {
-			g.leave(place{set: key, name: name}, nil)
-			all.add(key, cache.Change{Name: name, Gone: true}, g.originAfter(key, r.origin), "")
+	for _, m := range g.machines() {
+		due := m.due(now, waits)
+		for _, key := range slices.SortedFunc(maps.Keys(due), byOrder) {
+			r := due[key]
+			for _, name := range slices.Sorted(maps.Keys(r.ended)) {
+				c, server := cache.Change{Name: name, Gone: true}, ""
+				if said := r.ended[name].said; said != nil {
+					c, server = said.change, said.server
+					c.Answer, c.Receipt = cache.NoAnswer, nil
+				}
+				g.leave(place{set: key, name: name, content: m.content}, c.Resource)
+				all.add(key, c, g.originAfter(key, r.origin), server)
+			}
+			g.released(key, len(r.ended), m.content)
 		}
-		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases members that the source still does not have") })
 	}
-	g.releaseContents(now, waits, &all)
 	cache.InOrder(all.updates)
 	return all.updates
 }
+
+// machines returns the machines.
+func (g *Guard) machines() [2]*machine { return [2]*machine{&g.machine, &g.contents} }
 
 // waits returns until when sets with members that are due must wait for an answer from the source. If held resources
 // refer to others, the sets of a scope wait for each other, so that these go together.
@@ -204,7 +211,7 @@ func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
 		return waits
 	}
 	latest := map[cache.Scope]time.Time{}
-	for _, m := range []*machine{&g.machine, &g.contents} {
+	for _, m := range g.machines() {
 		for key, since := range m.overdue(now) {
 			until := g.Waits(key, since)
 			waits[key] = later(waits[key], until)
@@ -226,13 +233,18 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// released counts resources that are released, and has them logged.
-func (g *Guard) released(key cache.Key, n int, log func(*slog.Logger)) {
+// released counts and logs resources that are released.
+func (g *Guard) released(key cache.Key, n int, content bool) {
 	stats := g.Stats(key.Scope)
 	stats.Held.Add(-int64(n))
 	stats.Released.Add(uint64(n))
-	if l, ok := g.Lines.Next(g.Log); ok {
-		log(g.with(l, key).With("members", n))
+	l, ok := g.Lines.Next(g.Log)
+	switch {
+	case !ok:
+	case content:
+		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n)
+	default:
+		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n)
 	}
 }
 
@@ -273,12 +285,19 @@ func (r *releases) add(key cache.Key, c cache.Change, origin *cache.OriginVersio
 
 // Stop forgets a topic that has ended: nothing of it is held any longer.
 func (g *Guard) Stop(key cache.Key) {
-	if held := g.machine.forget(key); held > 0 {
-		g.Stats(key.Scope).Held.Add(-int64(held))
-		g.leaveAll(key)
+	for _, content := range []bool{false, true} {
+		g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name, content: content})
+		p := place{set: key, content: content}
+		s := g.sets(p)[key]
+		if s == nil {
+			continue
+		}
+		delete(g.sets(p), key)
+		g.Stats(key.Scope).Held.Add(-int64(len(s.held)))
+		for p.name = range s.held {
+			g.leave(p, nil)
+		}
 	}
-	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name})
-	g.stopContents(key)
 }
 
 // HoldsNames reports whether Stop must be called for names, and not only for sets.
@@ -315,19 +334,15 @@ type Held struct {
 // Held returns the sets with held members, sorted by scope, type and name.
 func (g *Guard) Held() []Held {
 	var all []Held
-	for _, m := range []*machine{&g.machine, &g.contents} {
+	for _, m := range g.machines() {
 		for key, s := range m.sets {
 			if len(s.held) > 0 {
-				all = append(all, Held{key, len(s.held), m == &g.contents, s.since, s.next})
+				all = append(all, Held{key, len(s.held), m.content, s.since, s.next})
 			}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Held) int { return byOrder(a.Key, b.Key) })
 	return all
-}
-
-func sortedKeys(due map[cache.Key]release) []cache.Key {
-	return slices.SortedFunc(maps.Keys(due), byOrder)
 }
 
 func byOrder(a, b cache.Key) int { return strings.Compare(order(a), order(b)) }
@@ -339,10 +354,11 @@ func order(k cache.Key) string {
 // Close forgets everything.
 func (g *Guard) Close() {
 	g.references = references{}
-	for _, m := range []*machine{&g.machine, &g.contents} {
-		for key := range m.sets {
-			g.Stats(key.Scope).Held.Add(-int64(m.forget(key)))
+	for _, m := range g.machines() {
+		for key, s := range m.sets {
+			g.Stats(key.Scope).Held.Add(-int64(len(s.held)))
 		}
+		clear(m.sets)
 	}
-	g.said, g.tallies = nil, nil
+	g.tallies = nil
 }

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,6 @@ type said struct {
 	change cache.Change
 	server string
 	lost   int // how many parts are missing in it
-	end    end // of the earlier content
 }
 
 // tally counts the parts of a type's resources over the first answers: went of had parts are gone.
@@ -32,27 +30,25 @@ type tally struct {
 }
 
 // holdsContents reports whether the earlier content of any resource is held.
-func (g *Guard) holdsContents() bool { return len(g.said) > 0 }
+func (g *Guard) holdsContents() bool { return len(g.contents.sets) > 0 }
 
 // unsay takes back the earlier contents of which updates say something new: judgeContents holds them again, or not.
-func (g *Guard) unsay(updates []cache.Update) (again map[place]said) {
+func (g *Guard) unsay(updates []cache.Update) (again map[place]deviation) {
 	if !g.holdsContents() {
 		return nil
 	}
-	again = map[place]said{}
+	again = map[place]deviation{}
 	for i := range updates {
 		each(&updates[i], func(a at, c *cache.Change, _ cache.Answer) {
 			p := a.placeIn(&updates[i])
 			p.content = true
-			is, held := g.said[p]
-			if !held || c.Resource == nil && !removes(c) {
+			e, held := g.heldAt(p)
+			if !held || !c.HasState() {
 				return
 			}
-			s := g.contents.sets[p.set]
-			is.end, is.change = s.held[p.name], *c
-			again[p] = is
-			delete(s.held, p.name)
-			delete(g.said, p)
+			e.said = &said{change: *c}
+			again[p] = e
+			delete(g.contents.sets[p.set].held, p.name)
 		})
 	}
 	return again
@@ -86,7 +82,7 @@ type emptied struct {
 }
 
 // judgeContents holds the earlier contents of resources that lose many parts. again are those that were held before.
-func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[place]said) {
+func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[place]deviation) {
 	dropped := map[at]*cache.Resource{}
 	for i := range updates {
 		u := &updates[i]
@@ -129,20 +125,27 @@ func (g *Guard) mayLose(u *cache.Update, o *Options) bool {
 	})
 }
 
+// replaced is a resource that an update replaces or removes.
+type replaced struct {
+	at
+	old *cache.Resource
+}
+
 // replaced returns the resources that an update replaces or removes. Those from n on are in the store, and not in the
 // cache.
-func (g *Guard) replaced(u *cache.Update) (all []cache.Replaced, n int) {
-	all = g.cache.Replaces(u)
+func (g *Guard) replaced(u *cache.Update) (all []replaced, n int) {
+	before := g.cache.Before(u, false)
+	before.Replaced(u, func(set, change int, old *cache.Resource) { all = append(all, replaced{at{0, set, change}, old}) })
 	if n = len(all); g.StoredName == nil {
 		return all, n
 	}
 	inCache := map[at]bool{}
 	for _, r := range all {
-		inCache[at{set: r.Set, change: r.Change}] = true
+		inCache[r.at] = true
 	}
 	add := func(set, change int, old *cache.Resource) {
 		if old != nil && !inCache[at{set: set, change: change}] {
-			all = append(all, cache.Replaced{Set: set, Change: change, Old: old})
+			all = append(all, replaced{at{0, set, change}, old})
 		}
 	}
 	key := namesOf(u)
@@ -164,16 +167,16 @@ func (g *Guard) replaced(u *cache.Update) (all []cache.Replaced, n int) {
 }
 
 // emptiedBy returns the resources that lose parts by an update, and how many parts those have that are only stored.
-func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (all []emptied, parts int) {
-	replaced, n := g.replaced(u)
-	for i, r := range replaced {
-		e := emptied{at: at{set: r.Set, change: r.Change}, old: r.Old}
+func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]deviation) (all []emptied, parts int) {
+	lose, n := g.replaced(u)
+	for i, r := range lose {
+		e := emptied{at: r.at, old: r.old}
 		if i >= n {
-			e.stored = r.Old
-			parts += partsOf(u.TypeURL, r.Old)
+			e.stored = r.old
+			parts += partsOf(u.TypeURL, r.old)
 		}
 		c, answer := e.changeIn(u)
-		if c.Resource == nil || r.Old.TTL() > 0 { // no response renews the TTL of what is held
+		if c.Resource == nil || r.old.TTL() > 0 { // no response renews the TTL of what is held
 			continue
 		}
 		e.in = e.placeIn(u)
@@ -186,7 +189,7 @@ func (g *Guard) emptiedBy(u *cache.Update, o *Options, again map[place]said) (al
 		if !e.again && need.places == 0 && !o.guards(answer) {
 			continue
 		}
-		switch had, now := r.Old.Value(), c.Resource.Value(); u.TypeURL {
+		switch had, now := r.old.Value(), c.Resource.Value(); u.TypeURL {
 		case xdstype.EndpointsV3:
 			if !hasEndpoints(had) || hasEndpoints(now) {
 				continue
@@ -231,9 +234,11 @@ func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, stored int
 		lost += all[i].lost
 	}
 	total := t.went + lost
-	for p, is := range g.said {
-		if p.set.Scope == u.Scope && p.set.TypeURL == u.TypeURL {
-			total += is.lost
+	for set, s := range g.contents.sets {
+		for _, e := range s.held {
+			if set.Scope == u.Scope && set.TypeURL == u.TypeURL {
+				total += e.said.lost
+			}
 		}
 	}
 	if t.had > 0 && o.many(total, t.had) {
@@ -280,41 +285,38 @@ func partsOf(typeURL string, r *cache.Resource) int {
 }
 
 // holdContent holds the earlier content of a resource.
-func (g *Guard) holdContent(now time.Time, u *cache.Update, e *emptied, again map[place]said, o *Options) {
+func (g *Guard) holdContent(now time.Time, u *cache.Update, e *emptied, again map[place]deviation, o *Options) {
 	s := g.contents.sets[e.in.set]
 	if s == nil {
-		s = &set{held: map[string]end{}}
+		s = &set{held: map[string]deviation{}}
 		g.contents.sets[e.in.set] = s
 	}
 	c, _ := e.changeIn(u)
-	s.keepFor(now, cache.Removal{Key: e.in.name, Resource: e.old}, o)
-	ends := s.held[e.in.name]
+	s.keepFor(now, e.in.name, e.old, o)
+	held := s.held[e.in.name]
 	switch before, was := again[e.in]; {
 	case was:
-		ends = before.end
-		ends.at = later(ends.at, e.until)
+		held = before
+		held.at = later(held.at, e.until)
 	case !e.until.IsZero():
-		ends.at = e.until
+		held.at = e.until
 	}
-	s.held[e.in.name] = ends
-	s.wake(ends.first())
-	if g.said == nil {
-		g.said = map[place]said{}
-	}
-	g.said[e.in] = said{change: *c, server: u.Server, lost: e.lost}
+	held.said = &said{change: *c, server: u.Server, lost: e.lost}
+	s.held[e.in.name] = held
+	s.wake(held.first())
 	if !e.again {
 		stats := g.Stats(u.Scope)
 		stats.Held.Add(1)
 		stats.Holds.Add(1)
-		g.refer(e.in, e.old, ends.at, false)
+		g.refer(e.in, e.old, held.at, false)
 	}
 }
 
 // restored counts and logs the earlier contents that are not held again.
-func (g *Guard) restored(again map[place]said) {
+func (g *Guard) restored(again map[place]deviation) {
 	byType := map[cache.Key]int{}
-	for p, is := range again {
-		if _, held := g.said[p]; held {
+	for p, e := range again {
+		if _, held := g.heldAt(p); held {
 			continue
 		}
 		if s := g.contents.sets[p.set]; s != nil && len(s.held) == 0 {
@@ -322,13 +324,13 @@ func (g *Guard) restored(again map[place]said) {
 		}
 		stats := g.Stats(p.set.Scope)
 		stats.Held.Add(-1)
-		if is.change.Resource != nil {
+		if e.said.change.Resource != nil {
 			stats.Restored.Add(1)
 			byType[cache.Key{Scope: p.set.Scope, TypeURL: p.set.TypeURL}]++
 		} else {
 			stats.Released.Add(1)
 		}
-		g.leave(p, is.change.Resource)
+		g.leave(p, e.said.change.Resource)
 	}
 	for key, n := range byType {
 		if l, ok := g.Lines.Next(g.Log); ok {
@@ -360,45 +362,12 @@ func (g *Guard) unversion(updates []cache.Update) {
 	}
 }
 
-// releaseContents adds what the source says of resources whose earlier contents were held long enough.
-func (g *Guard) releaseContents(now time.Time, waits map[cache.Key]time.Time, all *releases) {
-	due := g.contents.due(now, waits)
-	for _, key := range sortedKeys(due) {
-		r := due[key]
-		for _, name := range r.names {
-			p := place{set: key, name: name, content: true}
-			is := g.said[p]
-			delete(g.said, p)
-			g.leave(p, is.change.Resource)
-			is.change.Answer, is.change.Receipt = cache.NoAnswer, nil
-			all.add(key, is.change, g.originAfter(key, r.origin), is.server)
-		}
-		g.released(key, len(r.names), func(l *slog.Logger) { l.Warn("the guard releases contents that the source still does not have") })
-	}
-}
-
 // originAfter returns the version of a set after a release: the source's one, unless something else is still held in it.
 func (g *Guard) originAfter(key cache.Key, origin *cache.OriginVersion) *cache.OriginVersion {
 	if s := g.contents.sets[key]; len(g.held(key)) > 0 || s != nil && len(s.held) > 0 {
 		return noVersion()
 	}
 	return origin
-}
-
-// stopContents forgets the earlier contents of a topic that has ended.
-func (g *Guard) stopContents(key cache.Key) {
-	g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name, content: true})
-	held := g.contents.forget(key)
-	if held == 0 {
-		return
-	}
-	g.Stats(key.Scope).Held.Add(-int64(held))
-	for p := range g.said {
-		if p.set == key {
-			delete(g.said, p)
-			g.leave(p, nil)
-		}
-	}
 }
 
 // Fields of envoy.config.route.v3.RouteConfiguration and VirtualHost, of envoy.config.endpoint.v3.ClusterLoadAssignment

@@ -2,8 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,16 +30,17 @@ const firstAnswers = 10 * time.Second
 // each reconnect must not fill the memory.
 const most = 4
 
-// machine decides which members of which sets are held.
+// machine decides which members of which sets are held. content: what is held are earlier contents.
 type machine struct {
-	sets map[cache.Key]*set
+	sets    map[cache.Key]*set
+	content bool
 }
 
 // set is a set with members that are held, or were removed recently.
 type set struct {
-	// held has the end of each held member, by its key. since is when the first member was held, next when the first
+	// held has the deviations, by the keys of the members. since is when the first member was held, next when the first
 	// one goes.
-	held        map[string]end
+	held        map[string]deviation
 	since, next time.Time
 	// largest is the largest number of members that the source has had since then.
 	largest int
@@ -58,15 +57,16 @@ type set struct {
 	stored map[string]*cache.Resource
 }
 
-// end is when a held member goes: at a given time, but no later than the end of its TTL, if it has one, and no later than
-// another member takes one of its claims.
-type end struct {
+// deviation is a member that is held although the source says something else. It goes at a given time, but no later than
+// the end of its TTL, if it has one, and no later than another member takes one of its claims.
+type deviation struct {
 	at, ttl time.Time
 	claims  []uint64
+	said    *said // nil if the source says that the member is gone
 }
 
-// first is the earlier of the two.
-func (e end) first() time.Time {
+// first is the earlier of the two times.
+func (e deviation) first() time.Time {
 	if e.ttl.IsZero() || e.at.Before(e.ttl) {
 		return e.at
 	}
@@ -81,7 +81,26 @@ type decision struct {
 	// TTL has ended, or no client may have them. replaced is the number of held members whose place others have taken.
 	held, restored, gone, replaced, of int
 	// fresh are the members that are held from now on.
-	fresh []cache.Removal
+	fresh []removal
+}
+
+// removal is a member that an update would remove. err and answer are those of its change, if it has one.
+type removal struct {
+	key      string
+	resource *cache.Resource
+	err      *cache.Error
+	answer   cache.Answer
+}
+
+// removalsBy returns the members of a set that an update would remove.
+func removalsBy(u *cache.SetUpdate, before *cache.SetBefore) (gone []removal) {
+	for i := range u.Changes {
+		c := &u.Changes[i]
+		if old := before.Member(i); old != nil && c.Removes() {
+			gone = append(gone, removal{c.Name, old, c.Err, c.Answer})
+		}
+	}
+	return gone
 }
 
 // concerns reports whether an update of a set needs a decision. Most updates do not.
@@ -93,7 +112,7 @@ func (m *machine) concerns(key cache.Key, u *cache.SetUpdate, o *Options) bool {
 	if o.guards(u.Answer) {
 		return true
 	}
-	if s != nil && len(s.held) == 0 && s.stored == nil && u.Answer == cache.LaterAnswer {
+	if s != nil && len(s.held) == 0 && len(s.stored) == 0 && u.Answer == cache.LaterAnswer {
 		delete(m.sets, key)
 		return false
 	}
@@ -104,45 +123,46 @@ func (o *Options) guards(a cache.Answer) bool {
 	return a == cache.FirstAnswer || o.Always && a == cache.LaterAnswer
 }
 
-// decide decides on an update of a set. would is what the update would remove. stored are the store's members of a
+// decide decides on an update of a set. before is what the set has before. stored are the store's members of a
 // set that has no answer yet; decide retains the map. members iterates over the members that the set has before.
-func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would *cache.Removals, stored map[string]*cache.Resource, members members, o *Options) decision {
+func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, before *cache.SetBefore, stored map[string]*cache.Resource, members members, o *Options) decision {
 	s := m.sets[key]
-	d := decision{update: *u, of: would.Len}
-	if s == nil && would.Present && len(would.Gone) == 0 {
+	d := decision{update: *u, of: before.Len}
+	inCache := removalsBy(u, before)
+	if s == nil && before.Present && len(inCache) == 0 {
 		return d
 	}
-	if s == nil || !would.Present {
+	if s == nil || !before.Present {
 		if s != nil {
 			d.gone = len(s.held) // the members ended with an earlier topic
 		}
-		s = &set{held: map[string]end{}}
-		if !would.Present && u.Extent.Full() {
+		s = &set{held: map[string]deviation{}}
+		if !before.Present {
 			s.stored, s.had = stored, len(stored)
 		}
 	}
-	had := would.Len
+	had := before.Len
 	if u.Of > 0 {
 		had = min(u.Of, had)
 	}
 	switch {
-	case s.stored != nil:
+	case len(s.stored) > 0:
 		s.had = max(s.had, had)
 	case !now.Before(s.until):
 		s.had, s.went = had, 0
 	}
 	d.of = s.had
-	s.largest = max(s.largest, max(d.of, would.Len)-len(s.held))
+	s.largest = max(s.largest, max(d.of, before.Len)-len(s.held))
 	d.restored = s.takeNamed(u)
-	gone := s.gone(u, would)
-	var fresh []cache.Removal
+	gone := s.gone(u, inCache)
+	var fresh []removal
 	for _, g := range gone {
-		_, held := s.held[g.Key]
-		switch ends := u.Answer == cache.NoAnswer || isDenied(g.Err); {
+		_, held := s.held[g.key]
+		switch ends := u.Answer == cache.NoAnswer || isDenied(g.err); {
 		case held && ends:
-			delete(s.held, g.Key)
+			delete(s.held, g.key)
 			d.gone++
-		case !held && !ends && o.guards(cmp.Or(g.Answer, u.Answer)):
+		case !held && !ends && o.guards(cmp.Or(g.answer, u.Answer)):
 			fresh = append(fresh, g)
 		}
 	}
@@ -150,20 +170,20 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, would
 	d.replaced = len(replaced)
 	switch total := len(s.held) + s.went + len(fresh); {
 	case len(fresh) == 0, len(s.held)+len(fresh) > most*s.largest:
-	case s.empties(u, would), u.Of > 0 && len(fresh) >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
+	case s.empties(u, before.Len, inCache), u.Of > 0 && len(fresh) >= u.Of, total >= o.Least && float64(total) >= o.Ratio*float64(d.of):
 		d.held, d.fresh = len(fresh), fresh
 		for _, g := range fresh {
-			s.keepFor(now, g, o)
+			s.keepFor(now, g.key, g.resource, o)
 		}
 	default:
 		s.went += len(fresh)
 		s.until = now.Add(firstAnswers)
 	}
 	if len(s.held) > 0 {
-		d.update = s.keep(u, gone[len(would.Gone):])
+		d.update = s.keep(u, gone[len(inCache):])
 	}
 	d.update.Changes = withRemovals(d.update.Changes, replaced)
-	if len(s.held) == 0 && s.stored == nil && !now.Before(s.until) {
+	if len(s.held) == 0 && len(s.stored) == 0 && !now.Before(s.until) {
 		delete(m.sets, key)
 	} else {
 		m.sets[key] = s
@@ -176,9 +196,6 @@ func isDenied(err *cache.Error) bool {
 	return err != nil && (err.Code == codes.PermissionDenied || err.Code == codes.Unauthenticated)
 }
 
-// removes reports whether a change removes the member that it names.
-func removes(c *cache.Change) bool { return c.Resource == nil && (c.Err == nil || c.Gone) }
-
 // takeNamed records the members that the source has, or has again, and returns how many of them were held.
 func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 	if len(s.held) == 0 && len(s.stored) == 0 {
@@ -186,7 +203,7 @@ func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 	}
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if removes(c) {
+		if c.Removes() {
 			continue
 		}
 		delete(s.stored, c.Name)
@@ -198,41 +215,34 @@ func (s *set) takeNamed(u *cache.SetUpdate) (restored int) {
 	return restored
 }
 
-// gone returns the members that an update would remove from the set or from the stored members.
-func (s *set) gone(u *cache.SetUpdate, would *cache.Removals) []cache.Removal {
-	gone := would.Gone
-	if s.stored == nil {
+// gone returns the members that an update would remove from the set, which are given, or from the stored members.
+func (s *set) gone(u *cache.SetUpdate, gone []removal) []removal {
+	if len(s.stored) == 0 {
 		return gone
 	}
 	for _, g := range gone {
-		delete(s.stored, g.Key)
+		delete(s.stored, g.key)
 	}
 	for i := range u.Changes {
-		if c := &u.Changes[i]; removes(c) && s.stored[c.Name] != nil {
-			gone = append(gone, cache.Removal{Key: c.Name, Resource: s.stored[c.Name], Err: c.Err, Answer: c.Answer})
+		if c := &u.Changes[i]; c.Removes() && s.stored[c.Name] != nil {
+			gone = append(gone, removal{c.Name, s.stored[c.Name], c.Err, c.Answer})
 			delete(s.stored, c.Name)
 		}
-	}
-	if u.Extent.Completes() {
-		for _, name := range slices.Sorted(maps.Keys(s.stored)) {
-			gone = append(gone, cache.Removal{Key: name, Resource: s.stored[name]})
-		}
-		s.stored = nil
 	}
 	return gone
 }
 
-// empties reports whether the source has no members left.
-func (s *set) empties(u *cache.SetUpdate, would *cache.Removals) bool {
+// empties reports whether the source has none left of the set's members, of which some are gone.
+func (s *set) empties(u *cache.SetUpdate, members int, gone []removal) bool {
 	for i := range u.Changes {
 		if u.Changes[i].Resource != nil {
 			return false
 		}
 	}
-	left := would.Len - len(would.Gone)
+	left := members - len(gone)
 	listed := map[string]bool{}
-	for _, g := range would.Gone {
-		listed[g.Key] = true
+	for _, g := range gone {
+		listed[g.key] = true
 	}
 	for name := range s.held {
 		if !listed[name] {
@@ -243,19 +253,19 @@ func (s *set) empties(u *cache.SetUpdate, would *cache.Removals) bool {
 }
 
 // keepFor holds a member from now on.
-func (s *set) keepFor(now time.Time, g cache.Removal, o *Options) {
+func (s *set) keepFor(now time.Time, key string, r *cache.Resource, o *Options) {
 	if len(s.held) == 0 {
 		s.since, s.next, s.expire = now, time.Time{}, false
 	}
-	e := end{at: now.Add(o.Hold)}
-	if g.Resource != nil && g.Resource.TTL() > 0 {
-		e.ttl = now.Add(g.Resource.TTL()) // no response renews the TTL. xDS: "TTL"
+	e := deviation{at: now.Add(o.Hold)}
+	if r != nil && r.TTL() > 0 {
+		e.ttl = now.Add(r.TTL()) // no response renews the TTL. xDS: "TTL"
 		s.expire = true
 	}
-	if g.Resource != nil {
-		e.claims = g.Resource.Claims()
+	if r != nil {
+		e.claims = r.Claims()
 	}
-	s.held[strings.Clone(g.Key)] = e
+	s.held[strings.Clone(key)] = e
 	s.wake(e.first())
 }
 
@@ -268,7 +278,7 @@ func (s *set) wake(at time.Time) {
 
 // keep returns an update that leaves the held members in the set. stored are members that are gone, and that the set does
 // not have: it gets those that are held.
-func (s *set) keep(u *cache.SetUpdate, stored []cache.Removal) cache.SetUpdate {
+func (s *set) keep(u *cache.SetUpdate, stored []removal) cache.SetUpdate {
 	kept := *u
 	kept.Changes = make([]cache.Change, 0, len(u.Changes)+len(stored))
 	for i := range u.Changes {
@@ -277,8 +287,8 @@ func (s *set) keep(u *cache.SetUpdate, stored []cache.Removal) cache.SetUpdate {
 		}
 	}
 	for _, g := range stored {
-		if _, held := s.held[g.Key]; held {
-			kept.Changes = append(kept.Changes, cache.Change{Name: g.Key, Resource: g.Resource})
+		if _, held := s.held[g.key]; held {
+			kept.Changes = append(kept.Changes, cache.Change{Name: g.key, Resource: g.resource})
 		}
 	}
 	if u.Origin != nil || len(u.Changes) > 0 {
@@ -291,9 +301,9 @@ func (s *set) keep(u *cache.SetUpdate, stored []cache.Removal) cache.SetUpdate {
 // noVersion is the version of a state that differs from all of the source's versions.
 func noVersion() *cache.OriginVersion { return cache.NewOriginVersion(nil, "") }
 
-// release has the members that go from a set, and the version that the set has afterwards.
+// release has the deviations that end in a set, by the keys of the members, and the version that the set has afterwards.
 type release struct {
-	names  []string
+	ended  map[string]deviation
 	origin *cache.OriginVersion
 }
 
@@ -334,7 +344,7 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 			s.next = wait
 			continue
 		}
-		r := release{origin: noVersion()}
+		r := release{ended: map[string]deviation{}, origin: noVersion()}
 		s.next = time.Time{}
 		for name, e := range s.held {
 			if wait.After(e.at) {
@@ -345,32 +355,22 @@ func (m *machine) due(now time.Time, waits map[cache.Key]time.Time) map[cache.Ke
 				s.wake(at)
 				continue
 			}
-			r.names = append(r.names, name)
+			r.ended[name] = e
 			delete(s.held, name)
 		}
-		if len(r.names) == 0 {
+		if len(r.ended) == 0 {
 			continue
 		}
 		if len(s.held) == 0 {
 			r.origin = s.origin.Snapshot()
-			if s.stored == nil {
+			if len(s.stored) == 0 {
 				delete(m.sets, key)
 			}
 		}
-		slices.Sort(r.names)
 		if all == nil {
 			all = map[cache.Key]release{}
 		}
 		all[key] = r
 	}
 	return all
-}
-
-// forget forgets a set, and returns how many members were held.
-func (m *machine) forget(key cache.Key) (held int) {
-	if s := m.sets[key]; s != nil {
-		held = len(s.held)
-		delete(m.sets, key)
-	}
-	return held
 }

@@ -151,7 +151,7 @@ func (g *Guard) follow(set cache.Key, d *decision, changes []cache.Change) {
 	}
 	for i := range d.fresh {
 		r := &d.fresh[i]
-		g.refer(place{set: set, name: r.Key}, r.Resource, s.held[r.Key].at, false)
+		g.refer(place{set: set, name: r.key}, r.resource, s.held[r.key].at, false)
 	}
 }
 
@@ -209,7 +209,6 @@ func (g *Guard) stopName(p place) {
 	if delete(s.held, p.name); len(s.held) == 0 {
 		delete(g.sets(p), p.set)
 	}
-	delete(g.said, p)
 	g.Stats(p.set.Scope).Held.Add(-1)
 	g.leave(p, nil)
 }
@@ -222,7 +221,7 @@ func (g *Guard) sets(p place) map[cache.Key]*set {
 	return g.machine.sets
 }
 
-func (g *Guard) heldAt(p place) (e end, held bool) {
+func (g *Guard) heldAt(p place) (e deviation, held bool) {
 	if s := g.sets(p)[p.set]; s != nil {
 		e, held = s.held[p.name]
 	}
@@ -241,7 +240,7 @@ func (g *Guard) judgeNames(u *cache.Update) {
 	passed := make([]cache.Change, 0, len(u.Changes))
 	for i := range u.Changes {
 		c := &u.Changes[i]
-		if _, held := s.held[c.Name]; held && (removes(c) || c.Resource != nil) {
+		if _, held := s.held[c.Name]; held && c.HasState() {
 			old := g.cached(cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name})
 			switch {
 			case c.Resource != nil:
@@ -335,18 +334,19 @@ func (g *Guard) losses(updates []cache.Update) (lost map[cache.Key][]loss, queue
 			queue = append(queue, k)
 		}
 		present := map[int]bool{}
-		for _, r := range g.cache.Replaces(u) {
-			l := loss{at{i, r.Set, r.Change}, r.Old}
+		before := g.cache.Before(u, true)
+		before.Replaced(u, func(set, change int, old *cache.Resource) {
+			l := loss{at{i, set, change}, old}
 			c, answer := l.changeIn(u)
 			if l.set < 0 {
-				present[r.Change] = true
+				present[change] = true
 			}
-			if removes(c) && !mustGo(c, answer, r.Old) {
+			if c.Removes() && !mustGo(c, answer, old) {
 				add(l, c)
 			}
-		}
+		})
 		for j := range u.Changes {
-			if c := &u.Changes[j]; g.StoredName != nil && !present[j] && removes(c) && !isDenied(c.Err) {
+			if c := &u.Changes[j]; g.StoredName != nil && !present[j] && c.Removes() && !isDenied(c.Err) {
 				add(loss{at{i, -1, j}, nil}, c)
 			}
 		}
@@ -357,7 +357,7 @@ func (g *Guard) losses(updates []cache.Update) (lost map[cache.Key][]loss, queue
 // removesAny reports whether an update removes anything.
 func removesAny(u *cache.Update) bool {
 	any := func(changes []cache.Change) bool {
-		return slices.ContainsFunc(changes, func(c cache.Change) bool { return removes(&c) })
+		return slices.ContainsFunc(changes, func(c cache.Change) bool { return c.Removes() })
 	}
 	return any(u.Changes) || slices.ContainsFunc(u.Sets, func(s cache.SetUpdate) bool { return s.Err == nil && any(s.Changes) })
 }
@@ -386,10 +386,10 @@ func (a at) placeIn(u *cache.Update) place {
 func (g *Guard) keepAt(now time.Time, p place, r *cache.Resource, u *cache.Update, until time.Time) []cache.Key {
 	s := g.sets(p)[p.set]
 	if s == nil {
-		s = &set{held: map[string]end{}}
+		s = &set{held: map[string]deviation{}}
 		g.sets(p)[p.set] = s
 	}
-	s.keepFor(now, cache.Removal{Key: p.name, Resource: r}, &Options{Hold: until.Sub(now)})
+	s.keepFor(now, p.name, r, &Options{Hold: until.Sub(now)})
 	stats := g.Stats(u.Scope)
 	stats.Held.Add(1)
 	stats.Holds.Add(1)

@@ -14,7 +14,7 @@ type members func(yield func(key string, r *cache.Resource))
 
 // replace returns the lost members whose place nothing has taken. The place of a lost or held member is taken by what the
 // update has, or by what has stayed in the set. replaced are the members that were held until now.
-func (s *set) replace(typeURL string, u *cache.SetUpdate, lost []cache.Removal, stay members) (left []cache.Removal, replaced []string) {
+func (s *set) replace(typeURL string, u *cache.SetUpdate, lost []removal, stay members) (left []removal, replaced []string) {
 	if !cache.HasClaims(typeURL) || len(lost)+len(s.held) == 0 {
 		return lost, nil
 	}
@@ -30,7 +30,7 @@ func (s *set) replace(typeURL string, u *cache.SetUpdate, lost []cache.Removal, 
 		if c.Resource != nil {
 			take(c.Resource)
 		}
-		if (c.Resource != nil || removes(c)) && len(lost) > 0 {
+		if c.HasState() && len(lost) > 0 {
 			named[c.Name] = struct{}{}
 		}
 	}
@@ -56,8 +56,8 @@ func (s *set) replace(typeURL string, u *cache.SetUpdate, lost []cache.Removal, 
 			replaced = append(replaced, name)
 		}
 	}
-	lost = slices.DeleteFunc(lost, func(g cache.Removal) bool {
-		return g.Resource != nil && slices.ContainsFunc(g.Resource.Claims(), isTaken)
+	lost = slices.DeleteFunc(lost, func(g removal) bool {
+		return g.resource != nil && slices.ContainsFunc(g.resource.Claims(), isTaken)
 	})
 	return lost, replaced
 }

@@ -29,9 +29,11 @@ type Keeper struct {
 	queue  []*topic // topics that are not served, in the order in which they began
 	// unreachable: an error reported that the servers are unreachable, and no answer has arrived since.
 	unreachable bool
-	stale       int     // topics that are served from the store
-	sets        int     // the number of sets among the topics
-	fresh       []fresh // of the updates that are being applied
+	stale       int // topics that are served from the store
+	sets        int // the number of sets among the topics
+	// fresh and before are of the updates that are being applied.
+	fresh  []fresh
+	before []cache.Before
 }
 
 // fresh are the first answers in an update, by index, for topics that are not served from the store. The cache may
@@ -40,7 +42,7 @@ type fresh struct{ entries, sets []int }
 
 // Cache has the methods of the cache that a Keeper needs: see [cache.Cache].
 type Cache interface {
-	Compare(*cache.Update) cache.Comparison
+	Before(u *cache.Update, removals bool) cache.Before
 	Len(cache.Key) int
 }
 
@@ -105,26 +107,32 @@ func (k *Keeper) Judge(updates []cache.Update) (stored []cache.Update) {
 	return inOrder(stored)
 }
 
-// Compare compares updates with what the cache has, before it gets them. Note needs that.
-func (k *Keeper) Compare(updates []cache.Update) []cache.Comparison {
-	changed := make([]cache.Comparison, len(updates))
+// Compare remembers what the cache has before it gets updates. Note needs that.
+func (k *Keeper) Compare(updates []cache.Update) {
 	for i := range updates {
-		changed[i] = k.cache.Compare(&updates[i])
+		k.before = append(k.before, k.cache.Before(&updates[i], false))
 	}
-	return changed
 }
 
-// Note notes updates in the store, which have passed Judge and which the cache has by now.
-func (k *Keeper) Note(updates []cache.Update, changed []cache.Comparison) {
+// Note notes updates in the store, which have passed Judge and Compare and which the cache has by now.
+func (k *Keeper) Note(updates []cache.Update) {
 	for i := range updates {
-		k.note(&updates[i], &changed[i], &k.fresh[i])
+		k.note(&updates[i], &k.before[i], &k.fresh[i])
 		updates[i].Receipt.Event("noted for the store", nil)
 	}
+	clear(k.before)
+	k.before = k.before[:0]
 }
 
 // note notes in the store an update's changes and first answers.
-func (k *Keeper) note(u *cache.Update, changed *cache.Comparison, fresh *fresh) {
-	if len(changed.Entries)+len(changed.Sets)+len(fresh.entries) == 0 {
+func (k *Keeper) note(u *cache.Update, before *cache.Before, fresh *fresh) {
+	entries := fresh.entries
+	for i := range u.Changes {
+		if before.Changes(i, &u.Changes[i]) {
+			entries = append(entries, i)
+		}
+	}
+	if len(entries)+len(u.Sets) == 0 {
 		return
 	}
 	key := func(name string) cache.Key { return cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name} }
@@ -133,33 +141,36 @@ func (k *Keeper) note(u *cache.Update, changed *cache.Comparison, fresh *fresh) 
 		after[i] = k.cache.Len(key(u.Sets[i].Name))
 	}
 	k.store.Note(u.Server, func(n *Notes) {
-		for _, i := range changed.Entries {
-			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
-		}
-		for _, i := range fresh.entries {
+		for _, i := range entries {
 			n.Entry(key(u.Changes[i].Name), u.Changes[i].Resource)
 		}
 		for _, i := range fresh.sets {
-			if changed.Sets[i].Present {
+			if before.Sets[i].Present {
 				n.Contents(key(u.Sets[i].Name))
 			}
 		}
-		for i := range changed.Sets {
-			is, set := &changed.Sets[i], &u.Sets[i]
+		for i := range u.Sets {
+			is, set := &before.Sets[i], &u.Sets[i]
 			if !is.Known || set.Err != nil {
 				continue
 			}
-			expected := is.Len + is.Added
-			for _, j := range is.Changes {
+			expected, changed := is.Len, !is.Present
+			for j := range set.Changes {
 				c := &set.Changes[j]
-				if c.Resource == nil && is.Present {
+				if !is.Changes(j, c) {
+					continue
+				}
+				switch changed = true; {
+				case c.Resource == nil && is.Present:
 					expected--
+				case c.Resource != nil && is.Member(j) == nil:
+					expected++
 				}
 				n.Member(key(set.Name), c.Name, c.Resource)
 			}
 			whole := set.Extent == cache.Whole
 			others := set.Extent == cache.Ends || whole && !is.Present || after[i] != expected
-			if len(is.Changes) > 0 || !is.Present || others {
+			if changed || others {
 				n.Whole(key(set.Name), others)
 			}
 		}
@@ -313,7 +324,7 @@ func (k *Keeper) answer(at int, u cache.Update, all *[]cache.Update) cache.Updat
 		key := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: c.Name}
 		waits := k.waits(key)
 		if k.passes(key, err) {
-			if waits && (c.Resource != nil || c.Gone || c.Err == nil) {
+			if waits && c.HasState() {
 				k.fresh[at].entries = append(k.fresh[at].entries, len(u.Changes))
 			}
 			u.Changes = append(u.Changes, *c)

@@ -70,6 +70,10 @@ type gate struct {
 	// typed are the settings whose Types the source was opened with. mu is held while they change.
 	typed atomic.Pointer[Options]
 
+	// splits, toAccepted and toNew are the buffers of apply, for reuse. mu is held.
+	splits            []splitting
+	toAccepted, toNew []cache.Update
+
 	// taken is the buffer of the events that the gate's goroutine processed last, for reuse.
 	taken []event
 
@@ -183,8 +187,13 @@ func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
 	if last := g.accepts.Load(); last == nil || *last != below {
 		g.accepts.Store(&below)
 	}
-	var splits []*splitting
-	toAccepted := make([]cache.Update, 0, len(updates))
+	splits, toAccepted, toNew := g.splits[:0], g.toAccepted[:0], g.toNew[:0]
+	defer func() { // their room is used again
+		clear(splits)
+		clear(toAccepted)
+		clear(toNew)
+		g.splits, g.toAccepted, g.toNew = splits, toAccepted, toNew
+	}()
 	restarts := false
 	for i := range updates {
 		u := &updates[i]
@@ -192,10 +201,10 @@ func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
 			toAccepted = append(toAccepted, *u)
 			continue
 		}
-		s := &splitting{gate: g, in: u, toAccepted: *u, toNew: *u}
+		splits = append(splits, splitting{gate: g, in: u, toAccepted: *u, toNew: *u})
+		s := &splits[len(splits)-1]
 		s.split()
 		restarts = restarts || s.restarts
-		splits = append(splits, s)
 		if len(s.toAccepted.Changes)+len(s.toAccepted.Sets) > 0 {
 			toAccepted = append(toAccepted, s.toAccepted)
 		}
@@ -213,8 +222,8 @@ func (g *gate) apply(below Below, of *Options, updates []cache.Update) {
 	// Clients that must leave the new side leave before its topics change.
 	joined = append(joined, g.changed(restarts)...)
 	g.renew(joined)
-	var toNew []cache.Update
-	for _, s := range splits {
+	for i := range splits {
+		s := &splits[i]
 		if s.leaveOut(joined); len(s.toNew.Changes)+len(s.toNew.Sets) > 0 {
 			s.toNew.Scope.New = true
 			toNew = append(toNew, s.toNew)

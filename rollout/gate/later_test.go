@@ -259,3 +259,21 @@ func TestARemovalWaitsWithResourcesOfItsType(t *testing.T) {
 		f.check(true)
 	})
 }
+
+// A removal that waits for a person takes the place of a change that the first clients have: they go back to the
+// accepted resource.
+func TestARemovalThatWaitsEndsTheChangeBeforeIt(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFixture(t)
+		f.gate.opts.Load().Grow = 3
+		f.source["a"], f.source["b"], f.one = "1", "1", "1"
+		f.send(true)
+		f.source["a"], f.source["b"] = "2", "1111"
+		f.send(true)
+		delete(f.source, "a")
+		f.send(rapid.Bool().Draw(t, "full"), "a")
+		if is, want := membersOf(f.newSet, f.cache), (map[string]string{"a": "1", "b": "1"}); !maps.Equal(is, want) {
+			t.Fatalf("the new side has %v, want %v", is, want)
+		}
+	})
+}

@@ -2,7 +2,7 @@ package gate
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/binary"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -161,10 +161,17 @@ func newPending() pending {
 
 // put records the newest change of an item.
 func (p *pending) put(i item, c *change) {
-	p.drop(i)
 	delete(p.versionOnly, i)
+	before := p.changes[i]
+	if before != nil && before.refusal != nil {
+		p.drop(i)
+		before = nil
+	}
 	p.changes[i] = c
 	p.count(i, c, 1)
+	if before != nil {
+		p.count(i, before, -1) // last, so that no count is 0 in between
+	}
 	if i.set == "" {
 		p.touched = append(p.touched, topicName{i.typeURL, i.name})
 		return
@@ -172,9 +179,10 @@ func (p *pending) put(i item, c *change) {
 	of := topicName{i.typeURL, i.set}
 	if p.sets[of] == nil {
 		p.sets[of] = map[string]*change{}
+	}
+	if p.sets[of][i.name] = c; len(p.sets[of]) == 1 {
 		p.touched = append(p.touched, of)
 	}
-	p.sets[of][i.name] = c
 }
 
 // drop forgets a change.
@@ -331,7 +339,11 @@ func (p *pending) content() (content string, hidden bool) {
 	if len(p.shows.of)+len(stays.of) == 0 {
 		return "", false
 	}
-	return fmt.Sprintf("%d+%d/%x-%x", len(p.shows.of), len(stays.of), p.shows.sum, stays.sum), p.nShown == 0
+	var digest [32]byte
+	for i, n := range [...]uint64{uint64(len(p.shows.of)), uint64(len(stays.of)), p.shows.sum, stays.sum} {
+		binary.LittleEndian.PutUint64(digest[8*i:], n)
+	}
+	return string(digest[:]), p.nShown == 0
 }
 
 // take removes the changes that satisfy which, for acceptance, and returns them by type in the order in which clients

@@ -385,7 +385,7 @@ const maxHeld = 1024
 // update would be a first answer, and so accepted even if it was refused before. The caller holds mu.
 func (g *gate) hold() {
 	touched := g.pending.touched
-	g.pending.touched = nil
+	g.pending.touched = touched[:0]
 	for _, of := range touched {
 		k := cache.Key{Scope: g.scope, TypeURL: of.typeURL, Name: of.name}
 		t := g.held[k]

@@ -34,7 +34,7 @@ func (s *splitting) split() {
 		k, i := cache.Key{Scope: s.scope, TypeURL: s.in.TypeURL, Name: c.Name}, item{typeURL: s.in.TypeURL, name: c.Name}
 		entry, _ := s.cache.Find(k)
 		has, known := acceptedOf(entry)
-		if entry != nil && !known && (c.Resource != nil || c.Err == nil || c.Gone) && s.recall(k) {
+		if entry != nil && !known && c.HasState() && s.recall(k) {
 			has, known = acceptedOf(entry)
 		}
 		if entry != nil && !known {
@@ -43,9 +43,10 @@ func (s *splitting) split() {
 		}
 		of[n].accepted, of[n].newer = s.take(i, has, known, c)
 	}
-	sets := make([]setSplit, len(s.in.Sets))
+	var one [1]setSplit
+	sets := one[:0]
 	for i := range s.in.Sets {
-		sets[i] = s.splitSet(&s.in.Sets[i])
+		sets = append(sets, s.splitSet(&s.in.Sets[i]))
 	}
 	s.late = s.later.types[s.in.TypeURL] > 0 && !s.restarts
 	s.held = s.late || s.pending.types[s.in.TypeURL] > 0 || s.later.types[s.in.TypeURL] > 0
@@ -204,7 +205,7 @@ func (g *gate) putPending(i item, has *cache.Resource, c *cache.Change) *change 
 	g.joinRefusal(i, p)
 	was := g.pending.changes[i]
 	shown := was != nil && g.pending.shown(i.typeURL, was)
-	if g.pending.put(i, p); shown && p.waits != "" {
+	if g.pending.put(i, p); shown && !g.pending.shown(i.typeURL, p) {
 		g.pending.released = append(g.pending.released, i) // the new topics have the accepted state again
 	}
 	return p
@@ -321,7 +322,7 @@ func (s *splitting) splitSet(u *cache.SetUpdate) (out setSplit) {
 // removes reports whether an update removes members that the accepted set has. A first answer does not.
 func removes(u *cache.SetUpdate, set *cache.Set) bool {
 	return slices.ContainsFunc(u.Changes, func(c cache.Change) bool {
-		return c.Resource == nil && (c.Err == nil || c.Gone) && set.Member(c.Name) != nil
+		return c.Removes() && set.Member(c.Name) != nil
 	})
 }
 
@@ -356,16 +357,14 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 	m := s.note(u.Origin)
 	accepted, newer := *u, *u
 	accepted.Origin, newer.Origin = m.ofAccepted(), m.ofNew()
-	changesOf := func(changes []cache.Change, version func(*mirrors) *cache.OriginVersion) []cache.Change {
-		out := make([]cache.Change, len(changes))
-		for i, c := range changes {
-			c.Origin = version(s.note(c.Origin))
-			out[i] = c
+	mirrored := func(changes []cache.Change, version func(*mirrors) *cache.OriginVersion) []cache.Change {
+		for i := range changes {
+			changes[i].Origin = version(s.note(changes[i].Origin))
 		}
-		return out
+		return changes
 	}
 	if of.asIs {
-		accepted.Changes, newer.Changes = changesOf(u.Changes, (*mirrors).ofAccepted), changesOf(u.Changes, (*mirrors).ofNew)
+		accepted.Changes, newer.Changes = mirrored(slices.Clone(u.Changes), (*mirrors).ofAccepted), mirrored(slices.Clone(u.Changes), (*mirrors).ofNew)
 		s.toAccepted.Sets, s.toNew.Sets = append(s.toAccepted.Sets, accepted), append(s.toNew.Sets, newer)
 		return
 	}
@@ -376,7 +375,7 @@ func (s *splitting) addSet(u *cache.SetUpdate, of *setSplit) {
 		}
 		accepted.Extent, newer.Extent = rest, rest
 	}
-	accepted.Changes, newer.Changes = changesOf(of.accepted, (*mirrors).ofAccepted), changesOf(of.newer, (*mirrors).ofNew)
+	accepted.Changes, newer.Changes = mirrored(of.accepted, (*mirrors).ofAccepted), mirrored(of.newer, (*mirrors).ofNew)
 	if s.held {
 		accepted.Origin = nil
 	}

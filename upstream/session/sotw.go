@@ -141,6 +141,7 @@ type sotwNames struct {
 	trials  trials
 	// dirty: the names of the request have changed by trials. repeat: the request must be sent although they have not.
 	dirty, repeat bool
+	prompted      time.Time // when an answer was last asked for that says nothing new
 }
 
 // leaving is a name that was given up. If a response was on its way, the control plane ignores the
@@ -306,7 +307,12 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 	}
 	s.trySilence(now)
 	unheard := what == Selective && n.heard.Before(now.Add(-timeout)) && len(s.wanted) > 1
-	for _, sub := range n.overdue(now.Add(-timeout)) {
+	overdue := n.overdue(now.Add(-timeout))
+	if unheard && len(overdue) > 0 && !n.strict() && s.version != "" && now.Sub(s.prompted) >= timeout {
+		// It has answered for other names, and may have nothing new to say. It answers a request without a version.
+		s.version, s.repeat, s.prompted = "", true, now
+	}
+	for _, sub := range overdue {
 		if what == Mute || unheard {
 			if !sub.answered {
 				n.fail(sub, noAnswer(timeout), &u)
