@@ -131,6 +131,14 @@ admin: {address: '127.0.0.1:0'}
 			t.Errorf("status %d, answer %q, want %q", status, body, bad.want)
 		}
 	}
+	// The same holds if the set is good, and something else is wrong that shows late.
+	writeConfig(t, "relay.yaml", strings.Replace(string(config), "{address: '127.0.0.1:0'}, ", "{address: '127.0.0.1:0'}, {address: '192.0.2.1:80'}, ", 1)+"descriptors: ["+set+"]\n")
+	if body, status := r.post("/reload"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "192.0.2.1") {
+		t.Errorf("status %d, answer %q", status, body)
+	}
+	if descriptors.Newest() != nil {
+		t.Error("the types of a configuration that was refused are known")
+	}
 	before, status := discover(t, "")
 	if status != http.StatusOK || !strings.Contains(before, "libraryPath") {
 		t.Errorf("after reloads that were refused: %d %s", status, before)
