@@ -26,9 +26,10 @@ run: build ## build, and serve the built-in demo (ARGS='--config relay.yaml' for
 build: ## build bin/xds-relay
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/xds-relay ./cmd/xds-relay
 
-generate: ## write what is derived from the configuration's keys (JSON Schema, reference, tables) and from lint's rules
+generate: ## write what is derived from the configuration's keys (JSON Schema, reference, tables), lint's rules, and Envoy's contrib extensions
 	$(GO) test ./configs -run '^TestGeneratedFilesAreUpToDate$$' -count 1 -update
 	$(GO) test ./lint -run '^TestThePageHasTheRules$$' -count 1 -update
+	cd tools/descriptors && $(GO) run .
 
 # Tests that count allocations or measure times run without the race detector, which changes both. Tests
 # that count work use the counters of coverage (costs/), in the packages that have such tests.
@@ -37,6 +38,7 @@ test: ## run all tests with the race detector
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
+	cd tools/descriptors && $(GO) test -count=1 ./...
 	$(MAKE) deploy
 
 # Some mistakes need more random inputs than the 100 that make test tries for each property. These tests run
@@ -87,6 +89,7 @@ differential: ## compare the checks of resources with gRPC's own, over a million
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...
 	cd deploy/checks && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+	cd tools/descriptors && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 	@bad=$$(grep -rl --include='*_test.go' 'time\.Sleep' . | xargs -r grep -L '"testing/synctest"'); \
 	if [ -n "$$bad" ]; then \
 		echo "$$bad: time.Sleep outside of testing/synctest; wait for the event itself"; exit 1; \

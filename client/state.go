@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -130,7 +132,7 @@ func (s *state) check(r *discoveryv3.Resource) error {
 	default:
 		return fmt.Errorf("it is of type %q (want %q)", content.GetTypeUrl(), s.query.TypeURL)
 	}
-	_, err := content.UnmarshalNew()
+	_, err := decode(content)
 	if err != nil && !errors.Is(err, protoregistry.NotFound) {
 		return fmt.Errorf("it cannot be decoded as %s: %w", content.GetTypeUrl(), err)
 	}
@@ -226,9 +228,14 @@ func sameContent(a, b *discoveryv3.Resource) bool {
 	if bytes.Equal(a.GetResource().GetValue(), b.GetResource().GetValue()) {
 		return true
 	}
-	x, errX := a.GetResource().UnmarshalNew()
-	y, errY := b.GetResource().UnmarshalNew()
+	x, errX := decode(a.GetResource())
+	y, errY := decode(b.GetResource())
 	return errX == nil && errY == nil && proto.Equal(x, y)
+}
+
+// decode decodes a resource. The error is protoregistry.NotFound if its type is not known.
+func decode(content *anypb.Any) (proto.Message, error) {
+	return anypb.UnmarshalNew(content, proto.UnmarshalOptions{Resolver: descriptors.Types{}})
 }
 
 func statusError(s *statuspb.Status) error {

@@ -52,6 +52,11 @@ type Config struct {
 	// spelling, or a glob, or `*`; and `identity`, the client's authenticated identity. They do not see
 	// the client's Node, because a client can claim anything there.
 	Rights []Right `yaml:"rights" absent:"every client may have everything"`
+	// Files with the definitions of message types that the relay does not know, such as those of your own
+	// Envoy filters: binary FileDescriptorSets, also compressed with gzip, as `protoc --include_imports
+	// --descriptor_set_out=FILE` and `buf build -o FILE` write them. The relay reads them at the
+	// start and on a reload.
+	Descriptors []string `yaml:"descriptors" absent:"the relay knows Envoy's types, with those of its contrib extensions"`
 	// What the relay keeps while no client uses it.
 	Cache Cache `yaml:"cache"`
 	// Where the relay stores the resources that it has accepted from control planes. After a restart it

@@ -34,7 +34,7 @@ var mistakes = []struct {
 	{"an empty document", "# nothing\n", `
 relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
 relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, rights, cache, store, drain)`},
+	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)`},
 	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2:8: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
@@ -136,7 +136,7 @@ relay.yaml:1:58: listeners[0].jwt.audiences[0]: is "" (want text, or no such key
 	{"keys with a password", jwtHead + "jwks_url: 'https://a:b@issuer/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: has a user (want https://host/path, and jwks_token_file)`},
 	{"keys from a file URL", jwtHead + "jwks_url: 'file://host/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: "file://host/keys" is not of https (want https://host/path)`},
 	{"keys from nowhere", jwtHead + "jwks_url: keys}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: is not a URL (want https://host/path)`},
-	{"keys of this host", jwtHead + "jwks_url: 'http://127.0.0.1:1/keys'}}]\n" + "x: 1\n" + authority, `relay.yaml:2:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, cache, store, drain)`},
+	{"keys of this host", jwtHead + "jwks_url: 'http://127.0.0.1:1/keys'}}]\n" + "x: 1\n" + authority, `relay.yaml:2:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)`},
 	{"a mode of what is no unix socket", "listeners: [{address: ':1', mode: '0600'}]\n" + authority, `relay.yaml:1:29: listeners[0].mode: is for unix sockets (want no such key, or address: unix:/path)`},
 	{"a unix socket of no path", "listeners: [{address: 'unix:'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "unix:" has no path (want unix:/path)`},
 	{"a unix socket twice", "listeners: [{address: 'unix:/a'}, {address: 'unix:/a'}]\n" + authority, `relay.yaml:1:36: listeners[1].address: "unix:/a" is already listeners[0].address (want another path)`},
@@ -398,7 +398,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, cache, store, drain)", file)
+	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

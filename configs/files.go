@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/certs/credfile"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/identity/tokens"
 )
 
@@ -53,6 +54,8 @@ func (c *Config) checkFiles() *fileChecker {
 			}
 		}
 	}
+	_, err := descriptors.Load(c.Descriptors...)
+	f.add("descriptors", err)
 	if c.Store.Path != "" {
 		f.read("store.key_file", c.Store.KeyFile)
 		f.folder("store.path", filepath.Dir(c.Store.Path))

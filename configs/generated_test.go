@@ -173,9 +173,12 @@ func tables(t *testing.T, keys []key, page []byte) []byte {
 		t.Fatalf("the page has no lines\n%s%s", tablesBegin, tablesEnd)
 	}
 	var b strings.Builder
-	for _, k := range keys {
+	for i, k := range keys {
 		if k.depth == 0 {
-			fmt.Fprintf(&b, "\n### `%s`\n\n%s\n\n| key | value | default | meaning |\n|---|---|---|---|\n", k.path, strings.Join(append([]string{k.firstSentence()}, k.notes()...), " "))
+			fmt.Fprintf(&b, "\n### `%s`\n\n%s\n", k.path, strings.Join(append([]string{k.firstSentence()}, k.notes()...), " "))
+			if i+1 < len(keys) && keys[i+1].depth > 0 {
+				b.WriteString("\n| key | value | default | meaning |\n|---|---|---|---|\n")
+			}
 			continue
 		}
 		meaning := k.firstSentence()

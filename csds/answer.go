@@ -8,11 +8,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/secrets"
@@ -184,7 +184,7 @@ func content(r *cache.Resource) *anypb.Any {
 		return nil
 	}
 	url := "type.googleapis.com/" + r.TypeURL()[strings.LastIndexByte(r.TypeURL(), '/')+1:]
-	if _, err := protoregistry.GlobalTypes.FindMessageByURL(url); err != nil {
+	if _, err := (descriptors.Types{}).FindMessageByURL(url); err != nil {
 		return nil
 	}
 	is := secrets.Masked(&anypb.Any{TypeUrl: r.TypeURL(), Value: r.Value()})

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/wire"
@@ -21,6 +22,9 @@ import (
 )
 
 // Responses as JSON. Only for them does the relay unmarshal resources in order to serve them.
+
+// marshalJSON is protojson, with all types that are known.
+var marshalJSON = protojson.MarshalOptions{Resolver: descriptors.Types{}}
 
 // toJSON returns a response in protobuf's canonical JSON, as a message of the service's version of the API. The caller
 // must not change it. Resources that have no JSON form are left out and reported as errors; if that would remove them
@@ -31,7 +35,7 @@ func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, 
 	if len(shared) != 1 || private > 0 || shared.Len() < minJSONCached {
 		return s.render(r, service)
 	}
-	key := jsonKey{shared: &shared[0].ReadOnlyData()[0], size: shared.Len(), version: r.Version, path: service.Path}
+	key := jsonKey{shared: &shared[0].ReadOnlyData()[0], size: shared.Len(), version: r.Version, path: service.Path, types: descriptors.Newest()}
 	return s.jsonCache.entry(key, shared[0]).get(func() ([]byte, error) { return s.render(r, service) })
 }
 
@@ -49,7 +53,7 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		msg.ResourceErrors = nil // v2 does not have it, and JSON parsers may be strict
 	}
 	if !slices.ContainsFunc(msg.GetResources(), func(res *anypb.Any) bool { return losesEntries(res) != nil }) {
-		if body, err := protojson.Marshal(&msg); err == nil {
+		if body, err := marshalJSON.Marshal(&msg); err == nil {
 			return body, nil
 		}
 	}
@@ -58,7 +62,7 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		lost := losesEntries(res)
 		err := lost
 		if err == nil {
-			_, err = protojson.Marshal(res)
+			_, err = marshalJSON.Marshal(res)
 		}
 		if err == nil {
 			good = append(good, res)
@@ -80,7 +84,7 @@ func (s *Server) renderBytes(encoded []byte, service *xdstype.Service) ([]byte, 
 		}
 	}
 	msg.Resources = good
-	return protojson.Marshal(&msg)
+	return marshalJSON.Marshal(&msg)
 }
 
 // incompleteError says that a response cannot be sent, because it would lack a resource. The client keeps what it has.

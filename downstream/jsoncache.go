@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 // A cache of rendered JSON.
@@ -22,6 +24,7 @@ type jsonKey struct {
 	size    int   // of the resources, encoded
 	version string
 	path    string
+	types   *descriptors.Set // decides what has a form in JSON
 }
 
 type jsonEntry struct {

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 // Ignored is a part of a document that Envoy ignores: a field, or the value of an enum, that it does not know.
@@ -23,10 +24,13 @@ type Ignored struct {
 	Text  string // what is ignored
 }
 
+// unmarshal is protojson, with all types that are known.
+var unmarshal = protojson.UnmarshalOptions{Resolver: descriptors.Types{}}
+
 // Unmarshal decodes JSON into a message.
 func Unmarshal(text []byte, m proto.Message) ([]Ignored, error) {
 	// Most texts are what protobuf takes. Reading them so is faster.
-	err := protojson.Unmarshal(text, m)
+	err := unmarshal.Unmarshal(text, m)
 	if err == nil {
 		return nil, nil
 	}
@@ -44,7 +48,7 @@ func (v *Value) Unmarshal(m proto.Message) (ignored []Ignored, line int, err err
 	c := &converter{}
 	var p printer
 	p.value(c.message(m.ProtoReflect().Descriptor(), v, ""))
-	if err = protojson.Unmarshal(p.json, m); err == nil {
+	if err = unmarshal.Unmarshal(p.json, m); err == nil {
 		return c.ignored, 0, nil
 	}
 	var column int
@@ -253,7 +257,7 @@ func (c *converter) any(v *Value, path string) *Value {
 	if v.Kind != Object {
 		return v
 	}
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(v.TypeURL())
+	t, err := descriptors.Types{}.FindMessageByURL(v.TypeURL())
 	if err != nil {
 		return v
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
@@ -70,7 +70,7 @@ var (
 // References returns the references of a resource, in the order of its fields. It returns none for a type that the
 // binary does not know. The error is the reason why the resource, or a part of it, could not be read.
 func References(typeURL string, value []byte) ([]Reference, error) {
-	message, _ := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	message, _ := descriptors.Types{}.FindMessageByURL(typeURL)
 	if message == nil || planOf(message.Descriptor()) == nil {
 		return nil, nil
 	}

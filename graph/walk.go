@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/wire"
 )
@@ -98,7 +98,7 @@ func (w *walk) step(m protoreflect.Message, step step) {
 		w.message(m, step.plan)
 		return
 	}
-	if a, ok := m.Interface().(*anypb.Any); ok {
+	if a, ok := descriptors.Any(m); ok {
 		w.inAny(a)
 	}
 }
@@ -112,7 +112,7 @@ func (w *walk) inAny(a *anypb.Any) {
 		w.lookup(a.GetValue())
 		return
 	}
-	message, err := protoregistry.GlobalTypes.FindMessageByURL(a.GetTypeUrl())
+	message, err := descriptors.Types{}.FindMessageByURL(a.GetTypeUrl())
 	if err != nil {
 		return
 	}
@@ -245,29 +245,32 @@ type step struct {
 
 var (
 	plansMu sync.Mutex
-	// plans caches the plans of planOf, by message name. The binary's message types bound its size.
-	plans = map[protoreflect.FullName]*plan{}
+	// plans caches the plans of planOf. The message types that are known bound its size.
+	plans descriptors.Cached[map[protoreflect.MessageDescriptor]*plan]
 )
 
 // planOf returns the plan of a message type, nil if it cannot contain references.
 func planOf(message protoreflect.MessageDescriptor) *plan {
 	plansMu.Lock()
 	defer plansMu.Unlock()
-	return makePlan(message)
+	known := plans.Get()
+	if *known == nil {
+		*known = map[protoreflect.MessageDescriptor]*plan{}
+	}
+	return makePlan(message, *known)
 }
 
-// makePlan is planOf without the lock. The caller holds plansMu.
-func makePlan(message protoreflect.MessageDescriptor) *plan {
-	name := message.FullName()
-	if p, ok := plans[name]; ok {
+// makePlan adds the plan of a message type to known. The caller holds plansMu.
+func makePlan(message protoreflect.MessageDescriptor, known map[protoreflect.MessageDescriptor]*plan) *plan {
+	if p, ok := known[message]; ok {
 		return p
 	}
 	if !leadsAnywhere(message, map[protoreflect.FullName]bool{}) {
-		plans[name] = nil
+		known[message] = nil
 		return nil
 	}
-	p := &plan{own: messageFields[name]}
-	plans[name] = p // message types may be recursive
+	p := &plan{own: messageFields[message.FullName()]}
+	known[message] = p // message types may be recursive
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)
 		if t, ok := nameFields[field.FullName()]; ok {
@@ -280,7 +283,7 @@ func makePlan(message protoreflect.MessageDescriptor) *plan {
 		}
 		if inner.FullName() == anyName {
 			p.steps = append(p.steps, step{field: field})
-		} else if in := makePlan(inner); in != nil {
+		} else if in := makePlan(inner, known); in != nil {
 			p.steps = append(p.steps, step{field: field, plan: in})
 		}
 	}

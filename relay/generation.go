@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/taster"
@@ -20,8 +21,9 @@ type generation struct {
 	cfg    *configs.Config
 	router *authority.Router
 	rights *Rights
-	node   *corev3.Node // the relay's own, for xdstp names
-	store  *sharedStore // nil if nothing is stored
+	node   *corev3.Node     // the relay's own, for xdstp names
+	store  *sharedStore     // nil if nothing is stored
+	types  *descriptors.Set // nil if the configuration names none
 	// origins, counts and rollouts are keyed by the authority's name in the configuration.
 	origins  map[string]*origin
 	counts   map[string]*counts
@@ -48,6 +50,7 @@ type parts struct {
 	before *generation // nil at the start
 	files  fs.FS
 	store  *sharedStore
+	types  *descriptors.Set
 }
 
 // newGeneration makes the generation of a configuration. It does not connect. Its origins are in use until release.
@@ -57,7 +60,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 		before = p.before.router
 	}
 	g := &generation{
-		cfg: p.cfg, router: authority.After(before, p.cfg), node: relayNode(p.cfg), store: p.store,
+		cfg: p.cfg, router: authority.After(before, p.cfg), node: relayNode(p.cfg), store: p.store, types: p.types,
 		origins: map[string]*origin{}, counts: map[string]*counts{}, rollouts: map[string]*gate.Options{},
 	}
 	if p.before != nil {

@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,10 @@ func fingerprintOf(a *configs.Authority, g *generation) string {
 	if a.Rollout != nil {
 		types = append([]string{"rollout"}, a.Rollout.Types...)
 	}
+	var messages string
+	if a.Directory != "" || slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return s.Protocol == configs.ProtocolREST }) {
+		messages = g.types.Fingerprint() // they decide what can be read
+	}
 	// The store is identified by the address of its sharedStore.
 	return configs.Fingerprint(struct {
 		Name      string
@@ -67,7 +72,8 @@ func fingerprintOf(a *configs.Authority, g *generation) string {
 		Rollout   []string
 		Node      any
 		Store     string
-	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.fingerprint()})
+		Messages  string
+	}{a.Name, a.Servers, a.Directory, a.Failover, a.Check, types, g.cfg.Node, g.store.fingerprint(), messages})
 }
 
 // originOf returns the origin of the authority with an index: the one of the previous generation if it has not

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/loglines"
@@ -187,12 +188,17 @@ func (r *Relay) now() *generation { return r.origins.newest.Load() }
 
 // firstGeneration returns the generation of the configuration that the relay starts with.
 func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
+	types, err := loadTypes(cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	descriptors.Use(types)
 	opened, err := openStore(cfg.Store, r.cache, r.log)
 	if err != nil {
 		return nil, err
 	}
 	r.noteStore(opened)
-	return r.origins.newGeneration(parts{cfg: cfg, files: r.files, store: opened})
+	return r.origins.newGeneration(parts{cfg: cfg, files: r.files, store: opened, types: types})
 }
 
 // namesFor returns what names mean for a client, by the newest generation.

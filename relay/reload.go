@@ -10,6 +10,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/store"
@@ -121,10 +122,15 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	}
 	p := &planned{}
 	before := r.origins.newest.Load()
+	types, err := loadTypes(cfg, before)
+	if err != nil {
+		return nil, err
+	}
+	descriptors.Use(types) // the origins read resources
 	opened, key, err := r.planStore(cfg, before)
 	add(err)
 	if err == nil {
-		p.generation, err = r.origins.newGeneration(parts{cfg: cfg, before: before, files: r.files, store: opened})
+		p.generation, err = r.origins.newGeneration(parts{cfg: cfg, before: before, files: r.files, store: opened, types: types})
 		add(err)
 	}
 	var wrong configs.Errors
@@ -143,6 +149,19 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	}
 	r.undo(p)
 	return nil, configs.InOrder(errs)
+}
+
+// loadTypes returns the message types of a configuration's descriptor sets: those of the generation before, if the files
+// have not changed.
+func loadTypes(cfg *configs.Config, before *generation) (*descriptors.Set, error) {
+	types, err := descriptors.Load(cfg.Descriptors...)
+	if err != nil {
+		return nil, configs.Errors{cfg.Errorf("descriptors", "%w", err)}
+	}
+	if before != nil && before.types.Fingerprint() == types.Fingerprint() {
+		return before.types, nil
+	}
+	return types, nil
 }
 
 // planStore returns the store of a configuration, in use once more: the present store, or another one. key is the key
@@ -199,6 +218,7 @@ func (r *Relay) undo(p *planned) {
 		r.origins.release(p.generation)
 	}
 	if now := r.origins.newest.Load(); now != nil {
+		descriptors.Use(now.types)
 		r.endUnusedIssuers(now.cfg)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Holds reports whether a resource holds a secret. value is its encoded message, which the relay has decoded before.
-// An Any in it that cannot be read counts as a secret. A type that this binary does not know counts as none, because
-// Envoy's API defines what is secret; a printed resource shows nothing of such a type ([Masked]).
+// An Any in it that cannot be read counts as a secret. A type that is not known counts as none, because
+// Envoy's API and descriptor sets define what is secret; a printed resource shows nothing of such a type ([Masked]).
 func Holds(typeURL string, value []byte) bool {
 	p := planOf(typeURL)
 	if p == nil || !p.direct && bytes.IndexByte(value, '/') < 0 {
@@ -192,18 +192,23 @@ func typedStructHolds(message []byte) bool {
 	return found
 }
 
-// plans caches the plans of types by type URL. The number of types in this binary bounds its size, because each is
+// plans caches the plans of types by type URL. The number of types that are known bounds its size, because each is
 // kept in one spelling.
-var plans struct {
+var plans descriptors.Cached[planCache]
+
+type planCache struct {
 	byURL atomic.Pointer[map[string]*plan]
 	mu    sync.Mutex // guards additions
 	all   map[protoreflect.FullName]*plan
 }
 
-// planOf returns nil for a type that this binary does not know.
+// planOf returns nil for a type that is not known.
 func planOf(typeURL string) *plan {
-	if p := knownPlan([]byte(typeURL)); p != nil {
-		return p
+	plans := plans.Get()
+	if known := plans.byURL.Load(); known != nil {
+		if p := (*known)[typeURL]; p != nil {
+			return p
+		}
 	}
 	message := descriptorOf(typeURL)
 	if message == nil {
@@ -214,7 +219,7 @@ func planOf(typeURL string) *plan {
 	if plans.all == nil {
 		plans.all = map[protoreflect.FullName]*plan{}
 	}
-	p := compile(message)
+	p := plans.compile(message)
 	if strings.HasPrefix(typeURL, usualPrefix) { // control planes can invent other prefixes
 		known := map[string]*plan{}
 		if before := plans.byURL.Load(); before != nil {
@@ -228,7 +233,7 @@ func planOf(typeURL string) *plan {
 
 // knownPlan returns a plan from the cache, nil if it is not there.
 func knownPlan(typeURL []byte) *plan {
-	if known := plans.byURL.Load(); known != nil {
+	if known := plans.Get().byURL.Load(); known != nil {
 		return (*known)[string(typeURL)]
 	}
 	return nil
@@ -236,22 +241,22 @@ func knownPlan(typeURL []byte) *plan {
 
 const usualPrefix = "type.googleapis.com/"
 
-// descriptorOf returns nil for a type that this binary does not know.
+// descriptorOf returns nil for a type that is not known.
 func descriptorOf(typeURL string) protoreflect.MessageDescriptor {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	t, err := descriptors.Types{}.FindMessageByURL(typeURL)
 	if err != nil {
 		return nil
 	}
 	return t.Descriptor()
 }
 
-// compile returns the plan of a message. The caller holds plans.mu.
-func compile(message protoreflect.MessageDescriptor) *plan {
+// compile returns the plan of a message. The caller holds mu.
+func (plans *planCache) compile(message protoreflect.MessageDescriptor) *plan {
 	if p := plans.all[message.FullName()]; p != nil {
 		return p
 	}
 	added := map[protoreflect.FullName]*plan{}
-	p := addPlan(message, added)
+	p := plans.add(message, added)
 	for changed := true; changed; { // messages contain each other in cycles
 		changed = false
 		for _, p := range added {
@@ -279,8 +284,8 @@ func compile(message protoreflect.MessageDescriptor) *plan {
 	return p
 }
 
-// addPlan adds the plans of a message, and of the messages in its fields, to added.
-func addPlan(message protoreflect.MessageDescriptor, added map[protoreflect.FullName]*plan) *plan {
+// add adds the plans of a message, and of the messages in its fields, to added.
+func (plans *planCache) add(message protoreflect.MessageDescriptor, added map[protoreflect.FullName]*plan) *plan {
 	name := message.FullName()
 	if p := plans.all[name]; p != nil {
 		return p
@@ -309,7 +314,7 @@ func addPlan(message protoreflect.MessageDescriptor, added map[protoreflect.Full
 		case sensitive(field):
 			p.all[field.Number()] = step{secret: true, dataSource: inner != nil && isDataSource(inner.FullName())}
 		case inner != nil:
-			p.all[field.Number()] = step{inner: addPlan(inner, added)}
+			p.all[field.Number()] = step{inner: plans.add(inner, added)}
 		}
 	}
 	return p

@@ -7,6 +7,7 @@ import (
 	xdsannotations "github.com/cncf/xds/go/xds/annotations/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // unmarked are credentials that Envoy's API does not mark.
@@ -23,13 +24,26 @@ func init() {
 // sensitive reports whether a field's definition marks it as secret: private keys, passwords, session ticket keys,
 // generic secrets.
 func sensitive(field protoreflect.FieldDescriptor) bool {
+	if isMarked(field) || unmarked[field.FullName()] {
+		return true
+	}
+	// An operator's descriptor set may have lost the marks of Envoy's own messages.
+	known, err := protoregistry.GlobalFiles.FindDescriptorByName(field.FullName())
+	if err != nil || known == field {
+		return false
+	}
+	linked, ok := known.(protoreflect.FieldDescriptor)
+	return ok && isMarked(linked)
+}
+
+func isMarked(field protoreflect.FieldDescriptor) bool {
 	options := field.Options()
 	for _, mark := range []protoreflect.ExtensionType{udpaannotations.E_Sensitive, xdsannotations.E_Sensitive} {
 		if proto.HasExtension(options, mark) && proto.GetExtension(options, mark).(bool) {
 			return true
 		}
 	}
-	return unmarked[field.FullName()]
+	return false
 }
 
 // isSecret reports whether all data in a message is secret.

@@ -9,8 +9,12 @@ package secrets
 import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 // redacted replaces a secret, as in Envoy's config dump.
@@ -51,6 +55,11 @@ func (k masker) message(m protoreflect.Message, at place) {
 	name := m.Descriptor().FullName()
 	at.ofSecret = at.ofSecret || !k.show && isSecret(name)
 	switch known := m.Interface().(type) {
+	case *dynamicpb.Message:
+		if isSpecial(name) {
+			k.dynamic(m, at)
+			return
+		}
 	case *anypb.Any:
 		k.any(known, at)
 		return
@@ -109,6 +118,39 @@ func (k masker) elements(field protoreflect.FieldDescriptor, list protoreflect.L
 	}
 }
 
+// isSpecial reports whether the masker reads a message by the fields of its Go type.
+func isSpecial(message protoreflect.FullName) bool {
+	return message == anyName || message == structName || isTypedStruct(message)
+}
+
+// dynamic walks through a special message that is dynamic, because the message around it is. It walks through a copy of
+// the Go type.
+func (k masker) dynamic(m protoreflect.Message, at place) {
+	copied, err := k.copied(m, at)
+	proto.Reset(m.Interface())
+	if err == nil {
+		_ = proto.UnmarshalOptions{AllowPartial: true}.Unmarshal(copied, m.Interface())
+	}
+}
+
+// copied returns a message after the walk, encoded.
+func (k masker) copied(m protoreflect.Message, at place) ([]byte, error) {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(m.Descriptor().FullName())
+	if err != nil {
+		return nil, err
+	}
+	value, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m.Interface())
+	if err != nil {
+		return nil, err
+	}
+	typed := t.New()
+	if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(value, typed.Interface()); err != nil {
+		return nil, err
+	}
+	k.message(typed, at)
+	return proto.MarshalOptions{AllowPartial: true}.Marshal(typed.Interface())
+}
+
 // any masks the content of an Any.
 func (k masker) any(content *anypb.Any, at place) {
 	if content.GetTypeUrl() == "" && len(content.GetValue()) == 0 {
@@ -123,7 +165,7 @@ func (k masker) any(content *anypb.Any, at place) {
 		k.hide(content)
 		return
 	}
-	inner, err := anypb.UnmarshalNew(content, proto.UnmarshalOptions{AllowPartial: true})
+	inner, err := anypb.UnmarshalNew(content, proto.UnmarshalOptions{AllowPartial: true, Resolver: descriptors.Types{}})
 	if err != nil {
 		k.hide(content)
 		return

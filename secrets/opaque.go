@@ -13,10 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 // brokenPrefix is prepended to the type URL of a known message that cannot be decoded, so that the lookup does not
@@ -83,29 +84,14 @@ func Hidden(content *anypb.Any, show bool) *anypb.Any {
 
 // Types resolves the types of a message that is printed: a type URL resolves to its message if this binary has it,
 // and otherwise to Opaque.
-type Types struct{}
-
-// FindMessageByName implements protoregistry.MessageTypeResolver.
-func (Types) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
-	return protoregistry.GlobalTypes.FindMessageByName(name)
-}
+type Types struct{ descriptors.Types }
 
 // FindMessageByURL implements protoregistry.MessageTypeResolver. It never fails.
-func (Types) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+func (t Types) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	if !strings.HasPrefix(url, brokenPrefix) {
-		if known, err := protoregistry.GlobalTypes.FindMessageByURL(url); err == nil {
+		if known, err := t.Types.FindMessageByURL(url); err == nil {
 			return known, nil
 		}
 	}
 	return opaqueType, nil
-}
-
-// FindExtensionByName implements protoregistry.ExtensionTypeResolver.
-func (Types) FindExtensionByName(field protoreflect.FullName) (protoreflect.ExtensionType, error) {
-	return protoregistry.GlobalTypes.FindExtensionByName(field)
-}
-
-// FindExtensionByNumber implements protoregistry.ExtensionTypeResolver.
-func (Types) FindExtensionByNumber(message protoreflect.FullName, field protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
-	return protoregistry.GlobalTypes.FindExtensionByNumber(message, field)
 }

@@ -5,11 +5,12 @@ package secrets
 
 import (
 	"fmt"
-	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 // structWalk walks through a Struct and redacts its secrets. If found is not nil, it calls found for each secret
@@ -91,7 +92,7 @@ func (w structWalk) secret(s *structpb.Struct, key string, field protoreflect.Fi
 		s.Fields[key] = w.redact(s.Fields[key])
 		return
 	}
-	for _, inner := range []string{"inline_bytes", "inlineBytes", "inline_string", "inlineString"} {
+	for inner := range inlineKeys {
 		if value, ok := source.Fields[inner]; ok {
 			source.Fields[inner] = w.redact(value)
 		}
@@ -102,7 +103,7 @@ func (w structWalk) secret(s *structpb.Struct, key string, field protoreflect.Fi
 func (w structWalk) untyped(s *structpb.Struct, nesting int) {
 	names := secretNames()
 	for key, value := range s.GetFields() {
-		if names[key] || nesting > maxNesting {
+		if _, secret := names[key]; secret || inlineKeys[key] || nesting > maxNesting {
 			s.Fields[key] = w.redact(value)
 			continue
 		}
@@ -148,18 +149,19 @@ func (w structWalk) replace(value, by *structpb.Value) {
 
 func hiddenText(size int) string { return fmt.Sprintf("%d bytes that may have secrets in them", size) }
 
-// secretNames are the names of all sensitive fields in this binary, and of inline data fields, as keys of a Struct.
-var secretNames = sync.OnceValue(func() map[string]bool {
-	names := map[string]bool{"inlineBytes": true, "inlineString": true}
-	for name := range inlineData {
-		names[string(name)] = true
-	}
-	eachField(func(field protoreflect.FieldDescriptor) {
+// inlineKeys are the names of inlineData as keys of a Struct.
+var inlineKeys = map[string]bool{"inline_bytes": true, "inlineBytes": true, "inline_string": true, "inlineString": true}
+
+// secretNames returns the names of all sensitive fields of the types that are known, as keys of a Struct.
+func secretNames() map[string]struct{} {
+	return secretNameCache.Get().collect(func(n *names, field protoreflect.FieldDescriptor) {
 		inner := field.Message()
 		// Fields of type Any or Struct have common names, such as config.
 		if sensitive(field) && (inner == nil || inner.FullName() != anyName && inner.FullName() != structName) {
-			names[field.JSONName()], names[field.TextName()] = true, true
+			n.add(field.JSONName())
+			n.add(field.TextName())
 		}
-	})
-	return names
-})
+	}).all
+}
+
+var secretNameCache descriptors.Cached[nameCache]

@@ -9,7 +9,8 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/xds-relay/xds-relay/descriptors"
 )
 
 var (
@@ -142,27 +143,37 @@ func isNear(a, b string) bool {
 }
 
 // fieldNames are the names of all fields in this binary.
-var fieldNames = sync.OnceValue(func() *names {
-	n := new(names)
-	eachField(func(field protoreflect.FieldDescriptor) {
+func fieldNames() *names {
+	return fieldNameCache.Get().collect(func(n *names, field protoreflect.FieldDescriptor) {
 		n.add(field.JSONName())
 		n.add(field.TextName())
 	})
-	return n
-})
+}
 
 // enumNames are the names of all values of enum fields in this binary.
-var enumNames = sync.OnceValue(func() *names {
-	n := new(names)
-	eachField(func(field protoreflect.FieldDescriptor) {
+func enumNames() *names {
+	return enumNameCache.Get().collect(func(n *names, field protoreflect.FieldDescriptor) {
 		if enum := field.Enum(); enum != nil {
 			for i := range enum.Values().Len() {
 				n.add(string(enum.Values().Get(i).Name()))
 			}
 		}
 	})
-	return n
-})
+}
+
+var fieldNameCache, enumNameCache descriptors.Cached[nameCache]
+
+// nameCache has names that are collected once.
+type nameCache struct {
+	once  sync.Once
+	names names
+}
+
+// collect returns the names that add adds for all fields.
+func (c *nameCache) collect(add func(*names, protoreflect.FieldDescriptor)) *names {
+	c.once.Do(func() { eachField(func(field protoreflect.FieldDescriptor) { add(&c.names, field) }) })
+	return &c.names
+}
 
 // eachField calls f for each field of each message in this binary.
 func eachField(f func(protoreflect.FieldDescriptor)) {
@@ -176,7 +187,7 @@ func eachField(f func(protoreflect.FieldDescriptor)) {
 			visit(messages.Get(i).Messages())
 		}
 	}
-	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
+	descriptors.RangeFiles(func(file protoreflect.FileDescriptor) bool {
 		visit(file.Messages())
 		return true
 	})

@@ -6,9 +6,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -87,7 +87,7 @@ func (t *tasting) open(a *anypb.Any) opened {
 		return o
 	}
 	var o opened
-	if of, err := protoregistry.GlobalTypes.FindMessageByURL(a.GetTypeUrl()); err == nil {
+	if of, err := (descriptors.Types{}).FindMessageByURL(a.GetTypeUrl()); err == nil {
 		m := of.New().Interface()
 		tooDeep, err := decode(m, a.GetValue())
 		if o.known, o.failed = true, err != nil || tooDeep; !o.failed {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/wire"
@@ -72,7 +73,7 @@ func (t *tasting) nested(m protoreflect.Message, anys *anyFields, depth int) (f 
 			end := t.enter(field.descriptor, at)
 			if field.inner != nil {
 				f = t.nested(inner, field.inner, depth)
-			} else if a, ok := inner.Interface().(*anypb.Any); ok {
+			} else if a, ok := descriptors.Any(inner); ok {
 				f = t.inAny(a, depth)
 			}
 			t.leave(end)
@@ -200,28 +201,32 @@ const (
 
 var (
 	anysMu sync.Mutex
-	// anysByName caches the results of anysIn, by message name.
-	anysByName = map[protoreflect.FullName]*anyFields{}
+	// anysOf caches the results of anysIn.
+	anysOf descriptors.Cached[map[protoreflect.MessageDescriptor]*anyFields]
 )
 
 // anysIn returns the fields of a message type that are or contain Anys, nil if there are none.
 func anysIn(message protoreflect.MessageDescriptor) *anyFields {
 	anysMu.Lock()
 	defer anysMu.Unlock()
-	return addAnys(message)
+	known := anysOf.Get()
+	if *known == nil {
+		*known = map[protoreflect.MessageDescriptor]*anyFields{}
+	}
+	return addAnys(message, *known)
 }
 
-// addAnys is anysIn without the lock. The caller holds anysMu.
-func addAnys(message protoreflect.MessageDescriptor) *anyFields {
-	if found, ok := anysByName[message.FullName()]; ok {
+// addAnys adds the fields of a message type to known. The caller holds anysMu.
+func addAnys(message protoreflect.MessageDescriptor, known map[protoreflect.MessageDescriptor]*anyFields) *anyFields {
+	if found, ok := known[message]; ok {
 		return found
 	}
 	if !reachesAny(message, map[protoreflect.FullName]bool{}) {
-		anysByName[message.FullName()] = nil
+		known[message] = nil
 		return nil
 	}
 	found := &anyFields{}
-	anysByName[message.FullName()] = found // message types may be recursive
+	known[message] = found // message types may be recursive
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)
 		switch inner := messageOf(field); {
@@ -229,7 +234,7 @@ func addAnys(message protoreflect.MessageDescriptor) *anyFields {
 		case inner.FullName() == anyName:
 			found.fields = append(found.fields, anyField{descriptor: field})
 		default:
-			if in := addAnys(inner); in != nil {
+			if in := addAnys(inner, known); in != nil {
 				found.fields = append(found.fields, anyField{field, in})
 			}
 		}

@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -81,25 +81,26 @@ type known struct {
 	idle sync.Pool
 }
 
-// knownTypes has a *known for each message type that was requested, by name. The binary's message types bound its
+// knownTypes has a *known for each message type that was requested, by name. The message types that are known bound its
 // size.
-var knownTypes sync.Map
+var knownTypes descriptors.Cached[sync.Map]
 
 // Of returns the type of a type URL.
 func Of(typeURL string) Type {
-	message, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	types := knownTypes.Get()
+	message, err := descriptors.Types{}.FindMessageByURL(typeURL)
 	if err != nil {
 		return Type{url: typeURL}
 	}
 	name := message.Descriptor().FullName()
-	k, ok := knownTypes.Load(name)
+	k, ok := types.Load(name)
 	if !ok {
 		made := &known{name: name, typeURL: xdstype.Prefix + string(name), message: message, anys: anysIn(message.Descriptor())}
 		made.grpc = grpcParsers[made.typeURL]
 		first := message.Descriptor().Fields().ByNumber(nameNumber)
 		named := first != nil && first.Kind() == protoreflect.StringKind
 		made.idle.New = func() any { return &tasting{message: message.New().Interface(), named: named} }
-		k, _ = knownTypes.LoadOrStore(name, made)
+		k, _ = types.LoadOrStore(name, made)
 	}
 	return Type{typeURL, k.(*known)}
 }

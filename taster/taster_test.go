@@ -244,7 +244,7 @@ func TestWhatIsMadeToCostIsBounded(t *testing.T) {
 	})
 	t.Run("type URLs", func(t *testing.T) {
 		size := func() (n int) {
-			knownTypes.Range(func(any, any) bool { n++; return true })
+			knownTypes.Get().Range(func(any, any) bool { n++; return true })
 			return n
 		}
 		before := size()

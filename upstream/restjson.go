@@ -12,9 +12,9 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/secrets"
@@ -158,7 +158,7 @@ func nameJSON(text json.RawMessage) (name string) {
 	if fields.get("@type", &typeURL) != nil {
 		return ""
 	}
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(typeURL)
+	t, err := descriptors.Types{}.FindMessageByURL(typeURL)
 	if err != nil {
 		return ""
 	}

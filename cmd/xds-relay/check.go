@@ -116,6 +116,8 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	if err := cfg.CheckFiles(); err != nil {
 		fine = false
 		fmt.Fprintln(stderr, err)
+	} else if err := useDescriptors(cfg.Descriptors); err != nil {
+		return err
 	}
 	for i, a := range cfg.Authorities {
 		if a.Directory == "" {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/xds-relay/xds-relay/descriptors/descriptorstest"
 )
 
 // asCommand is a variable in whose environment the test's binary is xds-relay.
@@ -116,6 +118,8 @@ func newSandbox(t *testing.T) *sandbox {
 	write(yamlOf(t, "../../README.md"), "relay.yaml")
 	write(yamlOf(t, "../../docs/lint.md"), "shop.yaml")
 	write(`{"id": "n1", "cluster": "edge"}`, "node.json")
+	write(string(descriptorstest.Encode(t, descriptorstest.Widget)), "acme.binpb")
+	write(listenerWith(widgetFilter), "resources", "shop.yaml")
 	examples, err := filepath.Glob("../../configs/examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)

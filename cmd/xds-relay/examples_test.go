@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/xds-relay/xds-relay/descriptors"
+	"github.com/xds-relay/xds-relay/descriptors/descriptorstest"
 )
 
 var warnings = regexp.MustCompile(`(?m)^warning: .*\n`)
@@ -29,6 +32,10 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 	if err := os.WriteFile("token", []byte("eyJhbGciOi.eyJpc3Mi.c2ln\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("acme.binpb", descriptorstest.Encode(t, descriptorstest.Widget), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { descriptors.Use(nil) })
 	const keys = `{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 	if err := os.WriteFile("jwks.json", []byte(keys), 0o600); err != nil {
 		t.Fatal(err)
@@ -47,7 +54,7 @@ func TestCheckAcceptsTheExamples(t *testing.T) {
 		example = regexp.MustCompile(`/var/run/secrets/\S+\.crt`).ReplaceAllString(example, "cert.pem")
 		example = regexp.MustCompile(`/etc/\S+/jwks\.json`).ReplaceAllString(example, "jwks.json")
 		example = regexp.MustCompile(`/var/run/secrets/\S+`).ReplaceAllString(example, "token")
-		example = strings.NewReplacer("/etc/xds-relay/store.key", "store.key", "/var/lib/xds-relay/", "").Replace(example)
+		example = strings.NewReplacer("/etc/xds-relay/store.key", "store.key", "/etc/xds-relay/acme.binpb", "acme.binpb", "/var/lib/xds-relay/", "").Replace(example)
 		example = regexp.MustCompile(`/etc/xds/\w+`).ReplaceAllString(example, "resources")
 		if err := os.MkdirAll("resources", 0o700); err != nil {
 			t.Fatal(err)

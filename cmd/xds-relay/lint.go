@@ -28,6 +28,7 @@ type lintFlags struct {
 	timeout   time.Duration
 	node      nodeFlags
 	tls       tlsFlags
+	types     descriptorFlags
 
 	family    string
 	elsewhere []string
@@ -66,6 +67,9 @@ Exit status:
 			if err := f.check(paths); err != nil {
 				return usageError(err)
 			}
+			if err := f.types.use(); err != nil {
+				return err
+			}
 			var report lintReport
 			if len(f.servers) == 0 {
 				if err := f.files(paths, &report); err != nil {
@@ -103,6 +107,7 @@ func (f *lintFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.protocol, "protocol", "delta", "the `FORM` of xDS, delta or sotw")
 	f.node.register(flags)
 	f.tls.register(flags)
+	f.types.register(flags)
 }
 
 func (f *lintFlags) check(paths []string) error {

@@ -19,17 +19,20 @@ import (
 type printFlags struct {
 	output      string
 	showSecrets bool
+	types       descriptorFlags
 }
 
 func (f *printFlags) register(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.output, "output", "o", "yaml", "print as `FORM`: yaml, json, or name for the names only")
 	flags.BoolVar(&f.showSecrets, "show-secrets", false, "print private keys and other secrets instead of [redacted]")
+	f.types.register(flags)
 }
 
+// check checks the flags, and makes the types of --descriptor-set known.
 func (f *printFlags) check() error {
 	switch f.output {
 	case "yaml", "json", "name":
-		return nil
+		return f.types.use()
 	}
 	return fmt.Errorf("--output: unknown form %q (want yaml, json or name)", f.output)
 }

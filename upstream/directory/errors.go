@@ -55,7 +55,7 @@ func explain(err error) (line, column int, message string) {
 
 // unknown is the error of a message type that JSON and text need, but the program does not know.
 func unknown(typeURL string) error {
-	return fmt.Errorf("type %q is not known to this build; give it as binary .pb", typeURL)
+	return fmt.Errorf("type %q is not known (add a descriptor set of it, or give the file as binary .pb)", typeURL)
 }
 
 // word returns a word for the kind of a token.

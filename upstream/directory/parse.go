@@ -15,10 +15,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/envoyjson"
 	"github.com/xds-relay/xds-relay/secrets"
 	"github.com/xds-relay/xds-relay/taster"
@@ -319,7 +319,7 @@ func (r *reader) encode(name, typeURL string, m *discoveryv3.Resource, redirect 
 // nameInside returns the name in field 1 of a resource. It is "" if there is none, as in a known type
 // whose field 1 is no string.
 func nameInside(m *anypb.Any) string {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(m.GetTypeUrl())
+	t, err := descriptors.Types{}.FindMessageByURL(m.GetTypeUrl())
 	if err == nil {
 		f := t.Descriptor().Fields().ByNumber(1)
 		if f == nil || f.Kind() != protoreflect.StringKind || f.IsList() {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -99,6 +99,9 @@ var (
 	messageNamed = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*proto-message:[ \t]*(\S+)`)
 )
 
+// unmarshalText is prototext, with all types that are known.
+var unmarshalText = prototext.UnmarshalOptions{Resolver: descriptors.Types{}}
+
 func (r *reader) text(data []byte) {
 	head := comments.Find(data)
 	if named := messageNamed.FindSubmatchIndex(head); named != nil {
@@ -114,7 +117,7 @@ func (r *reader) text(data []byte) {
 	var farthest Error
 	farthestColumn := 0
 	for _, m := range []proto.Message{&discoveryv3.DiscoveryResponse{}, &discoveryv3.Resource{}, &anypb.Any{}} {
-		err := prototext.Unmarshal(data, m)
+		err := unmarshalText.Unmarshal(data, m)
 		if err == nil {
 			r.message(m)
 			return
@@ -131,13 +134,13 @@ func (r *reader) text(data []byte) {
 
 // textOf reads the message that the header on that line names.
 func (r *reader) textOf(name string, line int, data []byte) {
-	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(strings.TrimPrefix(name, xdstype.Prefix)))
+	t, err := descriptors.Types{}.FindMessageByName(protoreflect.FullName(strings.TrimPrefix(name, xdstype.Prefix)))
 	if err != nil {
 		r.fail(line, unknown(name))
 		return
 	}
 	m := t.New().Interface()
-	if err := prototext.Unmarshal(data, m); err != nil {
+	if err := unmarshalText.Unmarshal(data, m); err != nil {
 		line, _, message := explainText(err, data)
 		r.fail(line, errors.New(message))
 		return

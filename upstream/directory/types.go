@@ -1,6 +1,6 @@
 package directory
 
-// The messages that JSON, YAML and text files can contain must be linked into the program.
+// The messages that JSON, YAML and text files can contain must be linked into the program, or have descriptors.
 // These are the types of resources, and the messages that nearly every resource contains. A program that
 // links in more messages can read more.
 import (

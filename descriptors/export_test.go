@@ -1,0 +1,4 @@
+package descriptors
+
+// Embedded is the embedded set.
+var Embedded = compressed
