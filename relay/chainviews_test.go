@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
 )
@@ -127,7 +128,8 @@ func TestARedirectIsFollowedThroughTwoRelays(t *testing.T) {
 	})
 }
 
-// A member of a view that becomes a redirect to another authority stays until the target is known.
+// A member of a view that becomes a redirect to another authority stays until the target is known. Other changes wait
+// with it for 250 ms.
 func TestARedirectInAViewIsFollowedThroughTwoRelays(t *testing.T) {
 	const member, other, to = "xdstp://a/envoy.config.cluster.v3.Cluster/g/x", "xdstp://a/envoy.config.cluster.v3.Cluster/g/y", "xdstp://b/envoy.config.cluster.v3.Cluster/to"
 	eachTwoRelays(t, func(t *testing.T, n *relayNet, planes map[string]*scriptedPlane, form string) {
@@ -139,6 +141,7 @@ func TestARedirectInAViewIsFollowedThroughTwoRelays(t *testing.T) {
 			t.Errorf("the client receives %q", got)
 		}
 		planes["a"].respond(t, "cds", "", "", planes["a"].newest(), member+"@2 to="+to+"\n"+other+"@2=changed")
+		time.Sleep(250 * time.Millisecond) // as long as the change waits for the target
 		got := newsOf(c)
 		if form == "sotw" && !strings.Contains(got, member+"=one") || strings.Contains(got, "removed") || !strings.Contains(got, other+"=changed") {
 			t.Errorf("before it is known where the redirect leads, the client receives %q", got)

@@ -28,8 +28,10 @@ import (
 //	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
 //	               backoff
 //
-// A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered before, then with the second such stream all that
-// was not answered on it is suspect. Nothing of this costs anything as long as there is no suspect.
+// A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered
+// before, then with the second such stream all that was not answered on it is suspect. A control plane that has never
+// answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. Nothing of
+// this costs anything as long as there is no suspect.
 
 const (
 	// acquittal is how long a trial must last before the control plane counts as not minding.
@@ -51,6 +53,8 @@ type quarantine struct {
 	pace     backoff
 	streak   int                     // streams that have ended in a row without a suspect
 	known    map[cache.Key]time.Time // topics that end streams, and until when that is remembered
+	admitted bool                    // the control plane has answered something
+	denied   bool                    // it has denied everything, and has answered nothing since
 	lines    loglines.Shared
 	closing  sync.WaitGroup // of trials
 }
@@ -58,6 +62,7 @@ type quarantine struct {
 // suspect is a topic that is not on its Stream.
 type suspect struct {
 	alone   bool      // it is known to end streams
+	denied  bool      // it is alone, but the control plane may not admit the relay at all
 	reason  string    // the control plane's words
 	retryAt time.Time // when it is tried again
 	backoff backoff
@@ -129,6 +134,9 @@ func (q *quarantine) has(typeURL string) bool {
 	return false
 }
 
+// retries reports whether a suspect is tried again by itself.
+func (q *quarantine) retries(x *suspect) bool { return x.alone || x.denied && q.admitted }
+
 // endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
 func endsForRequest(err error) bool {
 	switch code, ok := codeOf(err); code {
@@ -149,16 +157,23 @@ func codeOf(err error) (code codes.Code, ok bool) {
 }
 
 // admits reports whether a control plane has admitted the relay, and the Node, on a stream that it has ended.
-func admits(c *call) bool {
-	code, _ := codeOf(c.err)
-	return c.responded || code != codes.PermissionDenied && code != codes.Unauthenticated
+func admits(c *call) bool { return c.responded || !isDenial(c.err) }
+
+// isDenial reports whether a control plane has ended a stream because it does not admit the relay, the Node, or what is
+// requested.
+func isDenial(err error) bool {
+	code, _ := codeOf(err)
+	return code == codes.PermissionDenied || code == codes.Unauthenticated
 }
 
 // suspect moves what may be why the control plane has ended a stream to the quarantine. It returns whether the stream can
 // be opened without it. The caller holds mu, and the feeds still have their sessions.
 func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	q := &s.quarantine
-	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) {
+	if c.responded {
+		q.admitted, q.denied = true, false
+	}
+	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) || q.denied && !admits(c) {
 		return nil
 	}
 	collect := func(ever bool) (keys []cache.Key) {
@@ -285,13 +300,14 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 			if _, waits := t.keys[k]; waits {
 				delete(t.keys, k)
 				back = append(back, k)
+				q.admitted = true
 				q.pace.reset()
 			}
 		}
 		switch {
 		case end != nil:
 			s.endTrial()
-			s.judge(now, t, end)
+			back = append(back, s.judge(now, t, end)...)
 		case len(t.keys) == 0:
 			s.endTrial()
 		case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
@@ -311,8 +327,9 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 	return back
 }
 
-// judge draws the conclusions from a trial that has ended. The caller holds mu.
-func (s *Stream) judge(now time.Time, t *trial, end error) {
+// judge draws the conclusions from a trial that has ended. It returns the topics that go back to the stream. The caller
+// holds mu.
+func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
 	q := &s.quarantine
 	keys := make([]cache.Key, 0, len(t.keys))
 	for k := range t.keys {
@@ -328,9 +345,19 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
+	case isDenial(end) && !q.admitted:
+		q.suspects[keys[0]].denied = true
+		for k, x := range q.suspects {
+			if !x.denied {
+				return nil
+			}
+			back = append(back, k)
+		}
+		q.denied = true
 	default:
 		s.convict(now, keys[0], reason(end))
 	}
+	return back
 }
 
 // convict notes that a topic, alone, ends streams. Its clients hear why. The caller holds mu.
@@ -375,7 +402,7 @@ func (s *Stream) beginTrial(now time.Time) {
 	}
 	if len(keys) == 0 {
 		for k, x := range q.suspects {
-			if x.alone && !now.Before(x.retryAt) && (len(keys) == 0 || compareKeys(k, keys[0]) < 0) {
+			if q.retries(x) && !now.Before(x.retryAt) && (len(keys) == 0 || compareKeys(k, keys[0]) < 0) {
 				keys = []cache.Key{k}
 			}
 		}
@@ -427,7 +454,7 @@ func (s *Stream) dueQuarantine() (at time.Time, ok bool) {
 		return q.next, true
 	}
 	for _, x := range q.suspects {
-		if x.alone && (!ok || x.retryAt.Before(at)) {
+		if q.retries(x) && (!ok || x.retryAt.Before(at)) {
 			at, ok = x.retryAt, true
 		}
 	}
