@@ -426,7 +426,7 @@ func Check(path string, key *Key, log *slog.Logger) (records, unreadable int, er
 		return 0, 0, nil
 	case SetsAside(err):
 		if fixed := writable(folder); fixed != nil {
-			return 0, 0, fmt.Errorf("%s cannot be used: %s; and it cannot be renamed: %w", path, err, fixed)
+			return 0, 0, fmt.Errorf("%s cannot be used: %s; and it cannot be renamed: %w", path, err.Error(), fixed)
 		}
 		return 0, 0, err
 	case err != nil:
