@@ -56,7 +56,16 @@ func TestExtendedStateHasWhatTheWatcherKnewAndIsRemoved(t *testing.T) {
 	if changes, removals, _ := s.Pending(&w.SetWatch, 0); changes || !removals {
 		t.Errorf("then due: changes %v, removals %v, want the removal alone", changes, removals)
 	}
-	after := s.Full(&w.SetWatch, 0, nil, func(m Member) { t.Errorf("%s has changed again", m.Name) }, noLook)
+	changed = nil
+	after := s.Full(&w.SetWatch, 0, nil, func(m Member) {
+		if m.News != Removed {
+			t.Errorf("%s has changed again", m.Name)
+		}
+		changed = append(changed, m.Name)
+	}, noLook)
+	if len(changed) != 1 || changed[0] != "a" {
+		t.Errorf("then removed are %v, want a", changed)
+	}
 	if names := namesIn(t, after); names["a"] || !names["b"] || !names["c"] {
 		t.Errorf("the full state has %v, want b and c", names)
 	}

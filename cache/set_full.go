@@ -11,7 +11,7 @@ import (
 
 // Full returns the set's whole state in a form, and moves w's position past it. Each state is encoded
 // once per form and shared. Full calls changed for each member that is new or changed for the
-// watcher, and for each name that has an error. It calls look once, with a function that returns the
+// watcher, or removed, and for each name that has an error. It calls look once, with a function that returns the
 // state's resource under a key (such as the Key.Name of an entry). For both, the rules for yield of
 // Since apply. If except is not nil, Full omits the members for whose key it returns true. It also omits the members that
 // it sets apart for the watcher, because others take their claims: HasApart says so, and the next Full has them.
@@ -21,7 +21,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 	back, apart := w.apart, s.toSetApart(w)
 	w.apart = nil
 	s.setApart(w, apart)
-	s.changes(w, changed)
+	s.changes(w, true, changed)
 	for key := range back {
 		if m := s.members.Get(key); m.Present() && m.Seq <= w.seenUpTo {
 			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
@@ -76,7 +76,7 @@ func (s *Set) Full(w *SetWatch, f Form, except func(key string) bool, changed fu
 func (s *Set) FullWithRemoved(w *SetWatch, f Form, except func(key string) bool, changed func(Member), look func(has func(key string) *Resource)) FullState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changes(w, changed)
+	s.changes(w, false, changed)
 	look(func(key string) *Resource {
 		if m := s.members.Get(key); m.Resource != nil && (!m.Removed && !s.withheldFrom(w, m) || m.Removed && w.knew(m)) {
 			return m.Resource
@@ -124,10 +124,16 @@ func (s *Set) between(w *SetWatch) []uint64 {
 }
 
 // changes calls changed for each member that is new or changed for the watcher, and for each name that
-// has an error.
-func (s *Set) changes(w *SetWatch, changed func(Member)) {
+// has an error. With removals, it also calls changed for each removed member that the watcher knows.
+func (s *Set) changes(w *SetWatch, removals bool, changed func(Member)) {
 	for m := range s.members.After(w.seq) {
-		if !m.Removed && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) && (len(w.apart) == 0 || !w.isApart(s.members.Key(m))) {
+		if m.Removed {
+			if removals && w.knew(m) {
+				changed(Member{Name: m.Resource.Name(), News: Removed, Resource: m.Resource})
+			}
+			continue
+		}
+		if m.Seq > w.seenUpTo && !s.withheldFrom(w, m) && (len(w.apart) == 0 || !w.isApart(s.members.Key(m))) {
 			changed(Member{Name: m.Resource.Name(), News: Changed, Resource: m.Resource})
 		}
 	}

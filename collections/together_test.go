@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/urn"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -93,4 +94,68 @@ func TestARemovalIsNotWrittenAfterWhatTakesItsPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Two views of a partition change at once: a RouteConfiguration leads from a Cluster to another one, which takes its place.
+// Clients may be sent what the cache has between two deliveries. So each RouteConfiguration has its Cluster there, too.
+func TestARemovalIsWrittenAfterTheAdditionsOfAllViews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contents := map[string]func(name string) proto.Message{
+			"Cluster":            func(name string) proto.Message { return &clusterv3.Cluster{Name: name} },
+			"RouteConfiguration": func(name string) proto.Message { return &routev3.RouteConfiguration{Name: name} },
+		}
+		messages := []string{"Cluster", "RouteConfiguration"}
+		lists, views, keys := map[string]urn.URL{}, map[string]View{}, map[string]cache.Key{}
+		for _, message := range messages {
+			full := string(contents[message]("").ProtoReflect().Descriptor().FullName())
+			lists[message], _ = urn.ParseURL("xdstp://a/" + full + "Collection/l")
+			scope := cache.Scope{Derived: "view/" + message}
+			views[scope.Derived] = View{Collections: []urn.URL{lists[message]}}
+			keys[message] = cache.Key{Scope: scope, TypeURL: xdstype.Prefix + full, Name: cache.Wildcard}
+		}
+		o := newStepped(t, Options{Views: views})
+		defer o.close()
+		clients := map[string]*setSub{}
+		for _, message := range messages {
+			client := &setSub{}
+			client.set = o.cache.WatchSet(keys[message], client)
+			defer o.cache.Unwatch(client)
+			clients[message] = client
+		}
+		var states []string
+		o.resolver.to = delivery.Func(func(e delivery.Event) {
+			delivery.Direct(o.cache).Deliver(e)
+			var state []string
+			for _, message := range messages {
+				for _, name := range []string{"old", "new"} {
+					if clients[message].set.Member(name) != nil {
+						state = append(state, message+" "+name)
+					}
+				}
+			}
+			states = append(states, strings.Join(state, ", "))
+		})
+		says := func(name string) {
+			for _, message := range messages {
+				key, content := keyOf(lists[message].Key().Name), contents[message](name)
+				o.say(cache.Change{Name: key.Name, Resource: cache.NewResource(cache.Spec{
+					Name: key.Name, Version: name, TypeURL: key.TypeURL,
+					Value: collection(key.Name, inlineEntry(o, name, "1", anyOf(o, content))).Value(),
+				})})
+			}
+			states = nil
+			o.settle()
+		}
+		says("old")
+		says("new")
+		want := []string{
+			"Cluster old, Cluster new, RouteConfiguration old",
+			"Cluster old, Cluster new, RouteConfiguration old, RouteConfiguration new",
+			"Cluster old, Cluster new, RouteConfiguration new",
+			"Cluster new, RouteConfiguration new",
+		}
+		if !slices.Equal(states, want) {
+			t.Errorf("the cache has %q, want %q", states, want)
+		}
+	})
 }

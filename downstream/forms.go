@@ -38,6 +38,8 @@ type typeSession interface {
 	Spare()
 	// Resend has the resource of a name sent again, if the client has it.
 	Resend(name string)
+	// LetGo ends the hold on the resource of a name: the client has lost what refers to it.
+	LetGo(name string)
 
 	// FastACK processes a request in which nothing but the nonce is new, and reports whether it did: the request has to
 	// acknowledge the newest response, and to request what the previous request did. asks is a hash over what it

@@ -11,7 +11,8 @@ import (
 // each until its client requests what that response will contain. The relay requests more than any one client, so it
 // may receive a removal before the response that leads this client away from the resource. The hold lets that response
 // go first. Members of sets are not held: for them the relay requests what the client would. What goes together with
-// additions of its type is not held either: see Delta.Additions.
+// additions of its type is not held either: see Delta.Additions. Nor are endpoints, once the client has been sent the
+// removal of the Cluster that requests them: that was what leads the client away.
 // xDS: "Eventual consistency considerations".
 
 // mayRemove returns which removals a response may carry now. The caller holds mu.

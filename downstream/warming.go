@@ -36,8 +36,11 @@ var allEarlyClusters = &earlyClusters{all: true}
 // resendNamed has sent again what a client needs with the resources of a response of s. What takes long is left to
 // resendSecrets. The caller holds mu.
 func (st *stream) resendNamed(s typeSession, r *session.Response) {
-	if len(r.Changed) > 0 && xdstype.Of(s.TypeURL()) == xdstype.Cluster {
-		st.resendEndpoints(r.Changed)
+	if gone := r.TakeGone(); len(gone)+len(r.Changed) > 0 && xdstype.Of(s.TypeURL()) == xdstype.Cluster {
+		st.letEndpointsGo(gone)
+		if len(r.Changed) > 0 { // last: a Cluster may take over the endpoints of another one
+			st.resendEndpoints(r.Changed)
+		}
 	}
 	switch {
 	case st.server.options.SecretsIn == nil:
@@ -72,6 +75,20 @@ func (st *stream) resendSecrets(r *session.Response) {
 		}
 		for name := range names {
 			sds.Resend(name)
+		}
+	}
+}
+
+// letEndpointsGo ends the hold on the endpoints of Clusters that a response takes from the client: see hold.go. If another
+// Cluster has the same endpoints, the client may lose them before the control plane changes that Cluster, as it would
+// without the relay. The caller holds mu.
+func (st *stream) letEndpointsGo(clusters []*cache.Resource) {
+	for _, eds := range [...]typeSession{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
+		if eds == nil {
+			continue
+		}
+		for _, cluster := range clusters {
+			eds.LetGo(session.EndpointsOf(cluster))
 		}
 	}
 }

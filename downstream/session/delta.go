@@ -324,6 +324,7 @@ func (d *Delta) Resend(name string) {
 		return
 	}
 	for sub := range d.subsOf(name) {
+		sub.keep()
 		if sub.sent() == sentResource {
 			sub.Note = ofNoContent // still held: its removal may have to wait
 			sub.MoveToPending()

@@ -58,7 +58,11 @@ func (d *Delta) sendRemovals(r *Response, may RemovalRule, limit int) {
 	}
 	// Removals that have to wait are left out here; otherwise they could fill every part that is selected.
 	stays := func(key string, g removal) bool {
-		return may < RemoveAll && d.takesNamed(d.named.get(key), g) || may < RemoveUnnamed && g.by != nil
+		if may == RemoveAll {
+			return false
+		}
+		sub := d.named.get(key)
+		return d.takesNamed(sub, g) && !sub.goes(may) || may < RemoveUnnamed && g.by != nil
 	}
 	for more := true; more && d.sendSomeRemovals(r, limit, stays, &more); {
 	}
@@ -84,6 +88,7 @@ func (d *Delta) sendSomeRemovals(r *Response, limit int, stays func(string, remo
 			return false
 		}
 		d.addRemovalOf(r, sub, &g)
+		r.noteGone(g.was)
 		switch {
 		case sub != nil:
 			r.fromRemoved(sub.state().Origin)

@@ -57,6 +57,9 @@ type Response struct {
 	// Changed are the resources in it that are new to the client, or changed, if they may name what the client needs
 	// again with them: see namesNeeded.
 	Changed []*cache.Resource
+	// gone are the last contents of resources of such a type that it takes from the client, as far as they are known. Few
+	// responses have any.
+	gone *[]*cache.Resource
 	// News are all resources in it that are new to the client, or changed, if the client is on the new side of a
 	// rollout: see Host.OnNew.
 	News []*cache.Resource
@@ -75,7 +78,7 @@ type Response struct {
 	severalOrigins bool
 	// Warms is set by the stream: the response has Clusters for whose endpoints the client has to wait.
 	Warms bool
-	// tracks and names enable News and Changed.
+	// tracks enables News, and names enables Changed and gone.
 	tracks, names bool
 	// substantial: the response has a removal, or a resource that is no heartbeat.
 	substantial bool
@@ -120,6 +123,27 @@ func (r *Response) noteChanged(res ...*cache.Resource) {
 	if r.names {
 		r.Changed = append(r.Changed, res...)
 	}
+}
+
+// noteGone records that the response takes a resource from the client. was is the resource's last content, nil if that
+// is not known.
+func (r *Response) noteGone(was *cache.Resource) {
+	if !r.names || was == nil {
+		return
+	}
+	if r.gone == nil {
+		r.gone = new([]*cache.Resource)
+	}
+	*r.gone = append(*r.gone, was)
+}
+
+// TakeGone returns the last contents of resources that the response takes from the client, if they may name others, and
+// forgets them.
+func (r *Response) TakeGone() (gone []*cache.Resource) {
+	if r.gone != nil {
+		gone, r.gone = *r.gone, nil
+	}
+	return gone
 }
 
 // batches shares buffers of resources among clients.

@@ -292,7 +292,7 @@ func (s *SotW) Additions(may RemovalRule) *Response {
 	if r := s.heartbeats(); r != nil {
 		return r
 	}
-	return s.changes(s.mayRemove(may))
+	return s.changes(may)
 }
 
 // mayRemove reports whether removals may be sent.
@@ -302,15 +302,27 @@ func (s *SotW) mayRemove(may RemovalRule) bool {
 
 // Removals returns the response with the withheld removals, which are removals of what the client holds.
 func (s *SotW) Removals(may RemovalRule) *Response {
-	if s.waiting || !s.mayRemove(may) {
+	if s.waiting {
 		return nil
 	}
-	for _, sub := range s.absent {
-		sub.set(isWithheld, false)
-		sub.MoveToPending()
+	all := s.mayRemove(may)
+	some := all
+	s.absent = slices.DeleteFunc(s.absent, func(sub *nameSub) bool {
+		goes := all || sub.goes(may)
+		if goes {
+			some = true
+			sub.set(isWithheld, false)
+			sub.MoveToPending()
+		}
+		return goes
+	})
+	if len(s.absent) == 0 {
+		s.absent = nil
 	}
-	s.absent = nil
-	return s.Additions(RemoveAll)
+	if !some {
+		return nil
+	}
+	return s.Additions(may)
 }
 
 // Sent records that a response goes to the client as the newest.
@@ -349,6 +361,7 @@ func (s *SotW) Resend(name string) {
 		return
 	}
 	for sub := range s.subsOf(name) {
+		sub.keep()
 		if sub.sent() == sentResource {
 			s.knows(sub, sentResource, ofNoContent)
 			sub.MoveToPending()

@@ -130,6 +130,9 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 			missing.add(st.Origin)
 		}
 		sub.set(isMissed, st.Status == cache.Requested)
+		if removed(sub, st) {
+			r.noteGone(st.Previous)
+		}
 		s.sendMissing(r, sub, st)
 		return
 	}

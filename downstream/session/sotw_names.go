@@ -113,8 +113,8 @@ func (s *SotW) heartbeats() *Response {
 
 // changes returns a response with what is new or changed among the names, for types whose responses need not be the
 // full state.
-func (s *SotW) changes(all bool) *Response {
-	r := s.newResponse()
+func (s *SotW) changes(may RemovalRule) *Response {
+	r, all := s.newResponse(), s.mayRemove(may)
 	s.named.shared.sendNews(r)
 	r.expect(len(s.pending))
 	s.takePending(func(sub *nameSub) bool {
@@ -122,7 +122,7 @@ func (s *SotW) changes(all bool) *Response {
 		if withheld(sub, &st, sub.is(mayHold)) {
 			return true
 		}
-		if !all && removed(sub, st) {
+		if !all && removed(sub, st) && !sub.goes(may) {
 			if !sub.is(isWithheld) {
 				sub.set(isWithheld, true)
 				s.absent = append(s.absent, sub)

@@ -116,6 +116,10 @@ func (s *SotW) without(keys map[string]bool) func(string) bool {
 // setState returns a set's part of a full state. It marks which of subs the set covers.
 func (s *SotW) setState(r *Response, set *setSub, form cache.Form, except func(string) bool, subs []*nameSub) cache.FullState {
 	changed := func(m cache.Member) {
+		if m.News == cache.Removed {
+			r.noteGone(m.Resource)
+			return
+		}
 		if m.Resource != nil {
 			r.noteChanged(m.Resource)
 		}

@@ -68,6 +68,8 @@ type rareSub struct {
 	err *cache.Error // why the name is refused
 	// gone: the resource was known not to exist when the name was refused.
 	gone bool
+	// orphan: the client has lost what refers to the resource, see LetGo.
+	orphan bool
 	// sentErr is a hash of the error that the client was sent last, 0 for none.
 	sentErr uint32
 	// beforeRedirect is what the client holds from before the name became a redirect, nil if that no longer matters.
