@@ -110,11 +110,8 @@ func (s *Set) noteClaims(changes []claimChange) {
 
 // claimsFrom is the position from which on the watcher needs the changes of claims, 0 if it needs none.
 func (w *SetWatch) claimsFrom() uint64 {
-	switch {
-	case !w.OneByOne:
+	if !w.OneByOne {
 		return 0
-	case w.inBatch:
-		return w.heldAt
 	}
 	return w.seenUpTo
 }
@@ -164,9 +161,9 @@ func (s *Set) toSetApart(w *SetWatch) (apart []members.Member) {
 		return nil
 	}
 	if !w.inBatch {
-		w.heldAt, w.lostAt = w.seenUpTo, w.seq
+		w.lostAt = w.seq
 	}
-	for _, key := range s.givers(w.heldAt, w.lostAt) {
+	for _, key := range s.givers(w.seenUpTo, w.lostAt) {
 		m := s.members.Get(key)
 		if !w.isApart(key) && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
 			apart = append(apart, m)

@@ -35,12 +35,11 @@ type SetWatch struct {
 	EachArrival bool
 	// OneByOne: the watcher applies the resources of a response one after another (xdstype.Type.OneByOne). It is set
 	// before the watcher reads anything. apart are the keys of the members that are set apart for it: see claims.go.
-	// heldAt is the position at which it had what it has of the members that a batch has not brought yet, and lostAt its
-	// position among the removals then.
-	OneByOne       bool
-	apart          map[string]struct{}
-	heldAt, lostAt uint64
-	inBatch        bool // see batchStart; guarded by topic.mu
+	// lostAt is its position among the removals when the present batch began.
+	OneByOne bool
+	apart    map[string]struct{}
+	lostAt   uint64
+	inBatch  bool // see batchStart; guarded by topic.mu
 	// began is the newest change when the watch began. Members that are not to be cached are
 	// withheld from the watcher if they came before that. It is 0 once none is withheld.
 	began uint64
