@@ -16,6 +16,8 @@ import (
 type Set struct {
 	topic
 
+	asked *State // see scopeTopics.asked
+
 	// Guarded by topic.mu.
 	status     Status
 	err        *Error
@@ -128,7 +130,7 @@ type previous struct {
 }
 
 func newSet(of *table, k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{table: of, key: k}, sweepAt: minSweep}
+	s := &Set{topic: topic{table: of, key: k}, asked: of.of.asking(), sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombstones.Bounds = members.Bounds(t)
 	}

@@ -38,8 +38,8 @@ const (
 	acquittal = 2 * time.Second
 	// trialPace is the shortest time between two trials. It doubles while each one ends.
 	trialPace = 100 * time.Millisecond
-	// maxKnown bounds the topics that are remembered to end streams after their clients have left, and knownFor how long
-	// they are.
+	// maxKnown bounds the suspects that are remembered after their clients have left, and knownFor how long they are. So
+	// a client that requests a bad name, and leaves before that is known, cannot end the Stream again and again.
 	maxKnown = 256
 	knownFor = 10 * time.Minute
 )
@@ -52,7 +52,7 @@ type quarantine struct {
 	next     time.Time     // when the next trial may begin
 	pace     backoff
 	streak   int                     // streams that have ended in a row without a suspect
-	known    map[cache.Key]time.Time // topics that end streams, and until when that is remembered
+	known    map[cache.Key]time.Time // suspects whose clients have left, and until when they are remembered
 	admitted bool                    // the control plane has answered something
 	denied   bool                    // it has denied everything, and has answered nothing since
 	lines    loglines.Shared
@@ -251,9 +251,7 @@ func (s *Stream) takeSuspect(n note) bool {
 	}
 	t := q.trial
 	if n.stop {
-		if q.suspects[n.key].alone {
-			s.remember(n.key)
-		}
+		s.remember(n.key)
 		delete(q.suspects, n.key)
 		s.postQuarantine()
 	}
@@ -289,6 +287,7 @@ func (s *Stream) remember(k cache.Key) {
 func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 	q := &s.quarantine
 	if len(q.suspects) == 0 && q.trial == nil {
+		q.queue = nil // all have left: nothing is due
 		return nil
 	}
 	if t := q.trial; t != nil {

@@ -28,6 +28,8 @@ type touchyPlane struct {
 
 	mu      sync.Mutex
 	ends    map[string]codes.Code
+	ignores string    // a name that it never answers
+	said    time.Time // when the last response was sent
 	streams int
 	open    map[*scripted]askedFor // what is requested on each stream
 }
@@ -136,6 +138,7 @@ func (p *touchyPlane) serve(st *scripted) {
 		if i := slices.Index(names, cache.Wildcard); i >= 0 {
 			names = slices.Replace(slices.Clone(names), i, i+1, "one", "two")
 		}
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == p.ignores })
 		if len(names) == 0 {
 			continue
 		}
@@ -154,7 +157,17 @@ func (p *touchyPlane) serve(st *scripted) {
 		if st.send(resp) != nil {
 			return
 		}
+		p.mu.Lock()
+		p.said = time.Now()
+		p.mu.Unlock()
 	}
+}
+
+// saidSince reports whether a response was sent after a time.
+func (p *touchyPlane) saidSince(at time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.After(at)
 }
 
 // isolating runs a test with a touchy control plane.
@@ -329,6 +342,38 @@ func TestOneBadNameCostsNobodyElse(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A client that requests a bad name with others, and leaves before it is found, does not end the stream of all each time
+// that it comes.
+func TestASuspectWhoseClientLeavesStaysOne(t *testing.T) {
+	isolating(t, Delta, map[string]codes.Code{"bad": codes.NotFound}, func(b *bench, _ *touchyPlane) {
+		held := b.watch("eds", "held")
+		pass(time.Second)
+		var ended time.Time
+		for round := range 5 {
+			var all []*watcher
+			for i := range 8 {
+				w := &watcher{}
+				all = append(all, w)
+				b.cache.Watch(key("eds", fmt.Sprint(round, "-", i)), w)
+			}
+			w := &watcher{}
+			b.cache.Watch(key("eds", "bad"), w)
+			pass(250 * time.Millisecond)
+			for _, w := range append(all, w) {
+				b.cache.Unwatch(w)
+			}
+			pass(3 * time.Second)
+			switch at := b.stream.Status().LastErrorAt; {
+			case round == 0:
+				ended = at
+			case !at.Equal(ended):
+				t.Fatalf("the stream has ended again in round %d", round)
+			}
+		}
+		b.wantPresent(held["held"])
+	})
 }
 
 // The same for each form, service and crossing of names with a wildcard, from the first request of a stream on, with each
