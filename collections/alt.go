@@ -32,6 +32,31 @@ func (c *choice) decide(lost, answered bool, hysteresis time.Duration, now time.
 	return time.Time{}
 }
 
+// patience is how long an alternative waits for the answer of its primary. It is requested after half of that.
+const patience = time.Second
+
+// missing reports whether a primary counts as not existing. In SotW its absence is certain only after a long silence. So
+// it counts as missing until there is an answer, if the control plane has passed it over for patience. Time alone does not
+// count, because the control plane may be slow. late: the alternative may be needed soon.
+func (e *evaluation) missing(c *choice, first *result) (missing, late bool) {
+	if first.Status != cache.Requested || first.leaf == nil {
+		c.waitsSince = time.Time{}
+		return doesNotExist(first.Status, first.Err), false
+	}
+	if c.waitsSince.IsZero() {
+		c.waitsSince = e.now
+	}
+	waited, next := e.now.Sub(c.waitsSince), patience/2
+	if waited >= patience && e.resolver.names.PassesOver(first.leaf.key, c.waitsSince) {
+		return true, true
+	}
+	for next <= waited { // ever less often, because there may be no answer for long
+		next *= 2
+	}
+	e.evaluateAgainAt(c.waitsSince.Add(next))
+	return false, waited >= patience/2
+}
+
 // choice returns the state of the choice between a URL and its alternative.
 func (e *evaluation) choice(u urn.URL) *choice {
 	if e.choices == nil {

@@ -48,6 +48,8 @@ func (q *quiet) Policy(string) Policy { return Policy{} }
 // Unreachable implements Names.
 func (q *quiet) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{}, false }
 
+func (q *quiet) PassesOver(cache.Key, time.Time) bool { return false }
+
 func newQuiet(b *testing.B) *quiet {
 	q := &quiet{}
 	q.cache = cache.New(q, cache.Options{Linger: time.Minute, IdleEntries: 1})

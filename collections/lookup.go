@@ -212,9 +212,12 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, path []string) resul
 	first := e.lookUpPrimary(u, typeURL, path)
 	c := e.choice(u)
 	policy := e.resolver.names.Policy(u.Key().Authority)
-	lost := first.unreachable || policy.NotFound && doesNotExist(first.Status, first.Err)
+	lost, late := first.unreachable, false
+	if policy.NotFound && !lost {
+		lost, late = e.missing(c, &first)
+	}
 	e.evaluateAgainAt(c.decide(lost, first.Status != cache.Requested && !first.withinGrace, policy.Hysteresis, e.now))
-	if !c.wantsAlt {
+	if !c.wantsAlt && !late {
 		return first
 	}
 	path = append(path[:len(path):len(path)], altMark+alt.Key().Name)
@@ -223,6 +226,9 @@ func (e *evaluation) choose(u, alt urn.URL, typeURL string, path []string) resul
 		second = e.tooDeep(path)
 	} else {
 		second = e.lookUpURL(alt, typeURL, path)
+	}
+	if !c.wantsAlt {
+		return first // the alternative is only requested
 	}
 	// If both are out of date, clients keep the one that they have.
 	stale := second.unreachable && first.Status == cache.Present && !c.usesAlt

@@ -38,6 +38,9 @@ type Names interface {
 	Policy(authority string) Policy
 	// Unreachable reports whether the servers of a scope are unreachable, and since when.
 	Unreachable(cache.Scope) (since time.Time, down bool)
+	// PassesOver reports whether the control plane of a leaf topic that has no answer has sent a SotW response for
+	// other names of the type since then. Such a response has all names that exist, as far as it is ready.
+	PassesOver(k cache.Key, since time.Time) bool
 }
 
 // Policy says when an alternative replaces an authority's resource, the primary.
@@ -189,6 +192,9 @@ type choice struct {
 	// usesAlt: the alternative had a resource at the last evaluation.
 	usesAlt          bool
 	primaryGoodSince time.Time // since when the primary could be used again, zero if it cannot
+	// waitsSince is when the primary was first found without an answer, zero if it has one. Only
+	// with Policy.NotFound.
+	waitsSince time.Time
 }
 
 // evaluation is one evaluation of a lookup.

@@ -122,6 +122,7 @@ type origins struct {
 	news      []string             // what has been requested (+) and given up (-) since
 	unread    []cache.Key          // to be sent what there is of them
 	downs     map[string]time.Time // authorities that cannot be reached
+	others    map[string]time.Time // when authorities last answered for names that nobody wants here
 	policies  map[string]Policy
 	renewed   map[string]int // how often each was requested again
 	stepped   bool           // see newStepped
@@ -133,7 +134,7 @@ var known = []string{"a", "b", "c", "d"}
 func newOrigins(t *testing.T, opts Options) *origins {
 	o := &origins{
 		T: t, says: map[string]cache.Change{}, requested: map[cache.Key]bool{},
-		downs: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
+		downs: map[string]time.Time{}, others: map[string]time.Time{}, policies: map[string]Policy{}, renewed: map[string]int{},
 	}
 	o.cache = cache.New(o, cache.Options{IdleEntries: 1000, Linger: time.Nanosecond})
 	if opts.Log == nil {
@@ -274,6 +275,14 @@ func (o *origins) Unreachable(s cache.Scope) (time.Time, bool) {
 	defer o.mu.Unlock()
 	since, down := o.downs[s.Authority]
 	return since, down
+}
+
+// PassesOver implements Names.
+func (o *origins) PassesOver(k cache.Key, since time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, ok := o.others[k.Scope.Authority]
+	return ok && !at.Before(since)
 }
 
 // say sets an authority's answer for a name.

@@ -38,6 +38,8 @@ func (b *benchWorld) Policy(string) Policy { return Policy{} }
 
 func (b *benchWorld) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{}, false }
 
+func (b *benchWorld) PassesOver(cache.Key, time.Time) bool { return false }
+
 // benchSub is sent when the view has changed.
 type benchSub struct {
 	cache.SetWatch

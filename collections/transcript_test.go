@@ -33,6 +33,7 @@ import (
 //	subscribe NAME | subscribe NAME again   a client subscribes to a derived topic
 //	unsubscribe NAME                   all its clients unsubscribe
 //	down AUTHORITY | up AUTHORITY      it becomes unreachable, or reachable again
+//	others AUTHORITY                   it answers for other names, in SotW
 //	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
 //	wait DURATION
 //	loops                              prints how many there have been
@@ -96,6 +97,11 @@ func (p *player) do(line string) error {
 		delete(p.wants, args[0])
 	case "down", "up":
 		p.reach(args[0], cmd == "down")
+	case "others":
+		p.settle()
+		p.mu.Lock()
+		p.others[args[0]] = time.Now()
+		p.mu.Unlock()
 	case "policy":
 		var policy Policy
 		for _, a := range args[1:] {

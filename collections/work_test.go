@@ -70,6 +70,8 @@ func (w *workWorld) Policy(string) Policy { return Policy{NotFound: true} }
 
 func (w *workWorld) Unreachable(cache.Scope) (time.Time, bool) { return time.Time{}, false }
 
+func (w *workWorld) PassesOver(cache.Key, time.Time) bool { return false }
+
 // settle lets the resolver do all of its work.
 func (w *workWorld) settle() {
 	for {

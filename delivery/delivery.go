@@ -59,6 +59,8 @@ const (
 	TypeOpened
 	TypeAnswered
 	TypeLost
+	// NamesAnswered: a response for names of a type has come, in SotW. Its delivery comes after the event.
+	NamesAnswered
 )
 
 // Event is what a source reports.

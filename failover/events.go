@@ -17,6 +17,7 @@ func (m *Machine) Event(now time.Time, i int, e delivery.Event) {
 		m.Lost(now, i, e.Reason)
 	case delivery.Failed:
 		m.Failed(now, i, e.Reason)
-	case delivery.Delivered, delivery.Ended, delivery.TypeOpened, delivery.TypeAnswered, delivery.TypeLost:
+	case delivery.Delivered, delivery.Ended, delivery.TypeOpened, delivery.TypeAnswered, delivery.TypeLost,
+		delivery.NamesAnswered:
 	}
 }

@@ -233,6 +233,12 @@ func (f *Feed) Waits(set cache.Key, since time.Time) time.Time {
 	return f.links.Waits(set.TypeURL, since)
 }
 
+// NamesAnswered reports whether the active server has sent a SotW response for names of a type since then. It may be called
+// with any lock held.
+func (f *Feed) NamesAnswered(typeURL string, since time.Time) bool {
+	return f.links.answeredSince(typeURL, since)
+}
+
 // Contents iterates over the cache's resources of a topic, without members that the guard holds, for sources that resume
 // from the cache.
 func (f *Feed) Contents(k cache.Key, yield func(key string, r *cache.Resource)) {

@@ -8,11 +8,12 @@ import (
 )
 
 // Links tracks a scope's streams to its servers, by type, to know whether a server has confirmed that held members
-// are gone. The zero value has no streams: such a source is always reachable. Links is safe for concurrent use, and
+// are gone, and whether a server answers for names. The zero value has no streams: such a source is always reachable. Links is safe for concurrent use, and
 // its lock comes last.
 type Links struct {
 	mu    sync.Mutex
 	types map[linkKey]*link
+	names map[string]time.Time // when the active server last answered for names of a type, in SotW
 }
 
 type linkKey struct {
@@ -91,4 +92,22 @@ func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 		until = now.Add(recheck) // another server may be reachable sooner
 	}
 	return until
+}
+
+// answered notes a SotW response of the active server for names of a type.
+func (l *Links) answered(typeURL string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.names == nil {
+		l.names = map[string]time.Time{}
+	}
+	l.names[typeURL] = time.Now()
+}
+
+// answeredSince reports whether there was such a response since then.
+func (l *Links) answeredSince(typeURL string, since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.names[typeURL]
+	return ok && !at.Before(since)
 }

@@ -116,6 +116,11 @@ func (f *Feed) event(now time.Time, s *Link, e delivery.Event) {
 			f.links.Event(s.index, e)
 		}
 		return
+	case delivery.NamesAnswered:
+		if s.active {
+			f.links.answered(e.TypeURL)
+		}
+		return
 	case delivery.Responded, delivery.Failed:
 		select {
 		case <-f.answered:

@@ -33,8 +33,8 @@ func (s derivedSource) Stop(k cache.Key) {
 
 // leafNames implements collections.Names.
 type leafNames struct {
-	newest       func() *generation
-	reachability *feed.Reachability
+	newest  func() *generation
+	origins *origins
 }
 
 // Key implements collections.Names.
@@ -71,7 +71,13 @@ func (n leafNames) Policy(authority string) collections.Policy {
 
 // Unreachable implements collections.Names.
 func (n leafNames) Unreachable(scope cache.Scope) (since time.Time, down bool) {
-	return n.reachability.Unreachable(scope)
+	return n.origins.reachability.Unreachable(scope)
+}
+
+// PassesOver implements collections.Names.
+func (n leafNames) PassesOver(k cache.Key, since time.Time) bool {
+	f := n.origins.streamsOf(k.Scope.Accepted())
+	return f != nil && f.NamesAnswered(k.TypeURL, since)
 }
 
 // Speaks reports whether every server of an authority, or its directory, also serves the authority other: see

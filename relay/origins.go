@@ -104,6 +104,13 @@ func (s *origins) statuses() map[cache.Scope][]serverStatus {
 	return statuses
 }
 
+// streamsOf returns the open source of a scope that has servers, nil if there is none.
+func (s *origins) streamsOf(scope cache.Scope) *serverSource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[scope]
+}
+
 // originFor returns the origin of a scope in the newest generation, nil if the authority is not configured any more.
 func (s *origins) originFor(scope cache.Scope) *origin {
 	g := s.newest.Load()

@@ -151,7 +151,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.scopes.planeOf = r.origins.planeOf
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
-	names := leafNames{r.now, r.origins.reachability}
+	names := leafNames{r.now, r.origins}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits
 	r.derived.feed = feed.New(feed.Options{Guard: settings, Cache: r.cache, Log: log})

@@ -456,6 +456,9 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	if !f.topics.Answered() {
 		s.typeEvent(delivery.TypeAnswered, f)
 	}
+	if c.form.name == SotW && f.topics.Names != nil {
+		s.typeEvent(delivery.NamesAnswered, f)
+	}
 	c.heardAt = time.Now()
 	s.heard(f)
 	s.restless = s.isStrict(c.form)
