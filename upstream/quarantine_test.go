@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,11 @@ func (p *touchyPlane) asks() (all []askedFor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, asked := range p.open {
-		all = append(all, asked)
+		copied := askedFor{}
+		for typeURL, names := range asked {
+			copied[typeURL] = maps.Clone(names)
+		}
+		all = append(all, copied)
 	}
 	return all
 }
