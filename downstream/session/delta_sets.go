@@ -260,7 +260,7 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 
 // takeFromSet records that the client has the resource of a name from a set, as if it had been sent that.
 func (d *Delta) takeFromSet(sub *nameSub) {
-	sub.endGone()
+	sub.takeFromSet()
 	delete(d.removals, sub.key())
 	if sub.state().Status == cache.Absent {
 		put(&d.borrowed, sub, true)
@@ -371,7 +371,11 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 		return false
 	}
 	if sub != nil {
-		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+		st := cache.State{Status: cache.Present, Resource: m.Resource}
+		if sub.entry() == nil {
+			st.Err = sub.rare().err // that is not over
+		}
+		return d.held(sub, &st)
 	}
 	version, ok := set.initial[m.Name]
 	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.isView(set)) {
