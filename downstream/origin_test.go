@@ -74,11 +74,9 @@ type meaning struct {
 	clusters map[string]string
 	// authorities has others which the names of the known one belong to; empty for none.
 	authorities map[string]string
-	// viewsStay: views are there without their authority.
-	viewsStay bool
 	// denied are names that nobody may have.
 	denied []string
-	// views are globs that are views.
+	// views are globs that are views, also without their authority.
 	views []string
 	// keepsID: the policy does not drop the parameter id.
 	keepsID bool
@@ -139,12 +137,8 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	if err != nil {
 		return cache.Key{}, err
 	}
-	if k.Authority == viewAuthority {
+	if k.Authority == viewAuthority || slices.Contains(n.views, k.Name) {
 		return cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}, nil
-	}
-	view := cache.Key{Scope: cache.Scope{Derived: viewAuthority}, TypeURL: typeURL, Name: k.Name}
-	if n.viewsStay && slices.Contains(n.views, k.Name) {
-		return view, nil
 	}
 	to, moved := n.authorities[k.Authority]
 	if k.Authority != knownAuthority || moved && to == "" {
@@ -152,9 +146,6 @@ func (n *clusterNames) Key(typeURL, name string) (cache.Key, error) {
 	}
 	if !moved {
 		to = k.Authority
-	}
-	if slices.Contains(n.views, k.Name) {
-		return view, nil
 	}
 	if !n.keepsID { // the policy drops this one
 		k = k.WithParams(func(param string) bool { return param != "id" })

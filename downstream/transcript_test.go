@@ -94,10 +94,10 @@ import (
 //	disconnect CLIENT
 //
 //	reconfigure [clusters=(C>D,...)] [authorities=(known>A)] [denied=(NAME,...)] [views=(GLOB,...)]
-//	    [views-stay] [keeps-id] [admits=NOBODY]
+//	    [keeps-id] [admits=NOBODY]
 //	  A new configuration, which is all in this line: the nodes of cluster C see what those of D do; xdstp
 //	  names of the known authority belong to authority A, or to none; nobody may have the
-//	  names that are denied; these globs are views, with views-stay also without the authority; the policy does not drop the parameter id; no
+//	  names that are denied; these globs are views, also without the authority; the policy does not drop the parameter id; no
 //	  client of a listener is admitted. It prints which of the clients that were at rest have now something to read.
 //
 //	wait DURATION
@@ -289,7 +289,7 @@ func (tr *transcript) reconfigure(d *datadriven.TestData) []string {
 	if arg, ok := d.Arg("views"); ok {
 		m.views = arg.Vals
 	}
-	m.keepsID, m.viewsStay = d.HasArg("keeps-id"), d.HasArg("views-stay")
+	m.keepsID = d.HasArg("keeps-id")
 	tr.notAdmitted = nil
 	if d.HasArg("admits") {
 		tr.notAdmitted = &identity.RefusedError{Reason: identity.NotAdmitted, Message: "not admitted", Detail: "not admitted"}

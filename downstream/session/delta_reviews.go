@@ -18,8 +18,11 @@ import (
 // because the names stream reports it absent.
 func (d *Delta) stateOf(sub *nameSub) cache.State {
 	st := sub.state()
-	if !d.hasSets() && len(d.borrowed) == 0 || sub.entry() == nil {
+	if !d.hasSets() && len(d.borrowed) == 0 {
 		return st
+	}
+	if sub.entry() == nil {
+		return d.stateOfRefused(sub, st)
 	}
 	lent, noted := d.borrowed[sub]
 	if st.Status == cache.Absent {
@@ -48,6 +51,24 @@ func (d *Delta) stateOf(sub *nameSub) cache.State {
 	return st
 }
 
+// stateOfRefused is stateOf for a refused name. What the client keeps of it gives way to what a set has: see ownsName.
+func (d *Delta) stateOfRefused(sub *nameSub, st cache.State) cache.State {
+	res, by := d.replacement(sub)
+	switch {
+	case res == nil, by.glob() && by.set.nameOf(res) != sub.name():
+		return st
+	case by.fresh, by.moved: // all of it is compared anyway
+		return st
+	case st.Status == cache.Absent:
+		st.Err = nil // not both in one response
+	}
+	if sub.rare().beforeRedirect != nil {
+		d.renewTTL(sub, res)
+	}
+	sub.takeFromSet()
+	return cache.State{Status: cache.Present, Resource: res, Err: st.Err, Origin: by.set.Origin(), Heartbeats: sub.heartbeats()}
+}
+
 // wildRefused reports whether the wildcard is refused and may have given a name's resource before.
 func (d *Delta) wildRefused(a resourceRef) bool {
 	return d.wild != nil && d.wild.set == nil && d.wild.covers(a) && !urn.IsXdstp(a.name)
@@ -69,13 +90,15 @@ func (d *Delta) renewTTL(sub *nameSub, res *cache.Resource) {
 
 // ownsName reports that the client is sent a name's own state, and not that of a set which has the name, too. The
 // wildcard belongs to the client's Node: a member with an xdstp name is not the authority's resource of this name.
-// While the name's own state is not known (requested, or failed), the set's state counts.
+// While the name's own state is not known (requested, or failed), the set's state counts. What the client keeps of a
+// refused name gives way to a set, as if the name were absent: the refusal need not end, and the set is up to date.
 func (s *nameSub) ownsName(set *setSub) bool {
+	elsewhere := !set.glob() && urn.IsXdstp(s.name())
 	switch s.state().Status {
 	case cache.Present:
-		return true
+		return s.entry() != nil || elsewhere
 	case cache.Absent:
-		return !set.glob() && urn.IsXdstp(s.name())
+		return elsewhere
 	case cache.Requested, cache.Failed:
 	}
 	return false

@@ -204,7 +204,11 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	case m.News == cache.TTLRenewed && !d.defers:
 		form |= cache.Heartbeat
 	}
-	if m.News != cache.Changed && form&cache.WithTTL == 0 || !renewed && d.holds(set, sub, m) {
+	held := !renewed && d.holds(set, sub, m)
+	if held && sub != nil {
+		d.takeFromSet(sub)
+	}
+	if m.News != cache.Changed && form&cache.WithTTL == 0 || held {
 		m.News = cache.ErrorOnly
 	}
 	if m.News == cache.Changed && d.holdsBack(set, &m) {
@@ -243,11 +247,8 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 		delete(d.removals, a.key())
 		d.endReview(a)
 		if sub != nil {
-			sub.endGone()
 			d.knows(sub, &cache.State{Resource: m.Resource})
-			if sub.state().Status == cache.Absent {
-				put(&d.borrowed, sub, true)
-			}
+			d.takeFromSet(sub)
 		}
 	}
 	if _, back := set.heldBack[m.Name]; !back {
@@ -255,6 +256,15 @@ func (d *Delta) sendMember(r *Response, set *setSub, m cache.Member) bool {
 	}
 	delete(d.initial, m.Name)
 	return true
+}
+
+// takeFromSet records that the client has the resource of a name from a set, as if it had been sent that.
+func (d *Delta) takeFromSet(sub *nameSub) {
+	sub.takeFromSet()
+	delete(d.removals, sub.key())
+	if sub.state().Status == cache.Absent {
+		put(&d.borrowed, sub, true)
+	}
 }
 
 // holdsBack reports whether a changed member is withheld from the client for now, and records that. There are two reasons:
@@ -361,7 +371,11 @@ func (d *Delta) holds(set *setSub, sub *nameSub, m cache.Member) bool {
 		return false
 	}
 	if sub != nil {
-		return d.held(sub, &cache.State{Status: cache.Present, Resource: m.Resource})
+		st := cache.State{Status: cache.Present, Resource: m.Resource}
+		if sub.entry() == nil {
+			st.Err = sub.rare().err // that is not over
+		}
+		return d.held(sub, &st)
 	}
 	version, ok := set.initial[m.Name]
 	if !ok && (set.fresh || set.lacks) && (!set.glob() || d.isView(set)) {

@@ -11,7 +11,8 @@ import (
 //
 //   - A subscription that means another topic moves there, as for a redirect: the client keeps what it has until the
 //     other topic has an answer.
-//   - A subscription that means nothing any more is refused: the client keeps what it has, unless that is gone.
+//   - A subscription that means nothing any more is refused: the client keeps what it has, unless that is gone, or a set
+//     of the client has a resource of the name.
 //   - A subscription that the client may not have any more is denied. The client may drop what it has because of that,
 //     so it counts as having nothing.
 //   - A subscription that is no longer refused begins.
@@ -32,7 +33,7 @@ func (s *subscriptions) reconfigure(rights Rights, generation uint32, restricted
 		case of.err != nil && entry == nil:
 			s.refuseAgain(&r, sub, asError(of.err))
 		case of.err != nil:
-			s.refuseName(&r, sub, of.err, of.gone)
+			s.refuseName(&r, of)
 		case of.key.IsSet():
 			if key := sub.key(); s.beginRefusedGlob(sub) {
 				r.globs = append(r.globs, key)

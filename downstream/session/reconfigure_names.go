@@ -13,8 +13,10 @@ type changedLookup struct {
 	sub *nameSub
 	key cache.Key
 	err error
-	// gone: it is refused now, and was gone as far as the sets of before know.
+	// gone: it is refused now, and was gone as far as the sets of before know. was is what it had until now, if it is
+	// refused.
 	gone bool
+	was  *cache.Resource
 }
 
 // reconfigured is what a new configuration has changed in the subscriptions.
@@ -55,7 +57,11 @@ func (s *subscriptions) lookUpNames(r *reconfigured, restricted bool) (changed [
 			}
 		case err != nil && entry == nil && *asError(err) == *sub.rare().err:
 		default:
-			changed = append(changed, changedLookup{sub, key, err, err != nil && entry != nil && s.isGone(sub)})
+			of := changedLookup{sub: sub, key: key, err: err}
+			if err != nil && entry != nil {
+				of.gone, of.was = s.isGone(sub), s.lastResource(sub)
+			}
+			changed = append(changed, of)
 		}
 	}
 	return changed
@@ -76,9 +82,10 @@ func (s *subscriptions) lookUpAlias(r *reconfigured, sub *nameSub) {
 }
 
 // refuseName refuses a name that meant something until now.
-func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error, gone bool) {
-	was, rare := sub.current(), sub.makeRare()
-	if rare.gone = gone && s.isGone(sub); rare.gone {
+func (s *subscriptions) refuseName(r *reconfigured, of changedLookup) {
+	sub, err, was := of.sub, of.err, of.was
+	rare := sub.makeRare()
+	if rare.gone = of.gone && s.isGone(sub); rare.gone {
 		was = sub.entry().State().Previous
 	}
 	s.Host.Leave(sub.entry().Key())
@@ -96,11 +103,8 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error, gon
 		return
 	}
 	sub.set(mayHold, sub.is(mayHold) || sub.sent() == sentResource)
-	switch {
-	case !rare.gone:
-		sub.keepBeforeMove(was)
-	case sub.sent() == sentResource && was != nil && rare.beforeRedirect == nil:
-		sub.keepBeforeRedirect(was) // until the removal may be sent
+	if sub.sent() == sentResource && was != nil && rare.beforeRedirect == nil {
+		sub.keepBeforeRedirect(was) // if it is gone, until the removal may be sent
 	}
 	if rare.gone {
 		s.setAlias(sub, rare, "")
@@ -108,11 +112,44 @@ func (s *subscriptions) refuseName(r *reconfigured, sub *nameSub, err error, gon
 	sub.MoveToPending()
 }
 
-// endGone records that the client has the resource of a name after all, from a set.
-func (s *nameSub) endGone() {
-	if rare := s.rare(); rare != nil {
-		rare.gone = false
+// lastResource returns the resource of a name that the client has, or else would be sent next; nil if there is none. It
+// may come from a set.
+func (s *subscriptions) lastResource(sub *nameSub) *cache.Resource {
+	if st := sub.state(); st.Status == cache.Present {
+		return st.Resource
 	}
+	if was := sub.current(); was != nil && sub.Note == s.mark(was) {
+		return was
+	}
+	res, _, _ := first(sub.memberKey(), s.substitutes(sub)...)
+	return res
+}
+
+// takeFromSet records that the client has the resource of a name from a set. If the name is refused, the client no longer
+// has what it kept.
+func (s *nameSub) takeFromSet() {
+	if s.entry() == nil {
+		rare := s.rare()
+		rare.gone = false
+		rare.setBefore(nil)
+	}
+}
+
+// replacement returns the resource that a set of the client has in place of what the client keeps of a refused name, and
+// the set; nil if there is none.
+func (s *subscriptions) replacement(sub *nameSub) (*cache.Resource, *setSub) {
+	if sub.entry() != nil || isDenial(sub.rare().err) || !s.hasSets() {
+		return nil, nil
+	}
+	res, by, _ := first(sub.memberKey(), s.substitutes(sub)...)
+	return res, by
+}
+
+// substitutes are the sets whose members may replace the resource of a name: see ownsName.
+func (s *subscriptions) substitutes(sub *nameSub) []*setSub {
+	return slices.DeleteFunc(s.covering(sub.ref()), func(set *setSub) bool {
+		return set == s.wild && urn.IsXdstp(sub.name())
+	})
 }
 
 // isGone reports that the resource of a name is known not to exist, and that no set of the client has it, or may get it.
@@ -120,10 +157,7 @@ func (s *subscriptions) isGone(sub *nameSub) bool {
 	if sub.waitsForSource() || sub.entry().State().Status != cache.Absent {
 		return false
 	}
-	sets := slices.DeleteFunc(s.covering(sub.ref()), func(set *setSub) bool {
-		return set == s.wild && urn.IsXdstp(sub.name()) // see ownsName
-	})
-	res, _, waits := first(sub.memberKey(), sets...)
+	res, _, waits := first(sub.memberKey(), s.substitutes(sub)...)
 	return res == nil && waits == nil
 }
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/urn"
 )
 
 // Responses that are the full state of a client's subscriptions.
@@ -12,6 +13,7 @@ import (
 // last content as far as it is known, and their removal is withheld. If nothing refers to resources of the type, removals
 // are withheld only as long as nothing else has changed.
 func (s *SotW) fullState(all bool) *Response {
+	s.replaceKept()
 	if !s.known() || s.nothingKnown() || s.Settles && s.hasMovedSets() {
 		return nil
 	}
@@ -77,6 +79,27 @@ func (s *SotW) fullState(all bool) *Response {
 	return r
 }
 
+// replaceKept lets the sets give what they have in place of what the client keeps of refused names.
+func (s *SotW) replaceKept() {
+	if s.trouble == nil || s.trouble.refused == 0 {
+		return
+	}
+	for sub := range s.named.all() {
+		if (sub.sent() == sentResource || sub.is(mayHold)) && s.isReplaced(sub) {
+			sub.takeFromSet()
+			s.knows(sub, sentNothing, 0)
+			sub.set(mayHold, false)
+			sub.MoveToPending()
+		}
+	}
+}
+
+// isReplaced reports that a name is refused, and that a set has a resource under it.
+func (s *SotW) isReplaced(sub *nameSub) bool {
+	res, by := s.replacement(sub)
+	return res != nil && (!urn.IsXdstp(sub.name()) || by.set.names(res, sub.name()))
+}
+
 // due reports what of a full state the client has not been sent. renewed: some of the changes have the content that the
 // client has refused.
 func (s *SotW) due() (changes, removals, beats, renewed bool) {
@@ -130,6 +153,11 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 			missing.add(st.Origin)
 		}
 		sub.set(isMissed, st.Status == cache.Requested)
+		if st.Status == cache.Absent && s.isReplaced(sub) { // not both in one response
+			s.knows(sub, sentAbsent, 0)
+			sub.setSentErr(markError(st.Err))
+			return
+		}
 		if removed(sub, st) {
 			r.noteGone(st.Previous)
 		}
