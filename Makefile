@@ -15,7 +15,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop lint-interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,11 +74,14 @@ chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='na
 # Run in the folder and without a package's name, go test prints the table, and does not use its cache,
 # which does not notice changes of the relay.
 interop: ## run other people's clients and control planes with the relay (docs/clients.md: ARGS=-update)
-	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 	cd integration/interop && $(GO) test ./peers
 	table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
 	(cd integration/interop && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS)) && \
 	(cd integration/interop/envoy && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS))
+
+# It compiles what the tests of interop import, among others Istio.
+lint-interop: ## check the code of interop, as lint does
+	cd integration/interop && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 
 renames: ## rename Clusters under load: a real Envoy, directly and through the relay (docs/safety.md)
 	cd integration/interop/envoy && $(GO) test -timeout 20m -run '^TestClustersAreRenamed'
