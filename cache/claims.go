@@ -143,14 +143,18 @@ func (s *Set) givers(held, lost uint64) []string {
 			taken[claim] = key
 		}
 	}
+	// What comes in the next response takes nothing in this one. So in a circle, not all are set apart.
 	var keys []string
-	for key, c := range first {
-		given := func(claim uint64) bool { by, is := taken[claim]; return is && by != key }
-		if (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.was, given) {
-			keys = append(keys, key)
+	apart := map[string]bool{}
+	for _, key := range slices.Sorted(maps.Keys(first)) {
+		given := func(claim uint64) bool {
+			by, is := taken[claim]
+			return is && by != key && !apart[by]
+		}
+		if c := first[key]; (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.was, given) {
+			keys, apart[key] = append(keys, key), true
 		}
 	}
-	slices.Sort(keys)
 	all.givers.state, all.givers.held, all.givers.lost, all.givers.keys = s.seq, held, lost, keys
 	return keys
 }
