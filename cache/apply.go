@@ -95,9 +95,6 @@ func (of *scopeTopics) prepare(st *storing, u *Update) {
 func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
 	u := &st.update
 	of.change = st.change
-	if u.Receipt != nil {
-		of.answered()
-	}
 	c.confirm(u.Origin)
 	for i, e := range st.found.entries {
 		if i%atOnce == atOnce-1 {

@@ -101,10 +101,6 @@ type scopeTopics struct {
 	// ended: the last topic has ended, and the scope is no longer in Cache.scopes.
 	ended bool
 
-	// asked is the state of the entries that were requested since the control plane last said something; nil if there
-	// are none. Sets refer to it, too. See unanswered.go.
-	asked atomic.Pointer[State]
-
 	outdated atomic.Bool // some topics may be outdated: see Cache.Outdate
 	// impatient is until when entries do not linger, in Unix nanoseconds: see Cache.DropIdle.
 	impatient atomic.Int64
@@ -301,18 +297,10 @@ func watch(c *Cache, k Key, reg *Watch, w Watcher, find func(*table) *topic, cre
 }
 
 // Unwatch ends w's watch. Until Unwatch returns, Changed may still be called, but not after that.
-func (c *Cache) Unwatch(w Watching) { c.unwatch(w, false) }
-
-// unwatch is Unwatch. returns: the watcher comes back soon.
-func (c *Cache) unwatch(w Watching, returns bool) {
+func (c *Cache) Unwatch(w Watching) {
 	reg := w.watch()
 	tp, now := reg.topic, time.Now()
-	switch last := tp.remove(reg, now); {
-	case !last:
-	case !returns && c.isUnanswered(tp):
-		c.giveUp(tp, now)
-		c.idle.giveUpGroups()
-	default:
+	if tp.remove(reg, now) {
 		c.idle.add(tp, now, c.isEmpty(tp))
 		if tp.entry != nil && now.UnixNano() < tp.table.of.impatient.Load() {
 			c.giveUp(tp, now)

@@ -64,9 +64,6 @@ func (e *Error) Transient() bool {
 	return e.Unanswered || e.Refused || e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded
 }
 
-// Silence reports whether the control plane has not answered in time.
-func (e *Error) Silence() bool { return e.Unanswered || e.Code == codes.DeadlineExceeded }
-
 // Inconclusive reports whether the resource may exist in spite of the error. A client that may
 // hold the resource must not lose it because of such an error.
 func (e *Error) Inconclusive() bool { return e.Invalid || e.Transient() }
@@ -115,10 +112,12 @@ type Entry struct {
 	state atomic.Pointer[State] // replaced as a whole, under topic.mu
 }
 
+var requested = &State{Status: Requested}
+
 func newEntry(t *table, k Key) *Entry {
 	e := &Entry{topic: topic{table: t, key: k}}
 	e.entry = e
-	e.state.Store(t.of.asking())
+	e.state.Store(requested)
 	t.states[StateRequested].Add(1)
 	return e
 }

@@ -269,15 +269,10 @@ func TestFewCopiesOfSetsLinger(t *testing.T) {
 			}
 			return k
 		}
-		answer := func(i int) {
-			k := glob(i)
-			c.Apply(Update{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []SetUpdate{{Name: k.Name, Extent: Whole}}})
-		}
 		const many = maxIdleCopies + 10
 		for i := range many {
 			w := &setCounter{}
 			c.WatchSet(glob(i), w)
-			answer(i)
 			c.Unwatch(w)
 		}
 		for i := range many {
@@ -292,7 +287,6 @@ func TestFewCopiesOfSetsLinger(t *testing.T) {
 		c.WatchSet(glob(many-maxIdleCopies), w)
 		v := &setCounter{}
 		c.WatchSet(glob(many), v)
-		answer(many)
 		c.Unwatch(v)
 		f.expect(t, "watched again", glob(many-maxIdleCopies), 1, 0)
 		<-time.After(testLinger)

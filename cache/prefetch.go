@@ -1,5 +1,7 @@
 package cache
 
+import "google.golang.org/grpc/codes"
+
 // Prefetching: watching an entry before a client requests it, so that the client need not wait for the
 // control plane. Some control planes report only by silence that a resource does not exist. Silence from
 // before a client requests the resource is no answer to that client. So the timeout of an answer starts
@@ -90,13 +92,12 @@ func (e *Entry) forgetSilence() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := e.state.Load()
-	if st.Status == Failed && st.Err.Silence() {
+	if st.Status == Failed && (st.Err.Unanswered || st.Err.Code == codes.DeadlineExceeded) {
 		if st.Origin != nil {
 			st.Origin.left.Add(1)
 		}
-		asking := e.table.of.asking()
-		e.state.Store(asking)
-		e.recount(st, asking)
+		e.state.Store(requested)
+		e.recount(st, requested)
 	}
 	return e.state.Load().Status == Requested
 }

@@ -45,15 +45,9 @@ func (r *Reader) WatchSet(k Key, w SetWatcher) *Set {
 }
 
 // Unwatch is [Cache.Unwatch].
-func (r *Reader) Unwatch(w Watching) { r.unwatch(w, false) }
-
-// Suspend is Unwatch for a watcher that comes back soon, such as that of a poll. So the topic lingers even if it has no
-// answer.
-func (r *Reader) Suspend(w Watching) { r.unwatch(w, true) }
-
-func (r *Reader) unwatch(w Watching, returns bool) {
+func (r *Reader) Unwatch(w Watching) {
 	scope := w.watch().topic.table.of
-	r.cache.unwatch(w, returns)
+	r.cache.Unwatch(w)
 	r.add(scope, -1)
 }
 

@@ -16,8 +16,6 @@ import (
 type Set struct {
 	topic
 
-	asked *State // see scopeTopics.asked
-
 	// Guarded by topic.mu.
 	status     Status
 	err        *Error
@@ -130,7 +128,7 @@ type previous struct {
 }
 
 func newSet(of *table, k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{table: of, key: k}, asked: of.of.asking(), sweepAt: minSweep}
+	s := &Set{topic: topic{table: of, key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombstones.Bounds = members.Bounds(t)
 	}

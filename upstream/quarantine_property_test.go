@@ -17,7 +17,7 @@ import (
 
 // Whatever clients request and give up, however the control plane ends streams, and whichever names it ends them for:
 // what is requested of it is what is watched or was until a linger time ago, and what is watched and not bad is there
-// within seconds. What it never answers, though it answers others, is requested as long as it is watched.
+// within seconds.
 
 // askedFor are the names of a type that are requested on one stream.
 type askedFor map[string]map[string]bool
@@ -43,15 +43,12 @@ func TestNothingIsRequestedThatNobodyWants(t *testing.T) {
 
 // requestedByNobody makes random steps, and returns what is wrong.
 func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
-	names := []string{"a", "b", "c", "bad", "worse", cache.Wildcard, "unknown"}
-	p.ignores = "unknown"
+	names := []string{"a", "b", "c", "bad", "worse", cache.Wildcard}
 	codesOf := []codes.Code{codes.InvalidArgument, codes.PermissionDenied, codes.NotFound, codes.Unauthenticated, codes.Internal}
 	type watched struct {
 		stop  func()
 		entry *cache.Entry // nil for a wildcard
-		since time.Time
 		left  time.Time
-		ends  bool // without lingering
 	}
 	watches := map[cache.Key]*watched{}
 	check := func(step int) {
@@ -60,12 +57,9 @@ func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
 			for typeURL, of := range asked {
 				for name := range of {
 					k := cache.Key{Scope: testScope, TypeURL: typeURL, Name: name}
-					w, lingers := watches[k], time.Minute
-					if w != nil && w.ends {
-						lingers = 0
-					}
-					if w == nil || w.stop == nil && time.Since(w.left) > lingers+2*time.Second {
-						found = append(found, fmt.Sprintf("step %d: %s is requested, and nobody has watched it for more than %s", step, name, lingers))
+					w := watches[k]
+					if w == nil || w.stop == nil && time.Since(w.left) > time.Minute+2*time.Second {
+						found = append(found, fmt.Sprintf("step %d: %s is requested, and nobody has watched it for more than the linger time", step, name))
 					}
 				}
 			}
@@ -83,7 +77,7 @@ func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
 			if w != nil && w.stop != nil {
 				continue
 			}
-			w = &watched{since: time.Now()}
+			w = &watched{}
 			watches[k] = w
 			if name == cache.Wildcard {
 				by := &setWatcher{}
@@ -97,10 +91,6 @@ func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
 		case 3, 4:
 			if w == nil || w.stop == nil {
 				continue
-			}
-			if name == p.ignores && p.saidSince(w.since) {
-				st := w.entry.State()
-				w.ends = st.Status != cache.Absent && !st.Unreachable()
 			}
 			w.stop()
 			w.stop, w.left = nil, time.Now()
@@ -128,7 +118,7 @@ func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
 		if w.stop == nil || w.entry == nil {
 			continue
 		}
-		if _, bad := p.refuses(k.Name); !bad && k.Name != p.ignores && w.entry.State().Resource == nil {
+		if _, bad := p.refuses(k.Name); !bad && w.entry.State().Resource == nil {
 			found = append(found, fmt.Sprintf("%s is watched, and is %s", k.Name, w.entry.State().Status))
 		}
 		w.stop()

@@ -18,17 +18,6 @@ type Client struct {
 	HasSecrets bool
 	// Answered: the client was sent something on its stream.
 	Answered bool
-	// polls: the client comes back for what it requests.
-	polls bool
-}
-
-// unwatch ends a subscription's watch.
-func (c *Client) unwatch(w cache.Watching) {
-	if c.polls {
-		c.Topics.Suspend(w)
-	} else {
-		c.Topics.Unwatch(w)
-	}
 }
 
 // Host is a session's stream, as the session sees it.

@@ -36,7 +36,6 @@ func NewPoll(typeURL string, c *Client) *Poll {
 	without := *c
 	without.Form &^= cache.WithTTL
 	without.isEnvoy = false // it takes TTLs
-	without.polls = true
 	f := &Poll{SotW: NewSotW(typeURL, &without)}
 	f.missingMeansGone, f.fullType, f.once = f.fullType, true, true
 	return f

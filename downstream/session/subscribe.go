@@ -147,7 +147,7 @@ func (s *subscriptions) unsubscribeName(sub *nameSub) {
 func (s *subscriptions) end(sub *nameSub) {
 	if sub.entry() != nil {
 		s.Host.Leave(sub.entry().Key())
-		s.unwatch(sub.watch())
+		s.Topics.Unwatch(sub.watch())
 	} else {
 		s.trouble.refused--
 	}
@@ -261,7 +261,7 @@ func (s *subscriptions) endSet(set *setSub) {
 	s.countLostSet(set, false)
 	if set.set != nil {
 		s.Host.Leave(set.set.Key())
-		s.unwatch(set)
+		s.Topics.Unwatch(set)
 	}
 	// Ended subscriptions must not pile up for a client that does not read.
 	if len(s.pendingSets) > 2*len(s.byGlob)+minCompact {
