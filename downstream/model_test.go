@@ -680,7 +680,7 @@ func (c *modelClient) takeFull(t *rapid.T, m *modelType, r *sentToModel) {
 	}
 	for name, h := range held {
 		old, ok := m.held[name]
-		changed = changed || !ok || old.content != h.content || old.changes != h.changes
+		changed = changed || !ok || old.content != h.content || old.changes != h.changes || m.refused[name] // with another version
 	}
 	allWanted := len(held) == len(r.resources) && (m.wild || len(m.named) > 0)
 	if len(held) == len(m.held) && !changed && !asked && !r.twice && !r.follows && allWanted {
