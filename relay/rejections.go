@@ -103,25 +103,29 @@ func (r *rejections) look() {
 
 func (r *rejections) run() {
 	defer close(r.done)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	rested := make(chan struct{}, 1)
+	due, rest := time.AfterFunc(time.Hour, r.look), time.AfterFunc(time.Hour, func() { rested <- struct{}{} })
+	due.Stop()
+	rest.Stop()
+	defer due.Stop()
+	defer rest.Stop()
 	for {
 		select {
 		case <-r.wake:
-		case <-timer.C:
 		case <-r.stop:
 			return
 		}
 		began := time.Now()
 		r.take(began)
 		r.passDue(began)
+		rest.Reset(countShare * time.Since(began))
 		select {
-		case <-time.After(countShare * time.Since(began)):
+		case <-rested:
 		case <-r.stop:
 			return
 		}
 		if next := r.next(); !next.IsZero() {
-			timer.Reset(time.Until(next))
+			due.Reset(time.Until(next))
 		}
 	}
 }
