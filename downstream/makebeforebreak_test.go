@@ -48,7 +48,7 @@ func makeBeforeBreak(t *rapid.T, form string, limit int, asks func([]string) *ra
 	o.steps(t)
 	var clients []*orderlyClient
 	for i := range 2 {
-		c := &orderlyClient{server: server, origin: o, form: form, id: fmt.Sprint(form, i), held: map[string]map[string]string{}, asks: map[string][]string{}}
+		c := &orderlyClient{server: server, cuts: limit < DefaultMaxResponseBytes, origin: o, form: form, id: fmt.Sprint(form, i), held: map[string]map[string]string{}, asks: map[string][]string{}}
 		for _, typeURL := range o.types() {
 			c.held[typeURL] = map[string]string{}
 			c.asks[typeURL] = asks(o.names(typeURL)).Draw(t, c.id+" asks for")
@@ -253,6 +253,7 @@ type orderlyClient struct {
 	held       map[string]map[string]string // contents by type URL and name
 	leftIn     map[string]bool              // routes
 	resumed    bool                         // it has Listeners from an earlier stream
+	cuts       bool                         // its responses are cut for size
 	unanswered []*received
 	answered   map[string]*received // the last one, by type URL
 }
@@ -425,6 +426,9 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 func (c *orderlyClient) accept(t *rapid.T, r *received, before, after map[string]string) {
 	if slices.ContainsFunc(c.asks[listenerType], func(name string) bool { return name != cache.Wildcard }) {
 		return // Envoy requests all Listeners
+	}
+	if c.cuts {
+		return // a Listener may come in a piece before that in which another one gives its address up
 	}
 	if c.resumed {
 		// Nobody knows the addresses of the versions that it has from an earlier stream.
