@@ -29,8 +29,7 @@ type touchyPlane struct {
 
 	mu      sync.Mutex
 	ends    map[string]codes.Code
-	ignores string    // a name that it never answers
-	said    time.Time // when the last response was sent
+	ignores string // a name that it never answers
 	streams int
 	open    map[*scripted]askedFor // what is requested on each stream
 }
@@ -162,17 +161,7 @@ func (p *touchyPlane) serve(st *scripted) {
 		if st.send(resp) != nil {
 			return
 		}
-		p.mu.Lock()
-		p.said = time.Now()
-		p.mu.Unlock()
 	}
-}
-
-// saidSince reports whether a response was sent after a time.
-func (p *touchyPlane) saidSince(at time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.After(at)
 }
 
 // isolating runs a test with a touchy control plane.
