@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -14,7 +15,7 @@ import (
 
 // SpellingWatcher is notified of changes of Cache.Spelling.
 type SpellingWatcher interface {
-	// Respelled must not block and must not call the cache.
+	// Respelled must not block and must not call the cache. It may be called just after UnwatchSpelling, too.
 	Respelled()
 }
 
@@ -26,10 +27,14 @@ type spellings struct {
 
 type spelledName struct{ typeURL, name string }
 
+// mostSpelled bounds the spellings of a name that are known, of its own authority and of all others. Further ones are
+// ignored, and may be forgotten early if they come again when there is room.
+const mostSpelled = 64
+
 // spelled has the spellings of a name, the oldest first.
 type spelled struct {
 	all      []spelling
-	watchers []SpellingWatcher
+	watchers map[SpellingWatcher]struct{}
 }
 
 type spelling struct {
@@ -49,6 +54,16 @@ func (s *spelled) best() string {
 		return s.all[0].written
 	}
 	return ""
+}
+
+// count returns the number of spellings of the name's own authority, or of others.
+func (s *spelled) count(own bool) (n int) {
+	for _, w := range s.all {
+		if w.own == own {
+			n++
+		}
+	}
+	return n
 }
 
 // spell adds (n is 1) or subtracts (-1) what a resource of the scope spells.
@@ -72,11 +87,14 @@ func (s *spellings) add(authority string, r *Resource, n int) {
 		return
 	}
 	for _, one := range r.Spellings() {
-		s.addOne(authority, one, n)
+		for _, w := range s.addOne(authority, one, n) {
+			w.Respelled()
+		}
 	}
 }
 
-func (s *spellings) addOne(authority string, one resource.Spelling, n int) {
+// addOne returns the watchers that are to be notified, without the lock.
+func (s *spellings) addOne(authority string, one resource.Spelling, n int) (notify []SpellingWatcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.get(spelledName{one.TypeURL, one.Name})
@@ -84,19 +102,19 @@ func (s *spellings) addOne(authority string, one resource.Spelling, n int) {
 	owner, _ := urn.AuthorityOf(one.Name)
 	own := owner == authority
 	at := slices.IndexFunc(of.all, func(w spelling) bool { return w.written == one.Written && w.own == own })
-	if at < 0 {
-		at = len(of.all)
-		of.all = append(of.all, spelling{written: one.Written, own: own})
-	}
-	if of.all[at].count += n; of.all[at].count == 0 {
-		of.all = slices.Delete(of.all, at, at+1)
+	switch {
+	case at >= 0:
+		if of.all[at].count += n; of.all[at].count == 0 {
+			of.all = slices.Delete(of.all, at, at+1)
+		}
+	case n > 0 && of.count(own) < mostSpelled:
+		of.all = append(of.all, spelling{written: one.Written, own: own, count: n})
 	}
 	if of.best() != was {
-		for _, w := range of.watchers {
-			w.Respelled()
-		}
+		notify = slices.Collect(maps.Keys(of.watchers))
 	}
 	s.tidy(spelledName{one.TypeURL, one.Name})
+	return notify
 }
 
 // get returns what is known of a name. The caller holds mu.
@@ -136,7 +154,10 @@ func (c *Cache) WatchSpelling(typeURL, name string, w SpellingWatcher) {
 	c.spellings.mu.Lock()
 	defer c.spellings.mu.Unlock()
 	of := c.spellings.get(spelledName{typeURL, name})
-	of.watchers = append(of.watchers, w)
+	if of.watchers == nil {
+		of.watchers = map[SpellingWatcher]struct{}{}
+	}
+	of.watchers[w] = struct{}{}
 }
 
 // UnwatchSpelling ends a WatchSpelling.
@@ -145,7 +166,7 @@ func (c *Cache) UnwatchSpelling(typeURL, name string, w SpellingWatcher) {
 	defer c.spellings.mu.Unlock()
 	id := spelledName{typeURL, name}
 	if of := c.spellings.names[id]; of != nil {
-		of.watchers = slices.DeleteFunc(of.watchers, func(o SpellingWatcher) bool { return o == w })
+		delete(of.watchers, w)
 		c.spellings.tidy(id)
 	}
 }

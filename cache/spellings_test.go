@@ -1,12 +1,14 @@
 package cache
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/cache/resource"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
 
@@ -84,3 +86,32 @@ func (*keptWatch) Changed() Waker { return nil }
 type keptSetWatch struct{ SetWatch }
 
 func (*keptSetWatch) Changed() Waker { return nil }
+
+// One control plane may write a name of another in very many ways. That takes bounded time and memory, and does not hide
+// how the name's own authority writes it.
+func TestSpellingsOfANameAreBounded(t *testing.T) {
+	const name = "xdstp://a/envoy.config.endpoint.v3.ClusterLoadAssignment/n"
+	var s spellings
+	of := func(written string) resource.Spelling {
+		return resource.Spelling{TypeURL: xdstype.EndpointsV3, Name: name, Written: written}
+	}
+	const many = 10 * mostSpelled
+	for i := range many {
+		s.addOne("b", of(fmt.Sprint(name, "#", i)), 1)
+	}
+	known := s.get(spelledName{xdstype.EndpointsV3, name})
+	if len(known.all) != mostSpelled {
+		t.Errorf("%d spellings are known, want %d", len(known.all), mostSpelled)
+	}
+	s.addOne("a", of(name+"#own"), 1)
+	if got := known.best(); got != name+"#own" {
+		t.Errorf("the name is written %q, want as its own authority does", got)
+	}
+	s.addOne("a", of(name+"#own"), -1)
+	for i := range many {
+		s.addOne("b", of(fmt.Sprint(name, "#", i)), -1)
+	}
+	if len(s.names) > 0 {
+		t.Errorf("%d names are remembered, which nothing has", len(s.names))
+	}
+}
