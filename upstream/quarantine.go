@@ -370,7 +370,7 @@ func (s *Stream) convict(now time.Time, k cache.Key, why string) {
 	s.deliverReason(k, why)
 }
 
-// deliverReason tells the clients of a topic that is alone why. The caller holds mu.
+// deliverReason gives the clients of a topic that ends streams the control plane's words as its error. The caller holds mu.
 func (s *Stream) deliverReason(k cache.Key, why string) {
 	err := &cache.Error{Code: codes.Unavailable, Message: loglines.Clip("the control plane ends the stream when this is requested: " + why)}
 	u := cache.Update{Scope: k.Scope, TypeURL: k.TypeURL}

@@ -337,7 +337,7 @@ func (s *subscriptions) lookUp(a resourceRef) (cache.Key, error) {
 func (s *subscriptions) lookUpName(a resourceRef) (cache.Key, error) {
 	if a.name == cache.Wildcard && s.wild != nil {
 		return cache.Key{}, &cache.Error{Code: codes.ResourceExhausted, Message: fmt.Sprintf(
-			"a stream has one wildcard of a type: %v is not served beside %v", a, s.wild.ref)}
+			"a stream can subscribe to one wildcard of a type: it already has %v, so %v is refused", s.wild.ref, a)}
 	}
 	return s.lookUp(a)
 }
