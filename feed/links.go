@@ -8,8 +8,8 @@ import (
 )
 
 // Links tracks a scope's streams to its servers, by type, to know whether a server has confirmed that held members
-// are gone, and whether a server answers for names. The zero value has no streams: such a source is always reachable. Links is safe for concurrent use, and
-// its lock comes last.
+// are gone, and whether a server answers for names. The zero value has no streams: such a source is always reachable.
+// Links is safe for concurrent use, and its lock comes last.
 type Links struct {
 	mu    sync.Mutex
 	types map[linkKey]*link
