@@ -189,6 +189,7 @@ func (p *chaosPlane) forget(ctx context.Context, r *rand.Rand, lasting time.Dura
 	hidden := p.all()
 	r.Shuffle(len(hidden), func(i, j int) { hidden[i], hidden[j] = hidden[j], hidden[i] })
 	for i, part := range []int{max(0, len(hidden)-r.IntN(3)), len(hidden) / 2, 0} {
+		p.truth.hide(hidden[:part])
 		p.plane.change(func() {
 			p.plane.hides = map[topic]bool{}
 			for _, t := range hidden[:part] {

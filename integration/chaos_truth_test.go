@@ -25,11 +25,14 @@ type chaosTruth struct {
 	mu      sync.Mutex
 	history map[topic][]int
 	newest  int
-	wrong   []string // the impossible observations of clients
-	found   func()   // called at each impossible observation
+	hidden  map[topic]bool // the resources that the control plane has lacked after a restart
+	wrong   []string       // the impossible observations of clients
+	found   func()         // called at each impossible observation
 }
 
-func newChaosTruth() *chaosTruth { return &chaosTruth{history: map[topic][]int{}, found: func() {}} }
+func newChaosTruth() *chaosTruth {
+	return &chaosTruth{history: map[topic][]int{}, hidden: map[topic]bool{}, found: func() {}}
+}
 
 // set gives a resource a new revision, or makes it absent, and returns it as the control plane sends it: nil
 // if it is absent.
@@ -81,6 +84,15 @@ func (w *chaosTruth) now(t topic) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nowLocked(t)
+}
+
+// hide records that the control plane lacks these resources for a while, without having removed them.
+func (w *chaosTruth) hide(topics []topic) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range topics {
+		w.hidden[t] = true
+	}
 }
 
 // newestRevision returns the revision of the last change.
@@ -135,6 +147,9 @@ func (w *chaosTruth) sawAbsence(client *chaosClient, t topic, held, stored int) 
 	all := w.history[t]
 	since := 0
 	if held != absent {
+		if stored == absent && w.hidden[t] {
+			return
+		}
 		if stored != absent {
 			since = slices.Index(all, stored) + 1
 		}
