@@ -204,7 +204,8 @@ func (a *Aggregated) makeRoom() bool {
 	return false
 }
 
-// end ends the stream of a type, if it has one.
+// end ends the stream of a type, if it has one. From then on it delivers nothing: the shared stream may have brought
+// something newer.
 func (a *Aggregated) end(t *unanswered) {
 	if t.stream == nil {
 		return
@@ -212,9 +213,8 @@ func (a *Aggregated) end(t *unanswered) {
 	st := t.stream
 	t.stream = nil
 	a.alone--
+	st.Close()
 	a.closing.Go(func() {
-		st.Drain()
-		st.Close()
 		<-st.Done()
 		a.watch(delivery.Event{Kind: delivery.Ended, TypeURL: t.typeURL})
 	})
@@ -318,10 +318,7 @@ func (a *Aggregated) Close() {
 	again := a.closed
 	a.closed = true
 	for _, t := range a.types {
-		if t.stream != nil {
-			t.stream.Close()
-			a.end(t)
-		}
+		a.end(t)
 	}
 	a.mu.Unlock()
 	if again {

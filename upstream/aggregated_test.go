@@ -33,6 +33,9 @@ type strictPlane struct {
 	opened int
 	most   int
 	open   map[int][]string // types on each open stream
+	// parts is the content of the one member of each wildcard. When the relay ends its requests on a stream, the
+	// control plane sends the content that the stream had before.
+	parts string
 }
 
 // DeltaAggregatedResources implements the service in delta.
@@ -51,10 +54,14 @@ func (p *strictPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDisc
 		defer p.mu.Unlock()
 		delete(p.open, id)
 	}()
+	before := ""
 	for n := 0; ; n++ {
 		req, err := stream.Recv()
-		if err != nil {
-			return nil // the relay has ended the stream
+		if err != nil { // the relay has ended the stream
+			if before != "" {
+				_ = stream.Send(memberOf(typeURLs["eds"], before))
+			}
+			return nil
 		}
 		p.mu.Lock()
 		has := slices.Contains(p.has, req.GetTypeUrl())
@@ -65,6 +72,16 @@ func (p *strictPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDisc
 		if !has {
 			return status.Error(codes.Unknown, "no cache defined for key "+req.GetTypeUrl())
 		}
+		if p.wildcard(req) {
+			p.mu.Lock()
+			before = p.parts
+			p.parts += "'"
+			p.mu.Unlock()
+			if stream.Send(memberOf(req.GetTypeUrl(), before)) != nil {
+				return nil
+			}
+			continue
+		}
 		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: req.GetTypeUrl(), Nonce: fmt.Sprint(n)}
 		for _, name := range req.GetResourceNamesSubscribe() {
 			m.Resources = append(m.Resources, &discoveryv3.Resource{Name: name, Version: "1", Resource: &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: append([]byte{10, byte(len(name))}, name...)}})
@@ -73,6 +90,20 @@ func (p *strictPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedDisc
 			return nil
 		}
 	}
+}
+
+// wildcard reports whether a request is for all resources, and whether the control plane has any.
+func (p *strictPlane) wildcard(req *discoveryv3.DeltaDiscoveryRequest) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := req.GetResourceNamesSubscribe()
+	return p.parts != "" && req.GetResponseNonce() == "" && (len(names) == 0 || slices.Contains(names, cache.Wildcard))
+}
+
+func memberOf(typeURL, version string) *discoveryv3.DeltaDiscoveryResponse {
+	return &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: "member " + version, Resources: []*discoveryv3.Resource{
+		{Name: "m", Version: version, Resource: &anypb.Any{TypeUrl: typeURL, Value: []byte{10, 1, 'm'}}},
+	}}
 }
 
 // shared returns the types on the stream that has the most.
@@ -100,6 +131,22 @@ type strictRig struct {
 	of      *Aggregated
 	logs    *logBuffer
 	watched map[cache.Key]*watcher
+
+	heard []string // the versions that the cache was given, in order
+}
+
+// Deliver passes on what the streams deliver.
+func (r *strictRig) Deliver(e delivery.Event) {
+	for _, u := range e.Types {
+		for _, set := range u.Sets {
+			for _, c := range set.Changes {
+				if c.Resource != nil {
+					r.heard = append(r.heard, c.Resource.Version())
+				}
+			}
+		}
+	}
+	delivery.Direct(r.cache).Deliver(e)
 }
 
 func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
@@ -118,7 +165,7 @@ func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
 		}
 		source := &lateSource{}
 		r.cache = cache.New(source, cache.Options{IdleEntries: 100})
-		r.of = NewAggregated(testScope, conn, &corev3.Node{Id: "relay"}, Options{}, delivery.Direct(r.cache), slog.New(slog.NewTextHandler(r.logs, nil)))
+		r.of = NewAggregated(testScope, conn, &corev3.Node{Id: "relay"}, Options{}, r, slog.New(slog.NewTextHandler(r.logs, nil)))
 		source.Source = r.of
 		test(t, r)
 		r.of.Close()
@@ -213,6 +260,23 @@ func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
 		synctest.Wait()
 		if err := another.State().Err; err == nil || err.Code != codes.ResourceExhausted {
 			t.Errorf("a name of a type beyond the limit gets %v, want RESOURCE_EXHAUSTED", err)
+		}
+	})
+}
+
+// A response on a type's own stream is not newer than what the shared stream has brought since.
+func TestATypeThatReturnsIsNotHeardOnItsOwnStreamAnyMore(t *testing.T) {
+	runStrict(t, func(t *testing.T, r *strictRig) {
+		r.ask(typeURLs["cds"], "a")
+		r.has, r.parts = []string{typeURLs["cds"]}, "1"
+		r.cache.WatchSet(cache.Key{Scope: testScope, TypeURL: typeURLs["eds"], Name: cache.Wildcard}, &setWatcher{})
+		pass(time.Minute)
+		r.mu.Lock()
+		r.has = append(r.has, typeURLs["eds"])
+		r.mu.Unlock()
+		pass(time.Minute)
+		if want := []string{"1", "1'"}; !slices.Equal(r.heard, want) {
+			t.Errorf("the cache was given the versions %q, want those of the type's own stream and then of the shared stream: %q", r.heard, want)
 		}
 	})
 }

@@ -244,7 +244,11 @@ func (d *deltaSession) list(p *deltaPacker) {
 		case r.Name() == "":
 			// It cannot be listed without a name, and comes again: see dropNameless.
 		case p.room(versionSize(r.Name(), r.Version())):
-			p.list(r.Name(), d.versionOf(r))
+			version := d.versionOf(r)
+			p.list(r.Name(), version)
+			if version == "" && s.wildcard != nil {
+				s.wildcard.invite(key)
+			}
 			if listing {
 				s.wildcard.list(key, r)
 			}

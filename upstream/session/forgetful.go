@@ -60,6 +60,14 @@ func (n *Names) loseTold(now time.Time, u *cache.Update) {
 	}
 }
 
+// invite notes that a member was listed without its version.
+func (c *set) invite(key string) {
+	if c.invited == nil {
+		c.invited = map[string]struct{}{}
+	}
+	c.invited[key] = struct{}{}
+}
+
 // noteTold notes the first response for a wildcard whose members were listed with their versions.
 func (s *Sets) noteTold(now time.Time, v *accepted) {
 	c := s.wildcard
@@ -69,7 +77,8 @@ func (s *Sets) noteTold(now time.Time, v *accepted) {
 	if c.told {
 		c.told = false
 		for i := range v.list {
-			if o := &v.list[i]; o.sendsAgain(c.members.Get(o.key)) {
+			o := &v.list[i]
+			if _, invited := c.invited[o.key]; !invited && o.sendsAgain(c.members.Get(o.key)) {
 				c.unsaid = make(map[string]struct{}, c.members.Len())
 				for key := range c.members.All() {
 					c.unsaid[key] = struct{}{}

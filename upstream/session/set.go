@@ -69,6 +69,8 @@ type set struct {
 	// unsaid, if not nil, are the members that were listed and have not come, of a control plane that has not read the
 	// list. See forgetful.go.
 	unsaid map[string]struct{}
+	// invited are the members that were listed without their versions, so that they come again.
+	invited map[string]struct{}
 	// came are the first members that came in the first answers of the stream, at most maxCame.
 	came map[string]struct{}
 	// latest is when the first answer counts as complete in any case, zero before a response.

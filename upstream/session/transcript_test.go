@@ -63,7 +63,7 @@ import (
 //	after DURATION                                  time passes
 //	lost                                            the stream ends
 //	unreachable REASON                              the control plane cannot be reached
-//	open [form=delta|sotw]                          a new stream
+//	open [form=delta|sotw] [force]                  a new stream, on which the control plane has to answer
 //
 // Requests are printed as `send`, updates of the cache as `update`.
 func TestTranscripts(t *testing.T) {
@@ -284,6 +284,9 @@ func (p *player) open(t *testing.T, d *datadriven.TestData) {
 	p.down, p.answered, p.heard = nil, false, time.Time{}
 	if p.of != nil {
 		p.session = p.form.Begin(p.of)
+		if d.HasArg("force") {
+			p.session.ForceAnswer()
+		}
 	}
 }
 
