@@ -14,9 +14,11 @@ import (
 
 const (
 	// loadsWithin is how long a delivery, or the first request of a type, waits for what is stored of a topic that has
-	// just begun. After that, the topic counts as not stored until the disk answers.
-	loadsWithin = time.Second
-	// flushMost is how long a topic waits until everything that was noted is written, before it is served.
+	// just begun: guard and rollout compare the first answer with it. After that, the topic counts as not stored until
+	// the disk answers, and so do others that begin.
+	loadsWithin = 5 * time.Second
+	// flushMost is how long a topic waits until everything that was noted is written, before it is served, and Close until
+	// nothing is read.
 	flushMost = time.Second
 	// atOnce is how many topics are read, or served, between two times that the lock is released.
 	atOnce = 1000
@@ -29,6 +31,7 @@ type loads struct {
 	topics  map[cache.Key]*load
 	queue   []cache.Key
 	running bool
+	hangs   bool // the disk has not answered in time, and not since
 }
 
 // load is the reading of one topic.
@@ -50,7 +53,11 @@ func (f *Feed) expectLoad(k cache.Key) {
 		l.topics = map[cache.Key]*load{}
 	}
 	if l.topics[k] == nil {
-		l.topics[k] = &load{until: time.Now().Add(loadsWithin), done: make(chan struct{})}
+		until := time.Now()
+		if !l.hangs {
+			until = until.Add(loadsWithin)
+		}
+		l.topics[k] = &load{until: until, done: make(chan struct{})}
 		l.waits.Add(1)
 	}
 	l.topics[k].begun++
@@ -94,6 +101,7 @@ func (f *Feed) loadAll() {
 		}
 		f.mu.Unlock()
 		l.mu.Lock()
+		l.hangs = false
 		for _, k := range keys {
 			of := l.topics[k]
 			if of.begun--; of.begun == 0 {
@@ -121,7 +129,7 @@ func (f *Feed) lookAll(keys []cache.Key) (found []store.Stored) {
 func (f *Feed) awaitReading() {
 	done := make(chan struct{})
 	go func() { defer close(done); f.reading.Wait() }()
-	patience := time.NewTimer(loadsWithin)
+	patience := time.NewTimer(flushMost)
 	defer patience.Stop()
 	select {
 	case <-done:
@@ -161,6 +169,9 @@ func (f *Feed) awaitLoad(k cache.Key) {
 	select {
 	case <-l.done:
 	case <-patience.C:
+		f.loads.mu.Lock()
+		f.loads.hangs = f.loads.topics[k] == l
+		f.loads.mu.Unlock()
 	}
 }
 

@@ -408,14 +408,19 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 		if t.onTwoStreams() && h.gaveUp(t) {
 			continue // the stream from which the resource comes now may be behind
 		}
-		c.planeOf(t).truth.sawAbsence(c, t, h.held[t], h.newest[t])
+		stored := h.newest[t]
+		if poison := c.plane.poison; poison != nil && h.mayGoBack(t, poison.rejections()) {
+			stored = absent // the state before the change may be one that was not yet restored
+		}
+		c.planeOf(t).truth.sawAbsence(c, t, h.held[t], stored)
 	}
 	// To Envoy, an empty response means that the set has no members.
 	if len(r.resources) > 0 || len(r.removed) > 0 {
 		h.answered[r.typeURL] = true
 	}
 	for _, t := range chaosSets() {
-		if t.typeURL == r.typeURL && h.wanted[t] && h.knows(c.form, t) && len(r.resources)+len(r.removed) == 0 && !h.answered[t.typeURL] && len(h.versions) == 0 {
+		empty := len(r.resources)+len(r.removed) == 0 && !c.plane.truth.hasBeenEmpty(t)
+		if t.typeURL == r.typeURL && h.wanted[t] && h.knows(c.form, t) && empty && !h.answered[t.typeURL] && len(h.versions) == 0 {
 			c.plane.truth.report(c, "requested %v, and received an empty response before any answer to that: %v", t, r)
 		}
 	}

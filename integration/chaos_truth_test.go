@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,12 +27,13 @@ type chaosTruth struct {
 	history map[topic][]int
 	newest  int
 	hidden  map[topic]bool // the resources that the control plane has lacked after a restart
+	emptied map[topic]bool // the sets of which it has lacked all
 	wrong   []string       // the impossible observations of clients
 	found   func()         // called at each impossible observation
 }
 
 func newChaosTruth() *chaosTruth {
-	return &chaosTruth{history: map[topic][]int{}, hidden: map[topic]bool{}, found: func() {}}
+	return &chaosTruth{history: map[topic][]int{}, hidden: map[topic]bool{}, emptied: map[topic]bool{}, found: func() {}}
 }
 
 // set gives a resource a new revision, or makes it absent, and returns it as the control plane sends it: nil
@@ -93,6 +95,21 @@ func (w *chaosTruth) hide(topics []topic) {
 	for _, t := range topics {
 		w.hidden[t] = true
 	}
+	for _, set := range chaosSets() {
+		shown := func(t topic) bool {
+			return among(map[topic]bool{set: true}, t) && !slices.Contains(topics, t) && w.nowLocked(t) != absent
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(w.history)), shown) {
+			w.emptied[set] = true
+		}
+	}
+}
+
+// hasBeenEmpty reports whether the control plane has lacked all members of a set after a restart.
+func (w *chaosTruth) hasBeenEmpty(set topic) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.emptied[set]
 }
 
 // newestRevision returns the revision of the last change.
