@@ -437,10 +437,8 @@ func (s *Stream) endTrial() {
 	q := &s.quarantine
 	t := q.trial
 	q.trial = nil
-	q.closing.Go(func() {
-		t.stream.Close()
-		<-t.stream.Done()
-	})
+	t.stream.Close() // at once: the Stream may bring something newer
+	q.closing.Go(func() { <-t.stream.Done() })
 }
 
 // dueQuarantine returns when attendQuarantine must be called. The caller holds mu.
