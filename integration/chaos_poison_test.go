@@ -21,8 +21,9 @@ import (
 const rolledName = "rolled"
 
 // chaosRollout allows so many deaths of clients that only rejections stop the rollout: the clients of the chaos
-// test disconnect all the time.
-const chaosRollout = "{soak: 1s, steps: [50%], deaths: 1000}"
+// test disconnect all the time. On a busy machine, they take longer than ten seconds to acknowledge a change now and then: ten
+// soaks are longer than that.
+const chaosRollout = "{soak: 2s, steps: [50%], deaths: 1000}"
 
 // chaosPoison records which of a control plane's revisions are poison.
 type chaosPoison struct {
