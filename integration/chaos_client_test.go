@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -487,4 +489,23 @@ func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// explain logs what the last relay says about one resource that differs from expected, and about its wildcard.
+func (c *chaosClient) explain(t *testing.T, h *chaosHeld) {
+	t.Helper()
+	want := c.expected(h)
+	for _, typeURL := range []string{clusterType, endpointType} {
+		differs := func(x topic) bool { return x.typeURL == typeURL && h.held[x] != want[x] }
+		all := slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(h.held)))
+		i := slices.IndexFunc(all, differs)
+		if i < 0 {
+			continue
+		}
+		for _, name := range []string{all[i].name, wildcard} {
+			query := url.Values{"client": {strings.ReplaceAll(c.id, " ", "-")}, "name": {name}, "type": {typeURL}}
+			t.Logf("%s, %s: %s", c.id, name, fetch(t, "http://"+c.relays.now.admin+"/api/explain?"+query.Encode()))
+		}
+	}
+	t.Logf("the authorities: %s", fetch(t, "http://"+c.relays.now.admin+"/authorities"))
 }

@@ -160,6 +160,7 @@ func TestChaos(t *testing.T) {
 		for _, c := range clients {
 			c.watched.read(func(h *chaosHeld) {
 				if len(c.differences(h)) > 0 {
+					c.explain(t, h)
 					t.Logf("the last events of %s:\n%v\nthe last events of its control plane:\n%v", c.id, &c.past, &c.plane.past)
 				}
 			})
