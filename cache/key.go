@@ -67,6 +67,9 @@ func (s Scope) Accepted() Scope {
 	return s
 }
 
+// IsView reports whether the scope has topics of a view.
+func (s Scope) IsView() bool { return s.Derived != "" && s.Derived != Resolved && s.Derived != Passed }
+
 // Resolved is the Scope.Derived of topics for which the relay follows redirects and evaluates
 // directives. Their names may have directives. TP1: "Server redirects", "Alternatives".
 const Resolved = "resolved"

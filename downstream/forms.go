@@ -90,8 +90,11 @@ type typeSession interface {
 	// others, nil if there is none.
 	Watched() iter.Seq[cache.Key]
 	Group() session.WatchGroup
+	// Views iterates over the topics of views that the client watches.
+	Views() iter.Seq[cache.Key]
 	// Uses reports whether the client watches a topic that in selects. Rejects returns the newest rejection that stands
-	// of something in such a topic, nil if there is none. If in is nil, it selects all topics.
+	// of something in such a topic, nil if there is none. For a member of a view, in is called with the view's scope and
+	// the member's name. If in is nil, it selects all topics.
 	Uses(in func(cache.Key) bool) bool
 	Rejects(in func(cache.Key) bool) *session.Rejection
 	Parameters() map[string]int

@@ -69,6 +69,8 @@ type Options struct {
 	// Rejected, if not nil, is called when a client rejects something, for each scope that may have it. polled is the
 	// client if it polls, and nil otherwise: Server.CountRejecters finds the others. It must not block.
 	Rejected func(of ScopeType, polled *Rejecters)
+	// Views, if not nil, say which scopes that concerns if a client rejects a member of a view.
+	Views Views
 	// ManyBegun, if not nil, is called each time a client has begun that many more subscriptions to names of a type. It
 	// must not block.
 	ManyBegun func(names int)

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -51,14 +52,14 @@ func (s *Server) CountRejecters(of map[ScopeType]*Rejecters) {
 func (st *stream) countAsRejecter(of map[ScopeType]*Rejecters) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.closed || st.scopes.len() == 0 {
+	if st.closed {
 		return
 	}
 	var key clientKey
-	for scope := range st.scopes.all() {
-		for _, s := range st.sessions {
+	for _, s := range st.sessions {
+		for scope := range st.feeders(s) {
 			r := of[ScopeType{scope, s.TypeURL()}]
-			if r == nil || st.scopes.len() > 1 && !s.Uses(feeds(scope)) {
+			if r == nil || st.severalFeed(s) && !s.Uses(st.feeds(scope)) {
 				continue
 			}
 			if key.name == "" {
@@ -98,9 +99,73 @@ func (r *Rejecters) add(client clientKey, n *session.Rejection, undecided bool) 
 	}
 }
 
-// feeds returns a function that reports whether a scope feeds a topic.
-func feeds(scope cache.Scope) func(cache.Key) bool {
+// Views know where the members of views come from.
+type Views interface {
+	// Sources returns the scopes of the collections of a view.
+	Sources(view cache.Scope) []cache.Scope
+	// Origin returns the topic of a view's member at its own authority, false if that is not known.
+	Origin(member cache.Key) (cache.Key, bool)
+}
+
+// feeders iterates over the scopes that may feed what a session's client watches: those that the stream uses, and those
+// of its views.
+func (st *stream) feeders(s typeSession) iter.Seq[cache.Scope] {
+	return func(yield func(cache.Scope) bool) {
+		for scope := range st.scopes.all() {
+			if !yield(scope) {
+				return
+			}
+		}
+		var given []cache.Scope
+		for view := range s.Views() {
+			for _, scope := range st.viewSources(view.Scope) {
+				if st.scopes.get(scope) > 0 || slices.Contains(given, scope) {
+					continue
+				}
+				if given = append(given, scope); !yield(scope) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// severalFeed reports whether more than one scope may feed what a session's client watches.
+func (st *stream) severalFeed(s typeSession) bool {
+	for range s.Views() {
+		return true
+	}
+	return st.scopes.len() > 1
+}
+
+// viewSources returns the scopes that feed a view.
+func (st *stream) viewSources(view cache.Scope) (sources []cache.Scope) {
+	if v := st.server.options.Views; v != nil {
+		for _, scope := range v.Sources(view) {
+			scope.Params = view.Params
+			sources = append(sources, scope)
+		}
+	}
+	return sources
+}
+
+// feeds returns a function that reports whether a scope feeds a topic, or a member of a view.
+func (st *stream) feeds(scope cache.Scope) func(cache.Key) bool {
 	return func(k cache.Key) bool {
+		if view := k.Scope; view.IsView() {
+			if k.IsSet() {
+				return slices.Contains(st.viewSources(view), scope)
+			}
+			v := st.server.options.Views
+			if v == nil {
+				return false
+			}
+			var known bool
+			if k, known = v.Origin(k); !known {
+				return false
+			}
+			k.Scope.Params = view.Params
+		}
 		for of := range scopesOf(k) {
 			if of == scope {
 				return true
@@ -116,10 +181,13 @@ func (st *stream) rejectionIn(s typeSession, scope cache.Scope) *session.Rejecti
 	if slices.ContainsFunc(st.trials.each(), func(t *streamTrial) bool { return t.scope == scope }) {
 		return nil
 	}
-	if st.scopes.len() == 1 {
+	if !st.severalFeed(s) {
 		return s.Rejects(nil)
 	}
-	return s.Rejects(feeds(scope))
+	if some, ok := st.server.options.Rollouts.(RolledOutScopes); ok && some.RollsOut(scope) {
+		return nil // the stream has no part in it if a view is all that uses the scope
+	}
+	return s.Rejects(st.feeds(scope))
 }
 
 // mayAcceptMore reports that the client has not answered everything, or will be sent more.
@@ -136,7 +204,7 @@ func (st *stream) passOn(s typeSession, n *session.NACK) {
 		return
 	}
 	_, polls := st.grpc.(noStream)
-	for scope := range st.scopes.all() {
+	for scope := range st.feeders(s) {
 		if st.rejectionIn(s, scope) == nil {
 			continue
 		}

@@ -39,16 +39,11 @@ func (s *streamScopes) Enter(k cache.Key) error {
 		}
 	}
 	s.alternatives.count(k, 1)
-	if isView(k.Scope) {
+	if k.Scope.IsView() {
 		s.stream.withdrawTrials()
 	}
 	s.stream.wants(k)
 	return nil
-}
-
-// isView reports whether a scope has topics of a view.
-func isView(s cache.Scope) bool {
-	return s.Derived != "" && s.Derived != cache.Resolved && s.Derived != cache.Passed
 }
 
 // Leave implements session.Host.

@@ -55,6 +55,23 @@ func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
 	return k, err
 }
 
+// Sources implements downstream.Views.
+func (n leafNames) Sources(view cache.Scope) []cache.Scope {
+	return n.newest().router.ViewSources(view)
+}
+
+// Origin implements downstream.Views. The name of a member that its view renames does not show whose it is.
+func (n leafNames) Origin(member cache.Key) (cache.Key, bool) {
+	g := n.newest()
+	for i := range g.cfg.Views {
+		if g.cfg.Views[i].Rename && g.router.ViewScope(i) == member.Scope.Derived {
+			return cache.Key{}, false
+		}
+	}
+	k, err := n.Key(member.TypeURL, member.Name)
+	return k, err == nil
+}
+
 // Policy implements collections.Names.
 func (n leafNames) Policy(authority string) collections.Policy {
 	a, ok := n.newest().router.Source(cache.Scope{Authority: authority})

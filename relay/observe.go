@@ -305,6 +305,20 @@ type StreamStatus struct {
 	// them, and QuarantineReason why it has ended a stream for one of them alone.
 	Quarantined      int    `json:"quarantined,omitempty"`
 	QuarantineReason string `json:"quarantine_reason,omitempty"`
+	// Unanswered is what the server does not answer, by type, for some types.
+	Unanswered []UnansweredStatus `json:"unanswered,omitempty"`
+}
+
+// UnansweredStatus is what of a type a server does not answer.
+type UnansweredStatus struct {
+	Type string `json:"type"`
+	// Names counts names and wildcards. LeftOut counts those of them that are left out of requests, because the server
+	// answers only requests of which it has every name.
+	Names   int `json:"names"`
+	LeftOut int `json:"left_out,omitempty"`
+	// Newest has some of them.
+	Newest []string  `json:"newest"`
+	Since  time.Time `json:"since"`
 }
 
 // DirectoryStatus is a directory of resource files.
@@ -368,6 +382,11 @@ func (r *Relay) authorities() []AuthorityStatus {
 			}
 			if st.TypeURL != "" {
 				view.Type = xdstype.Word(st.TypeURL)
+			}
+			for _, q := range st.Quiet {
+				view.Unanswered = append(view.Unanswered, UnansweredStatus{
+					Type: xdstype.Word(q.TypeURL), Names: q.Topics, LeftOut: q.LeftOut, Newest: q.Newest, Since: q.Since,
+				})
 			}
 			v.Streams = append(v.Streams, view)
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,9 @@ type Problem struct {
 
 // mostOfAKind bounds the problems of one kind that are listed. The others are counted.
 const mostOfAKind = 20
+
+// mostInProblem bounds the names in a problem.
+const mostInProblem = 3
 
 // problems collects the problems.
 type problems struct {
@@ -242,6 +246,39 @@ func quarantines(streams []StreamStatus) []StreamStatus {
 	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.QuarantineReason == "" })
 }
 
+// unanswered is what of a type a server does not answer, in all partitions.
+type unanswered struct {
+	server string
+	UnansweredStatus
+}
+
+// unansweredBy returns what the servers of an authority do not answer, in all partitions together.
+func unansweredBy(streams []StreamStatus) (all []unanswered) {
+	type key struct{ server, typeWord string }
+	at := map[key]int{}
+	for i := range streams {
+		for _, q := range streams[i].Unanswered {
+			k := key{streams[i].Server, q.Type}
+			n, is := at[k]
+			if !is {
+				n = len(all)
+				at[k], all = n, append(all, unanswered{k.server, UnansweredStatus{Type: q.Type, Since: q.Since}})
+			}
+			sum := &all[n]
+			sum.Names, sum.LeftOut = sum.Names+q.Names, sum.LeftOut+q.LeftOut
+			if q.Since.Before(sum.Since) {
+				sum.Since = q.Since
+			}
+			for _, name := range q.Newest {
+				if len(sum.Newest) < mostInProblem {
+					sum.Newest = append(sum.Newest, strconv.Quote(loglines.ClipTo(name, 100)))
+				}
+			}
+		}
+	}
+	return all
+}
+
 // nodesInDoubt returns the streams whose Node the server may refuse.
 func nodesInDoubt(streams []StreamStatus) []StreamStatus {
 	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return !st.NodeRefused || st.Connected || st.LastError == "" })
@@ -267,6 +304,17 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	few(p, quarantines(a.Streams), func(st StreamStatus) {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s ends streams on which one of %d names of partition %q is requested; the relay requests them apart: %s",
 			a.Authority, st.Server, st.Quarantined, st.Partition, st.QuarantineReason)
+	})
+	few(p, unansweredBy(a.Streams), func(u unanswered) {
+		names, leftOut := strings.Join(u.Newest, ", "), ""
+		if u.Names > len(u.Newest) {
+			names += ", ..."
+		}
+		if u.LeftOut > 0 {
+			leftOut = fmt.Sprintf("; %d of them are left out of requests, because the server answers only requests of which it has every name", u.LeftOut)
+		}
+		p.add(SeverityWarning, u.Since, page, "authority %q: server %s has not answered %d requested names of type %s: %s%s",
+			a.Authority, u.server, u.Names, u.Type, names, leftOut)
 	})
 	few(p, nodesInDoubt(a.Streams), func(st StreamStatus) {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s may refuse the Node %q of partition %q; the relay tries those of the other connected clients: %s",

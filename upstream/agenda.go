@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
 // What puts a type on the agenda, and what takes it off.
@@ -49,6 +50,9 @@ func (s *Stream) schedule(f *feed, silence bool) {
 			at, ok = late, true
 		}
 	}
+	if again := s.lookAtQuiet(f); !again.IsZero() && (!ok || again.Before(at)) {
+		at, ok = again, true
+	}
 	before, was := s.agenda.due.At(f)
 	switch {
 	case !ok:
@@ -62,6 +66,7 @@ func (s *Stream) schedule(f *feed, silence bool) {
 func (s *Stream) remove(f *feed) {
 	s.agenda.count(f, tally{})
 	s.agenda.due.End(f)
+	s.showQuiet(f, new(session.Quiet))
 	s.feeds = cache.Without(s.feeds, &s.room, f.typeURL())
 }
 

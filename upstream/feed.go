@@ -18,6 +18,7 @@ type feed struct {
 	entry    entry
 	gather   gather
 	calm     calm
+	quiet    quiet
 }
 
 func (f *feed) typeURL() string { return f.topics.TypeURL() }

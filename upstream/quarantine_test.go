@@ -29,7 +29,7 @@ type touchyPlane struct {
 
 	mu      sync.Mutex
 	ends    map[string]codes.Code
-	ignores string // a name that it never answers
+	ignores []string // names that it does not answer
 	streams int
 	open    map[*scripted]askedFor // what is requested on each stream
 }
@@ -80,6 +80,19 @@ func (p *touchyPlane) refuses(name string) (codes.Code, bool) {
 	defer p.mu.Unlock()
 	code, ends := p.ends[name]
 	return code, ends
+}
+
+// ignore sets the names that the control plane does not answer.
+func (p *touchyPlane) ignore(names ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ignores = names
+}
+
+func (p *touchyPlane) isIgnored(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.ignores, name)
 }
 
 func (p *touchyPlane) forgive() {
@@ -142,7 +155,7 @@ func (p *touchyPlane) serve(st *scripted) {
 		if i := slices.Index(names, cache.Wildcard); i >= 0 {
 			names = slices.Replace(slices.Clone(names), i, i+1, "one", "two")
 		}
-		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == p.ignores })
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return p.isIgnored(name) })
 		if len(names) == 0 {
 			continue
 		}

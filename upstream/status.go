@@ -37,6 +37,8 @@ type Status struct {
 	// have ended it for them. QuarantineReason is why the control plane has ended a stream for one of them alone.
 	Quarantined      int
 	QuarantineReason string
+	// Quiet is what the control plane does not answer, for some types. It must not be changed.
+	Quiet []QuietType
 	// ResourceErrors is the number of resource_errors received.
 	ResourceErrors uint64
 }
@@ -119,7 +121,7 @@ func (s *Stream) noteFailure(reason string) {
 // time. They last as long as the Stream, so that a control plane does not get around the bound by
 // ending the gRPC stream. Stream.mu guards them.
 type lines struct {
-	nacks, unrequested, variants, unfit, ignored loglines.Lines
+	nacks, unrequested, variants, unfit, ignored, quiet, answered loglines.Lines
 }
 
 // shown bounds the length of a name, a version or a nonce in a line of log.

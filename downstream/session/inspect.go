@@ -52,6 +52,17 @@ func (s *subscriptions) Uses(in func(cache.Key) bool) bool {
 	return s.named.shared != nil && in(s.named.shared.group.First().Key())
 }
 
+// Views iterates over the topics of views that the client watches.
+func (s *subscriptions) Views() iter.Seq[cache.Key] {
+	return func(yield func(cache.Key) bool) {
+		for set := range s.sets() {
+			if set.set != nil && set.set.Key().Scope.IsView() && !yield(set.set.Key()) {
+				return
+			}
+		}
+	}
+}
+
 // Group returns the group in which the client watches other names, nil if there is none.
 func (s *subscriptions) Group() WatchGroup {
 	if m := s.named.shared; m != nil {

@@ -51,9 +51,7 @@ func (x *setIndex) sets() iter.Seq[*setSub] {
 // addGlob adds a new glob.
 func (x *setIndex) addGlob(set *setSub) {
 	put(&x.byGlob, set.ref.key(), set)
-	switch set.set.Key().Scope.Derived {
-	case "", cache.Resolved, cache.Passed:
-	default:
+	if set.set.Key().Scope.IsView() {
 		x.views = append(x.views, set)
 	}
 }

@@ -42,7 +42,7 @@ func (s *subscriptions) concerns(r *Rejection, in func(cache.Key) bool) bool {
 	for i := range r.spans {
 		switch p := &r.spans[i]; {
 		case p.set != nil:
-			if p.set.set != nil && !p.set.ended && in(p.set.set.Key()) {
+			if p.set.set != nil && !p.set.ended && s.concernsSet(r, p.set.set.Key(), in) {
 				return true
 			}
 		case s.named.shared != nil && in(s.named.shared.group.First().Key()):
@@ -57,7 +57,27 @@ func (s *subscriptions) concerns(r *Rejection, in func(cache.Key) bool) bool {
 	return false
 }
 
-// mostBlameNames bounds the names of a rejected response that are searched for in the client's words.
+// concernsSet is concerns for a set that had changes in the response. The members of a view come from several scopes, so
+// the rejected names decide.
+func (s *subscriptions) concernsSet(r *Rejection, set cache.Key, in func(cache.Key) bool) bool {
+	if !set.Scope.IsView() {
+		return in(set)
+	}
+	names := r.standing.names
+	if r.standing.some {
+		names = slices.Clone(names)
+		for name := range s.rejectedIn(r) {
+			if names = append(names, name); len(names) >= mostBlameNames {
+				break
+			}
+		}
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return in(cache.Key{Scope: set.Scope, TypeURL: set.TypeURL, Name: name})
+	})
+}
+
+// mostBlameNames bounds the names of a rejected response that are looked at.
 const mostBlameNames = 1 << 10
 
 // standingOf returns what counts of a new rejection.

@@ -103,6 +103,8 @@ type subscription struct {
 	parked bool
 	// unheard says that it had no answer in time, while the control plane sent nothing at all.
 	unheard bool
+	// quiet says that it is in core.quiet, and leftOut that it was parked when the last series of trials ended.
+	quiet, leftOut bool
 	// told says that the first request of the stream has listed it with its version, and nothing came for it since.
 	// See forgetful.go.
 	told bool
@@ -149,6 +151,10 @@ type core struct {
 	responses uint64
 	// refusals are the errors of refused subscriptions that the cache has not received yet.
 	refusals cache.Update
+	// quiet are those that had no answer in time or were left out, and may have been answered since. Quiet has returned
+	// the first of them, as many as quietShown. See quiet.go.
+	quiet      []*subscription
+	quietShown int
 
 	// Of the present stream:
 	live, sotw bool
@@ -276,7 +282,7 @@ func (sub *subscription) lost() {
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.repeated = false, false, false, false, false
 	sub.unread, sub.removed = false, false
-	sub.recalled, sub.told, sub.parked, sub.unheard = nil, false, false, false
+	sub.recalled, sub.told, sub.parked, sub.unheard, sub.leftOut = nil, false, false, false, false
 }
 
 // ask notes that subscriptions were sent in a request, and has them wait for an answer. A
@@ -320,6 +326,7 @@ func (c *core) overdue(then time.Time) []*subscription {
 		c.waiting[0] = waiting{} // otherwise the slice's memory would keep it
 		c.waiting = c.waiting[1:]
 	}
+	c.hush(subs)
 	return subs
 }
 

@@ -224,7 +224,9 @@ func (s *sotwNames) endTrials(now time.Time) {
 	*t = trials{forced: t.forced, ended: now, changed: t.changed}
 	s.until(time.Time{})
 	s.dirty = true
-	switch n.parked = len(s.those(isParked)); {
+	parked := s.those(isParked)
+	n.leaveOut(parked)
+	switch n.parked = len(parked); {
 	case again && n.parked > 0:
 		s.retry(now.Add(silenceWait))
 	case len(s.those(func(sub *subscription) bool { return !sub.parked && s.isUnanswered(sub) })) > 0 && n.parked > 0:
@@ -240,6 +242,7 @@ func (s *sotwNames) unpark() {
 		}
 	}
 	s.names.parked = 0
+	s.names.leaveOut(nil)
 }
 
 // retry schedules a series in which the parked names are tried.

@@ -60,6 +60,7 @@ import (
 //	rejected clients=N reason=WORD                  N clients reject the newest response
 //	versions                                        print what is held, as name@version of the
 //	                                                control plane
+//	quiet                                           print what the control plane does not answer
 //	after DURATION                                  time passes
 //	lost                                            the stream ends
 //	unreachable REASON                              the control plane cannot be reached
@@ -183,6 +184,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		p.of.Sets.overtake(p.now, p.now, "")
 	case "versions":
 		return p.versions()
+	case "quiet":
+		q := p.of.Quiet()
+		return fmt.Sprintf("%d topics %q, %d left out, answered %q", q.Topics, q.Newest, q.LeftOut, q.Answered)
 	case "after":
 		wait, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
