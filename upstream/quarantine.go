@@ -72,6 +72,7 @@ type suspect struct {
 type trial struct {
 	stream *Stream
 	keys   map[cache.Key]struct{} // without an answer
+	left   bool                   // clients have left one of them
 	began  time.Time
 
 	// mu comes last in the order of locks.
@@ -263,6 +264,7 @@ func (s *Stream) takeSuspect(n note) bool {
 	}
 	if n.stop {
 		delete(t.keys, n.key)
+		t.left = true
 	}
 	t.stream.inbox.Put(n)
 	return true
@@ -340,8 +342,8 @@ func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
 	q.next = now.Add(q.pace.delay())
 	switch half := len(keys) / 2; {
 	case len(keys) == 0:
-	case !endsForRequest(end):
-		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried
+	case !endsForRequest(end), t.left:
+		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried, or what has left may be why
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
 	case isDenial(end) && !q.admitted:

@@ -29,7 +29,8 @@ type touchyPlane struct {
 
 	mu      sync.Mutex
 	ends    map[string]codes.Code
-	ignores []string // names that it does not answer
+	ignores []string      // names that it does not answer
+	ponders time.Duration // before it ends a stream
 	streams int
 	open    map[*scripted]askedFor // what is requested on each stream
 }
@@ -148,6 +149,7 @@ func (p *touchyPlane) serve(st *scripted) {
 		p.note(st, typeURL, names, left)
 		for _, name := range names {
 			if code, ends := p.refuses(name); ends {
+				time.Sleep(p.ponders)
 				st.end <- status.Errorf(code, "not the workload's: %q", name)
 				return
 			}
@@ -381,6 +383,32 @@ func TestASuspectWhoseClientLeavesStaysOne(t *testing.T) {
 		}
 		b.wantPresent(held["held"])
 	})
+}
+
+// If the client of a bad name leaves while that is tried together with another name, the other one is not taken for the
+// bad one.
+func TestASuspectThatLeavesItsTrialLeavesNobodyBlamed(t *testing.T) {
+	for _, protocol := range []Protocol{Delta, SotW} {
+		t.Run(string(protocol), func(t *testing.T) {
+			isolating(t, protocol, map[string]codes.Code{"bad": codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
+				p.ponders = 500 * time.Millisecond
+				held := b.watch("eds", "held")
+				pass(time.Second)
+				b.stream.Start(key("eds", "bad"))
+				good := b.watch("eds", "good")
+				pass(p.ponders * 3 / 2) // the stream has ended, and both are tried
+				b.stream.Stop(key("eds", "bad"))
+				for range 200 {
+					pass(10 * time.Millisecond)
+					if st := good["good"].State(); st.Err != nil && strings.Contains(st.Err.Message, "not the workload's") {
+						t.Errorf("a good name has the error of a bad one: %v", st.Err)
+						break
+					}
+				}
+				b.wantPresent(held["held"], good["good"])
+			})
+		})
+	}
 }
 
 // The same for each form, service and crossing of names with a wildcard, from the first request of a stream on, with each
