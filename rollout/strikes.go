@@ -5,7 +5,8 @@ import "slices"
 // This file limits what one identity or address can do to rollouts. An attacker can open many connections with many
 // node ids, and reject changes or close streams on purpose. So the rejections and deaths of clients that share an
 // identity or address count once, unless most clients share it, as where all use the same certificate. An identity or
-// address that alone has stopped several rollouts is passed over.
+// address that alone has stopped several rollouts is passed over, however many clients it has: only others, of which
+// one party does not have several, speak for a change that it rejects.
 
 const (
 	// maxStrikes is how many rollouts an identity or address may stop alone before it is passed over.
@@ -13,6 +14,8 @@ const (
 	// maxStruck bounds the number of strikes that are remembered. Each stands for an identity or address that has
 	// stopped a rollout.
 	maxStruck = 256
+	// manyOthers is how many other identities or addresses outweigh one that most clients share.
+	manyOthers = 3
 )
 
 // strike counts the rollouts that an identity or address alone has stopped.
@@ -37,6 +40,10 @@ func (m *Machine) isMost(who string) bool {
 	const half = 2
 	return half*m.whos[who] > m.total
 }
+
+// isFleet reports whether most clients share this identity or address, and there are hardly any others: it stands for all
+// clients, and is not passed over.
+func (m *Machine) isFleet(who string) bool { return m.isMost(who) && len(m.whos) <= manyOthers }
 
 // passedOver reports whether an identity or address alone has stopped too many rollouts.
 func (m *Machine) passedOver(who string) bool {
@@ -100,7 +107,7 @@ func (m *Machine) weigh(ids []string) (n int) {
 // of its cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client
 // of another cohort serves instead.
 func (m *Machine) discounted(c *client) bool {
-	if !m.passedOver(c.who) || m.isMost(c.who) {
+	if !m.passedOver(c.who) || m.isFleet(c.who) {
 		return false
 	}
 	anywhere, there, has := false, false, false
@@ -127,7 +134,7 @@ func (m *Machine) triedWho(of cohort, who string) bool {
 // noteStrike records a strike if one identity or address alone stops the rollout.
 func (m *Machine) noteStrike() {
 	whos := m.behind(slices.Concat(m.rejected(), m.deaths))
-	if len(whos) != 1 || m.isMost(whos[0]) {
+	if len(whos) != 1 || m.isFleet(whos[0]) {
 		return
 	}
 	at := slices.IndexFunc(m.strikes, func(s strike) bool { return s.who == whos[0] })
