@@ -23,6 +23,10 @@ const RelayHeader = "x-xds-relay"
 // Header is the name of the HTTP header, or gRPC metadata, with the chain.
 const Header = "x-xds-relay-chain"
 
+// IDHeader is the name of the gRPC metadata with a relay's own id, escaped as in a chain. The relay upstream tells relays
+// with one certificate apart by it, and does not announce it.
+const IDHeader = "x-xds-relay-id"
+
 // Limits of a chain.
 const (
 	MaxRelays  = 64

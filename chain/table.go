@@ -2,6 +2,7 @@ package chain
 
 import (
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -256,6 +257,13 @@ func (a Announced[K]) Chain() Chain {
 	a.table.mu.Lock()
 	defer a.table.mu.Unlock()
 	return a.table.chain(a.scope)
+}
+
+// ID returns the id of the table's own relay, for IDHeader.
+func (a Announced[K]) ID() string {
+	a.table.mu.Lock()
+	defer a.table.mu.Unlock()
+	return url.QueryEscape(a.table.own)
 }
 
 // Stale reports whether a stream that has announced these relays must be opened again: there are

@@ -41,6 +41,28 @@ func (st *stream) proven(c chain.Chain) chain.Chain {
 	return c
 }
 
+// rejecters returns who has rejected a response, and in which words, if the client is a relay that speaks for others.
+func (st *stream) rejecters(words string) (chain.Rejecters, string) {
+	if !st.isRelay() {
+		return chain.Rejecters{}, words
+	}
+	return chain.CutRejecters(words)
+}
+
+// isRelay reports whether the client is a relay by its identity and says so.
+func (st *stream) isRelay() bool {
+	return st.sessionClient.Relay && st.proven(chain.Chain{Relay: true}).Relay
+}
+
+// relayName returns a text that tells relays with one certificate apart, empty if the client is no relay.
+func (st *stream) relayName() string {
+	id := metadata.ValueFromIncomingContext(st.grpc.Context(), chain.IDHeader)
+	if len(id) != 1 || len(id[0]) > 3*chain.MaxIDBytes || !st.isRelay() {
+		return ""
+	}
+	return " relay " + id[0]
+}
+
 // endLoop ends the stream, because a control plane has found a loop of relays that goes through its client.
 func (st *stream) endLoop(why error) {
 	text := loglines.Clip(why.Error())

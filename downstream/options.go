@@ -213,7 +213,7 @@ type Trial interface {
 	Sent(showing uint64)
 	Untouched(showing, revision uint64)
 	Acked(showing uint64)
-	Rejected(showing uint64, words string, hashes []uint64)
+	Rejected(showing uint64, words string, by chain.Rejecters, hashes []uint64)
 	// Ended reports that the scope no longer has rollouts: what was pending is accepted. The stream leaves.
 	Ended() bool
 	// Leave ends the stream's part. brokeOff means that neither the relay nor a half-close by the client has ended the

@@ -37,7 +37,7 @@ func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
 		announced, s.announce = *s.announce, nil
 	}
 	c.relays = announced.IDs
-	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String())
+	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String(), chain.IDHeader, s.opts.Chain.ID())
 }
 
 // chainChanged reports whether the stream must be opened again now because other relays are behind
