@@ -23,6 +23,10 @@ const RelayHeader = "x-xds-relay"
 // Header is the name of the HTTP header, or gRPC metadata, with the chain.
 const Header = "x-xds-relay-chain"
 
+// IDHeader is the name of the gRPC metadata with a relay's own id, escaped as in a chain. The relay upstream tells relays
+// with one certificate apart by it, and does not announce it.
+const IDHeader = "x-xds-relay-id"
+
 // Limits of a chain.
 const (
 	MaxRelays  = 64
@@ -92,8 +96,22 @@ type LoopError struct {
 	IDs []string
 }
 
-func (e *LoopError) Error() string {
-	return "loop of relays: " + strings.Join(e.IDs, " -> ")
+const (
+	loopWords = "loop of relays: "
+	arrow     = " -> "
+)
+
+func (e *LoopError) Error() string { return loopWords + strings.Join(e.IDs, arrow) }
+
+// refuser returns which of these relays has refused a stream as a loop, with a text that contains a LoopError's. The
+// text may have been cut.
+func refuser(text string, ids []string) (id string, loop *LoopError) {
+	_, shown, _ := strings.Cut(text, loopWords)
+	i := slices.IndexFunc(ids, func(id string) bool { return strings.HasPrefix(shown, id+arrow) })
+	if i < 0 {
+		return "", nil
+	}
+	return ids[i], &LoopError{IDs: strings.Split(shown, arrow)}
 }
 
 // Check returns a *LoopError if the chain contains the relay with that id.

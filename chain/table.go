@@ -1,6 +1,8 @@
 package chain
 
 import (
+	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -9,8 +11,8 @@ import (
 // Table has the chains of the clients of each scope. The clients of a scope share its stream
 // to the control plane, so the stream announces the relays of all of them.
 //
-// All methods may be called with any other lock held. The table calls only the functions given
-// to Watch, which must not block.
+// All methods may be called with any other lock held. With its lock held, the table calls only the functions given to
+// Watch, which must not block.
 type Table[K comparable] struct {
 	own    string
 	linger time.Duration
@@ -30,7 +32,18 @@ const maxIdle = 100
 // through known relays.
 const maxRelays = 1024
 
+// refusedFor is how long a scope has no clients that come through a relay which has refused the scope's stream as a
+// loop. Then the next such client shows whether there still is one.
+const refusedFor = time.Minute
+
+type refusal struct {
+	loop  *LoopError
+	until time.Time
+}
+
 type scope struct {
+	members map[*Member]struct{}
+	refused map[string]refusal // by the id of the relay
 	// relays are the relays in the clients' chains, in the order of their arrival, and
 	// byID the same by id. self is the table's own relay: every client that is a relay
 	// counts for it.
@@ -49,6 +62,12 @@ type relayClients struct {
 	goneAt  time.Time
 }
 
+// Member is a client of a scope that is a relay.
+type Member struct {
+	known Chain // the part of its chain that the table knows
+	end   func(error)
+}
+
 // NewTable returns a table for the relay with that id. It forgets a relay the linger time
 // after its last client has left, as most come back.
 func NewTable[K comparable](own string, linger time.Duration) *Table[K] {
@@ -62,15 +81,19 @@ func (t *Table[K]) Configure(own string, linger time.Duration) {
 	t.own, t.linger = own, linger
 }
 
-// Join records that a client with that chain uses the scope. It returns the known part of the
-// chain, which the caller passes to Leave.
-func (t *Table[K]) Join(k K, c Chain) Chain {
-	if !c.Relay {
-		return c
-	}
+// Join records that a client with that chain, which is a relay, uses the scope, until Leave. end ends the client's stream; the
+// table calls it in a goroutine of its own. The error is a *LoopError: the client would bring the scope into a loop.
+// Then the Member is nil, which Leave accepts.
+func (t *Table[K]) Join(k K, c Chain, end func(error)) (*Member, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.get(k)
+	s.admitAgain()
+	for _, id := range c.IDs {
+		if r, refused := s.refused[id]; refused {
+			return nil, r.loop
+		}
+	}
 	grown := s.self.clients == 0
 	s.self.clients++
 	known := c
@@ -90,10 +113,12 @@ func (t *Table[K]) Join(k K, c Chain) Chain {
 		grown = grown || r.clients == 0
 		r.clients++
 	}
+	m := &Member{known, end}
+	s.members[m] = struct{}{}
 	if grown {
 		s.notify()
 	}
-	return known
+	return m, nil
 }
 
 // count adds a relay. If there are too many, the relay replaces one that has gone. count returns nil if
@@ -113,16 +138,25 @@ func (s *scope) count(id string) *relayClients {
 	return r
 }
 
-// Leave undoes a Join, with the chain that Join returned.
-func (t *Table[K]) Leave(k K, c Chain) {
-	if !c.Relay {
-		return
-	}
+// Leave undoes a Join.
+func (t *Table[K]) Leave(k K, m *Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.get(k)
+	t.leave(k, m)
+}
+
+// leave is Leave. It does nothing if the member has left. The caller holds mu.
+func (t *Table[K]) leave(k K, m *Member) {
+	s := t.scopes[k]
+	if s == nil {
+		return
+	}
+	if _, present := s.members[m]; !present {
+		return
+	}
+	delete(s.members, m)
 	shrunk := s.self.leave()
-	for _, id := range c.IDs {
+	for _, id := range m.known.IDs {
 		if s.byID[id].leave() {
 			shrunk = true
 		}
@@ -131,6 +165,12 @@ func (t *Table[K]) Leave(k K, c Chain) {
 		s.forget = time.AfterFunc(t.linger, func() { t.afterLinger(k, s) })
 	}
 	t.boundIdle(k, s)
+}
+
+// admitAgain forgets the relays that were refused long enough ago.
+func (s *scope) admitAgain() {
+	now := time.Now()
+	maps.DeleteFunc(s.refused, func(_ string, r refusal) bool { return !now.Before(r.until) })
 }
 
 // boundIdle notes that a scope may be idle, and removes the oldest one if there are too many. The
@@ -219,6 +259,13 @@ func (a Announced[K]) Chain() Chain {
 	return a.table.chain(a.scope)
 }
 
+// ID returns the id of the table's own relay, for IDHeader.
+func (a Announced[K]) ID() string {
+	a.table.mu.Lock()
+	defer a.table.mu.Unlock()
+	return url.QueryEscape(a.table.own)
+}
+
 // Stale reports whether a stream that has announced these relays must be opened again: there are
 // others, or some of them left longer than the linger time ago.
 func (a Announced[K]) Stale(announced []string) bool {
@@ -262,6 +309,29 @@ func (t *Table[K]) chain(k K) Chain {
 	return c
 }
 
+// Refused reports whether a stream that has announced these relays was refused because of some of its clients: the
+// control plane is a relay that names itself, in a text with a LoopError, and these clients have come through it. They
+// lose their streams, and for a while the scope has none like them. So the next stream announces the others only.
+func (a Announced[K]) Refused(announced []string, text string) bool {
+	t := a.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, loop := refuser(text, announced)
+	if loop == nil || id == t.own {
+		return false
+	}
+	s := t.get(a.scope)
+	s.admitAgain()
+	s.refused[id] = refusal{loop, time.Now().Add(refusedFor)}
+	for m := range s.members {
+		if slices.Contains(m.known.IDs, id) {
+			t.leave(a.scope, m)
+			go m.end(loop)
+		}
+	}
+	return true
+}
+
 // Watch calls f, with locks held, whenever the result of Stale may have changed, until stop is
 // called.
 func (a Announced[K]) Watch(f func()) (stop func()) {
@@ -283,7 +353,10 @@ func (a Announced[K]) Watch(f func()) (stop func()) {
 func (t *Table[K]) get(k K) *scope {
 	s := t.scopes[k]
 	if s == nil {
-		s = &scope{byID: map[string]*relayClients{}, watchers: map[*func()]struct{}{}}
+		s = &scope{
+			members: map[*Member]struct{}{}, refused: map[string]refusal{}, byID: map[string]*relayClients{},
+			watchers: map[*func()]struct{}{},
+		}
 		t.scopes[k] = s
 	}
 	return s

@@ -1,6 +1,6 @@
 package configs
 
-// This file is `listeners[].admit`, which decides whom a listener serves.
+// This file is `listeners[].admit`, which decides whom a listener serves, and `listeners[].relays`.
 
 import (
 	"sync"
@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 )
 
-// ofIdentities are the expressions of `admit`. The relay evaluates them before it has read a Node.
+// ofIdentities are the expressions of both. The relay evaluates them before it has read a Node.
 var ofIdentities = expressions{sync.OnceValues(func() (*cel.Env, error) {
 	identities, err := identity.CELOptions()
 	if err != nil {
@@ -23,6 +23,22 @@ var ofIdentities = expressions{sync.OnceValues(func() (*cel.Env, error) {
 func (l *Listener) compileAdmit() (err error) {
 	l.admit, _, err = ofIdentities.compile(l.Admit, cel.BoolType)
 	return err
+}
+
+// compileRelays prepares IsRelay.
+func (l *Listener) compileRelays() (err error) {
+	l.relays, _, err = ofIdentities.compile(l.Relays, cel.BoolType)
+	return err
+}
+
+// IsRelay reports whether a client is a relay by its identity. If the relay cannot evaluate the expression for the
+// client, it is none.
+func (l *Listener) IsRelay(id *identity.Identity) bool {
+	if l.relays == nil {
+		return id.Local
+	}
+	is, err := evalOver[bool](l.relays, map[string]any{identity.Variable: id})
+	return err == nil && is
 }
 
 // Admits reports whether the listener serves a client. An error means that the relay cannot

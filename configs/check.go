@@ -68,6 +68,9 @@ func (k *checker) listeners(c *Config) {
 		if err := l.compileAdmit(); err != nil {
 			k.fail(path+".admit", "%w", err)
 		}
+		if err := l.compileRelays(); err != nil {
+			k.fail(path+".relays", "%w", err)
+		}
 		k.keepalive(path+".keepalive", l.Keepalive, time.Second)
 		k.atMost(path+".max_connection_age", l.MaxConnectionAge, mostAge)
 		if l.MaxConnectionAge > 0 && l.MaxConnectionAge < leastAge {

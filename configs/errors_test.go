@@ -345,7 +345,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, csds, long_poll, max_request_bytes, max_response_bytes, redirects, prefetch, when_unreachable, secrets, limits, admission, max_connection_age, keepalive, windows, buffers, tls, jwt, admit)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, csds, long_poll, max_request_bytes, max_response_bytes, redirects, prefetch, when_unreachable, secrets, limits, admission, max_connection_age, keepalive, windows, buffers, tls, jwt, admit, relays)
 relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6:18: admin.address: is a list (want text)
 relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

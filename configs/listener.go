@@ -88,8 +88,11 @@ type Listener struct {
 	// client's authenticated identity (security.md). If it is false, or the relay cannot evaluate it,
 	// the client's stream ends with PERMISSION_DENIED; over REST it gets status 403.
 	Admit string `yaml:"admit" absent:"everyone"`
+	// Which clients are relays: an expression as `admit`. The relay announces to control planes only
+	// through which of these clients' requests come, and so detects loops (relays.md).
+	Relays string `yaml:"relays" absent:"those on the relay's own machine"`
 
-	admit program
+	admit, relays program
 }
 
 // Limits are what the clients of a listener may cost.

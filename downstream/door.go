@@ -38,6 +38,8 @@ type gate struct {
 	identify func(identity.Proof) (*identity.Identity, error)
 	// admits returns why the client of an open stream is no longer served; the function is nil if all are.
 	admits func(*identity.Identity) error
+	// relays reports whether a client is a relay; the function is nil if every client may be one.
+	relays func(*identity.Identity) bool
 	// expiries may be nil.
 	expiries  *Expiries
 	admission *admission

@@ -20,6 +20,8 @@ const (
 	eventDenied
 	eventExpired
 	eventNotAdmitted
+	eventNoRelay
+	eventLoop
 	numEvents
 )
 

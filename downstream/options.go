@@ -44,6 +44,8 @@ type ScopeUser interface {
 	// subscription in the scope.
 	Enter(cache.Scope)
 	Leave(cache.Scope)
+	// Loop returns the loop of relays that the client would make in a scope that it has entered, nil if none is known.
+	Loop() error
 }
 
 // Options are a Server's settings. The zero value works.
@@ -142,8 +144,10 @@ type PrefetchAudience interface {
 // Client is what a server knows of a client after its first request.
 type Client struct {
 	Node *corev3.Node
-	// Through are the relays between the client and this relay.
-	Through  chain.Chain
+	// Through are the relays between the client and this relay; none if the client has not proven that it is a relay.
+	Through chain.Chain
+	// End ends the client's stream because of a loop of relays. It may be called at any time, with no locks held.
+	End      func(why error)
 	Identity *identity.Identity
 	// SecretsForAnyone is ListenerOptions.SecretsForAnyone of its listener.
 	SecretsForAnyone bool
@@ -211,7 +215,7 @@ type Trial interface {
 	Sent(showing uint64)
 	Untouched(showing, revision uint64)
 	Acked(showing uint64)
-	Rejected(showing uint64, words string, hashes []uint64)
+	Rejected(showing uint64, words string, by chain.Rejecters, hashes []uint64)
 	// Ended reports that the scope no longer has rollouts: what was pending is accepted. The stream leaves.
 	Ended() bool
 	// Leave ends the stream's part. brokeOff means that neither the relay nor a half-close by the client has ended the
@@ -261,6 +265,9 @@ type ListenerOptions struct {
 	// for each request that gets one answer, before the relay reads the request. Its error is a gRPC status, with which
 	// the call ends. If Identify is nil, clients prove nothing.
 	Identify func(identity.Proof) (*identity.Identity, error)
+	// Relays reports whether a client is a relay by its identity, so that the relays of which it speaks count for all
+	// clients of its scopes. If Relays is nil, every client may be one.
+	Relays func(*identity.Identity) bool
 	// Admits returns why the listener no longer serves a client, nil if it does. It is called for each open stream
 	// after Reconfigure. Its error is as that of Identify: the stream ends with it. If Admits is nil, streams stay.
 	Admits func(*identity.Identity) error

@@ -326,6 +326,11 @@ func acceptHeld[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 	if e := cmp.Or(st.scopes.excess, st.countNames(sess), st.checkPendingNames()); e != nil {
 		return false, st.refuse(e)
 	}
+	if user, ok := st.names.(ScopeUser); ok {
+		if why := user.Loop(); why != nil {
+			return false, st.invalid(loopStatus(why))
+		}
+	}
 	sess.RecordRequest(g.Nonce, g.State)
 	if g.Node != 0 {
 		st.sameNode = g.Node
@@ -354,6 +359,12 @@ func (st *stream) identify(node *corev3.Node, through chain.Chain) {
 	st.sessionClient = session.Client{Abilities: able, Host: st, Topics: &st.topics, Limit: int(st.maxResponse)}
 	st.useNames(st.server.naming.Load(), through)
 	st.startPrefetch()
+	if through.Relay && !st.proven(through).Relay {
+		if log, ok := st.gate.line(eventNoRelay, st.logger()); ok {
+			log.Warn("client says that it is a relay, but is none by `relays` of its listener: loops of relays through it are not found",
+				"identity", st.identity.String(), "peer", st.peer())
+		}
+	}
 	if log := st.server.options.Log; log.Enabled(context.Background(), slog.LevelDebug) {
 		st.logger().Debug("client connected", "peer", st.peer(), "form", st.form)
 	}

@@ -73,7 +73,7 @@ func (s *Server) nextStream() *stream {
 
 // useNames gives the stream the Names of a configuration. The caller holds mu.
 func (st *stream) useNames(n *naming, through chain.Chain) {
-	st.names = n.of(Client{Node: st.node, Through: through, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
+	st.names = n.of(Client{Node: st.node, Through: st.proven(through), End: st.endLoop, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
 	st.sessionClient.Rights, st.sessionClient.Generation = nil, n.generation
 	if names, ok := st.names.(Restricted); ok {
 		st.sessionClient.Rights = names.Rights()

@@ -1,10 +1,12 @@
 package downstream
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
@@ -26,8 +28,88 @@ type Rejecters struct {
 	Reason    string   // the words of the newest rejection
 	// Undecided: a client has rejected something, and was sent, or will be sent, something newer, which it may accept.
 	Undecided bool
-	newest    moment
-	seen      map[clientKey]bool // whether it rejects something
+	// Whos are the identities or addresses behind the clients.
+	Whos   Whos
+	newest moment
+	seen   map[clientKey]bool // whether it rejects something
+}
+
+// Whos are the identities or addresses of clients, and of those of whom clients that are relays speak.
+type Whos struct {
+	all    map[whoKey]*who
+	others int // that relays have besides those of which they speak
+}
+
+// whoKey is an identity or address, or its hash if a relay speaks of it.
+type whoKey struct {
+	name   string
+	hashed bool
+}
+
+type who struct {
+	clients int
+	rejects bool
+}
+
+// manyOthers is how many other identities outweigh one that most clients share, as in rollouts.
+const manyOthers = 3
+
+// Rejecters returns those that reject something.
+func (w *Whos) Rejecters() (r chain.Rejecters) {
+	total, most := 0, 0
+	for key, of := range w.all {
+		if total += of.clients; !of.rejects {
+			continue
+		}
+		most = max(most, of.clients)
+		if !key.hashed {
+			key.name = chain.HashOf(key.name)
+		}
+		r.Whos = append(r.Whos, key.name)
+	}
+	slices.Sort(r.Whos)
+	if r.Others = w.others + len(w.all) - len(r.Whos); 2*most > total && r.Others < manyOthers {
+		r.Others = 0
+	}
+	return r
+}
+
+// inOwnWords returns a rejection without what a relay says of its clients; nil for nil.
+func (st *stream) inOwnWords(n *session.Rejection) *session.Rejection {
+	if n == nil || !st.sessionClient.Relay {
+		return n
+	}
+	own := *n
+	_, own.Reason = st.rejecters(n.Reason)
+	return &own
+}
+
+// add counts the stream of a client, with its rejection; nil if there is none.
+func (w *Whos) add(st *stream, n *session.Rejection) {
+	if n != nil {
+		if by, _ := st.rejecters(n.Reason); len(by.Whos) > 0 {
+			for _, name := range by.Whos {
+				w.of(whoKey{name, true}).rejects = true
+			}
+			w.others += by.Others
+			return
+		}
+	}
+	of := w.of(whoKey{name: cmp.Or(st.behind(), st.client())})
+	of.clients++
+	of.rejects = of.rejects || n != nil
+}
+
+func (w *Whos) of(key whoKey) *who {
+	if w.all == nil {
+		w.all = map[whoKey]*who{}
+	}
+	of := w.all[key]
+	if of == nil {
+		of = &who{}
+		w.all[key] = of
+	}
+	return of
 }
 
 // clientKey identifies the client of a stream.
@@ -65,7 +147,13 @@ func (st *stream) countAsRejecter(of map[ScopeType]*Rejecters) {
 			if key.name == "" {
 				key = clientKey{st.client(), connOf(st.grpc.Context())}
 			}
-			r.add(key, st.rejectionIn(s, scope), st.mayAcceptMore(s))
+			n, undecided := st.rejectionIn(s, scope), st.mayAcceptMore(s)
+			if undecided {
+				r.Whos.add(st, nil)
+			} else {
+				r.Whos.add(st, n)
+			}
+			r.add(key, st.inOwnWords(n), undecided)
 		}
 	}
 }
@@ -211,6 +299,7 @@ func (st *stream) passOn(s typeSession, n *session.NACK) {
 		var polled *Rejecters
 		if polls {
 			polled = &Rejecters{Clients: 1, Rejecting: 1, Names: []string{st.client()}, Reason: n.Reason}
+			polled.Whos.add(st, &session.Rejection{Reason: n.Reason})
 		}
 		pass(ScopeType{scope, n.TypeURL}, polled)
 	}

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -277,10 +278,7 @@ func (st *stream) behind() string {
 		return ""
 	}
 	key := identityKeyOf(st.grpc.Context(), st.identity)
-	if key.proven != "" {
-		return key.proven
-	}
-	return key.address.String()
+	return cmp.Or(key.proven, key.address.String()) + st.relayName()
 }
 
 // composed records what was composed for the client, nil for nothing.
@@ -389,7 +387,8 @@ func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK)
 		of.acked = rejection == nil
 		if sent, ok := t.sentAs(of, s.TypeURL(), rejection); ok {
 			t.rejected = true
-			t.Rejected(t.showing, sent.refusal(rejection.Reason, st.sessionClient.Relay), sent.hashes)
+			by, words := st.rejecters(rejection.Reason)
+			t.Rejected(t.showing, sent.refusal(words, st.sessionClient.Relay), by, sent.hashes)
 		}
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })

@@ -13,6 +13,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/wire"
 	"github.com/xds-relay/xds-relay/xdstype"
 )
@@ -67,7 +68,7 @@ func (t *scriptedTrial) Untouched(showing, revision uint64) {
 	t.say("untouched %d as of %d", showing, revision)
 }
 func (t *scriptedTrial) Acked(showing uint64) { t.say("acked %d", showing) }
-func (t *scriptedTrial) Rejected(showing uint64, words string, news []uint64) {
+func (t *scriptedTrial) Rejected(showing uint64, words string, _ chain.Rejecters, news []uint64) {
 	t.say("rejected %d: %s, %d new", showing, words, len(news))
 }
 func (t *scriptedTrial) Leave(ended bool) { t.say("left %v", ended) }

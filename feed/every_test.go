@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/guard"
@@ -278,7 +279,7 @@ func (w *everyWorld) client(t *testing.T, d *datadriven.TestData) {
 		w.member.Acked(w.member.Showing())
 	case "rejects":
 		w.member.Sent(w.member.Showing())
-		w.member.Rejected(w.member.Showing(), "no", nil)
+		w.member.Rejected(w.member.Showing(), "no", chain.Rejecters{}, nil)
 	default:
 		d.Fatalf(t, "what is %s?", d.CmdArgs[0].Key)
 	}

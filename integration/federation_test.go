@@ -25,6 +25,7 @@ func hybrid(t testing.TB, one, two *port, folder string) string {
 		{"cp-2.cloud.example.com:443\n        tls: {}", two.address + "\n        backoff: {base: 20ms, max: 100ms}"},
 		{"grace: 30s", "grace: 1ms"},
 		{"directory: /etc/xds/onprem", fmt.Sprintf("directory: %q", folder)},
+		{"    tls:\n      cert_file: /etc/xds-relay/relay.pem\n      key_file: /etc/xds-relay/relay-key.pem\n      client_ca_file: /etc/xds-relay/relays-ca.pem\n", ""},
 		{"0.0.0.0:18000", "127.0.0.1:0"}, {"0.0.0.0:18010", "127.0.0.1:0"}, {"127.0.0.1:19000", "127.0.0.1:0"},
 	} {
 		if strings.Count(config, r[0]) != 1 {

@@ -74,6 +74,7 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,
 		Prefetch:         l.Prefetch,
+		Relays:           l.IsRelay,
 		SecretsForAnyone: l.Secrets == configs.SecretsAnyone,
 		WhenUnreachable:  whenUnreachable[l.WhenUnreachable],
 		Limits:           limitsOf(l),

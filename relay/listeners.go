@@ -30,7 +30,7 @@ type listenerPlan struct {
 // needs another server. All other settings apply to the next stream.
 func onConnections(l *configs.Listener) string {
 	c := *l
-	c.JWT, c.Admit, c.Secrets, c.WhenUnreachable, c.Redirects, c.MaxResponseBytes = nil, "", "", "", "", 0
+	c.JWT, c.Admit, c.Relays, c.Secrets, c.WhenUnreachable, c.Redirects, c.MaxResponseBytes = nil, "", "", "", "", "", 0
 	c.Limits = configs.Limits{
 		RequestsPerSecond: l.Limits.RequestsPerSecond, RequestBurst: l.Limits.RequestBurst, NameBytes: l.Limits.NameBytes,
 		StreamsPerConnection: l.Limits.StreamsPerConnection, StreamsPerSecond: l.Limits.StreamsPerSecond,

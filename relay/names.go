@@ -43,20 +43,28 @@ type clientNames struct {
 	// for all clients together.
 	logged uint16
 	lines  *loglines.Shared
-	// through are the relays between the client and this relay. chains learns of them for each scope that the client
-	// uses.
-	through chain.Chain
-	chains  *chain.Table[cache.Scope]
-	used    map[cache.Scope]usedScope
+	// relay is nil unless the client is a relay.
+	relay *relayClient
 	// hashes are the hashes of the client's Node, if hashed.
 	hashes nodeHashes
 	hashed bool
 }
 
-// usedScope is a scope that the client uses. It is recorded only if the client is a relay.
+// relayClient is what belongs to a client that is a relay.
+type relayClient struct {
+	// through are the relays between the client and this relay. chains learns of them for each scope that the client
+	// uses.
+	through chain.Chain
+	chains  *chain.Table[cache.Scope]
+	end     func(error) // ends the client's stream
+	used    map[cache.Scope]usedScope
+	loop    error // see Loop
+}
+
+// usedScope is a scope that the client uses.
 type usedScope struct {
-	uses  int
-	known chain.Chain // the part of through that chains has
+	uses   int
+	member *chain.Member
 }
 
 type oldStyleScope struct {
@@ -112,7 +120,7 @@ func (n *clientNames) meaning(typeURL, name string) (requestedName, error) {
 // use notes that the client receives the topic of a name.
 func (n *clientNames) use(k requestedName) {
 	switch {
-	case k.view && n.through.Relay:
+	case k.view && n.relay != nil:
 		// The configuration determines the sources. The client uses them until it leaves.
 		for _, of := range n.router.ViewSources(k.Scope) {
 			n.Enter(of)
@@ -151,33 +159,45 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 // Enter implements downstream.ScopeUser. If the client is a relay, the scope's streams
 // upstream announce it and the relays behind it.
 func (n *clientNames) Enter(scope cache.Scope) {
-	if !n.through.Relay {
+	if n.relay == nil {
 		return // this scope's streams announce no relays
 	}
-	scope = partitionOf(scope)
-	j := n.used[scope]
+	n.relay.enter(partitionOf(scope))
+}
+
+func (r *relayClient) enter(scope cache.Scope) {
+	j := r.used[scope]
 	if j.uses++; j.uses == 1 {
-		j.known = n.chains.Join(scope, n.through)
+		var err error
+		j.member, err = r.chains.Join(scope, r.through, r.end)
+		r.loop = cmp.Or(r.loop, err)
 	}
-	if n.used == nil {
-		n.used = map[cache.Scope]usedScope{}
+	r.used[scope] = j
+}
+
+// Loop implements downstream.ScopeUser.
+func (n *clientNames) Loop() error {
+	if n.relay == nil {
+		return nil
 	}
-	n.used[scope] = j
+	return n.relay.loop
 }
 
 // Leave implements downstream.ScopeUser.
 func (n *clientNames) Leave(scope cache.Scope) {
-	if !n.through.Relay {
-		return
+	if n.relay != nil {
+		n.relay.leave(partitionOf(scope))
 	}
-	scope = partitionOf(scope)
-	j := n.used[scope]
+}
+
+func (r *relayClient) leave(scope cache.Scope) {
+	j := r.used[scope]
 	if j.uses--; j.uses > 0 {
-		n.used[scope] = j
+		r.used[scope] = j
 		return
 	}
-	delete(n.used, scope)
-	n.chains.Leave(scope, j.known)
+	delete(r.used, scope)
+	r.chains.Leave(scope, j.member)
 }
 
 // scope returns the scope of all old-style names of a type. name is the first of them.
@@ -237,8 +257,10 @@ func (n *clientNames) Close() {
 			n.nodes.leave(s.partition.Scope, &s.member)
 		}
 	}
-	for scope, j := range n.used {
-		n.chains.Leave(scope, j.known)
+	if n.relay != nil {
+		for scope, j := range n.relay.used {
+			n.relay.chains.Leave(scope, j.member)
+		}
 	}
 }
 

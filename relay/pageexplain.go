@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/admin/page"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
@@ -136,7 +135,7 @@ func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, na
 		e.stop("rights", "", "the client may not have it: %v", err)
 		return
 	}
-	names := &clientNames{router: now.router, client: asks, views: now.router.ViewMatcher(asks), through: chain.Chain{}}
+	names := &clientNames{router: now.router, client: asks, views: now.router.ViewMatcher(asks)}
 	k, err := names.meaning(typeURL, name)
 	if err != nil {
 		e.stop("name", "", "the name is not served: %v", err)

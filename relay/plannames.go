@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/loglines"
@@ -107,7 +106,7 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 func meanings(g *generation, c downstream.Client) *clientNames {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	return &clientNames{
-		router: g.router, client: asks, views: g.router.ViewMatcher(asks), through: chain.Chain{},
+		router: g.router, client: asks, views: g.router.ViewMatcher(asks),
 		rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
 	}
 }

@@ -188,7 +188,7 @@ func (r *rejections) passDue(now time.Time) {
 func (r *rejections) decide(of downstream.ScopeType, by *downstream.Rejecters, now time.Time) {
 	w := r.waiting[of]
 	if w.polled != nil && by.Rejecting == 0 {
-		by.Clients, by.Rejecting, by.Names, by.Reason = max(by.Clients, 1), 1, w.polled.Names, w.polled.Reason
+		by.Clients, by.Rejecting, by.Names, by.Reason, by.Whos = max(by.Clients, 1), 1, w.polled.Names, w.polled.Reason, w.polled.Whos
 	}
 	waited := now.Sub(w.since)
 	again := now.Add(mergeRejections)
@@ -209,7 +209,7 @@ func (r *rejections) decide(of downstream.ScopeType, by *downstream.Rejecters, n
 		length = min(2*p.length, maxRejectionGap)
 	}
 	r.gaps[of] = rejectionGap{now.Add(length), length}
-	r.pass(of, session.Rejection{Clients: by.Rejecting, Reason: by.Reason, Words: rejectionWords(by)})
+	r.pass(of, session.Rejection{Clients: by.Rejecting, Reason: by.Reason, Words: rejectionWords(by), By: by.Whos.Rejecters()})
 	if by.Undecided && waited < undecidedRejection {
 		r.waiting[of] = &rejection{since: w.since, due: now.Add(length)}
 	}

@@ -207,11 +207,15 @@ func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesO
 // namesOf returns what names mean for a client, by a generation.
 func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	return &clientNames{
+	names := &clientNames{
 		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,
-		views: g.router.ViewMatcher(asks), through: c.Through, chains: r.origins.chains,
+		views: g.router.ViewMatcher(asks),
 		lines: &r.refusals, rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
 	}
+	if c.Through.Relay {
+		names.relay = &relayClient{through: c.Through, chains: r.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
+	}
+	return names
 }
 
 // Listen opens all sockets. So the relay notices a port in use before it serves any client.

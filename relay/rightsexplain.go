@@ -10,7 +10,6 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/rights"
@@ -21,7 +20,7 @@ import (
 // error is the reason why it may not. A client that requests an alias also needs the right to the resource's own
 // name, which only the control plane knows.
 func ExplainRights(cfg *configs.Config, router *authority.Router, client configs.Client, typeURL, name string) (string, error) {
-	names := &clientNames{router: router, client: client, views: router.ViewMatcher(client), through: chain.Chain{}}
+	names := &clientNames{router: router, client: client, views: router.ViewMatcher(client)}
 	k, err := names.meaning(typeURL, name)
 	if err != nil {
 		return "", err

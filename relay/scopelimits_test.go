@@ -161,17 +161,19 @@ authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}
 // refused.
 func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
 	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
-	n := &clientNames{through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains}
+	n := &clientNames{relay: &relayClient{
+		through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains, used: map[cache.Scope]usedScope{},
+	}}
 	a, b := cache.Scope{Authority: "a"}, cache.Scope{Authority: "a", Params: cache.Params{"env": "prod"}.String()}
 	n.Enter(a)
 	n.Enter(b)
 	n.Leave(a)
-	if len(n.used) != 1 {
-		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.used))
+	if len(n.relay.used) != 1 {
+		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.relay.used))
 	}
 	n.Leave(b)
-	if len(n.used) != 0 {
-		t.Errorf("%d scopes are joined, want none", len(n.used))
+	if len(n.relay.used) != 0 {
+		t.Errorf("%d scopes are joined, want none", len(n.relay.used))
 	}
 }
 

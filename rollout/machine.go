@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // Time is a point in time or a duration, in nanoseconds of a monotonic clock.
@@ -120,7 +122,11 @@ type Machine struct {
 }
 
 // Rejection is a client's NACK.
-type Rejection struct{ Client, Message string }
+type Rejection struct {
+	Client, Message string
+	// By are those behind the client that reject it, if the client is a relay.
+	By chain.Rejecters
+}
 
 // Client describes a client that joins.
 type Client struct {
@@ -332,14 +338,23 @@ func (m *Machine) Acked(_ Time, id string) {
 	}
 }
 
-// Rejected reports that a client has NACKed the new state. words is the client's error message.
-func (m *Machine) Rejected(_ Time, id, words string) {
+// Rejected reports that a client has NACKed the new state. words is the client's error message. A relay reports again when
+// further clients of its own reject it.
+func (m *Machine) Rejected(_ Time, id, words string, by chain.Rejecters) {
 	c := m.clients[id]
-	if c == nil || !c.shown || c.rejected || m.phase != Rolling {
+	if c == nil || !c.shown || m.phase != Rolling {
+		return
+	}
+	r := Rejection{id, words, by}
+	switch at := slices.IndexFunc(m.rejections, func(r Rejection) bool { return r.Client == id }); {
+	case !c.rejected:
+		m.rejections = append(m.rejections, r)
+	case at >= 0 && len(by.Whos) > 0:
+		m.rejections[at] = r
+	default:
 		return
 	}
 	c.rejected, m.undecided = true, true
-	m.rejections = append(m.rejections, Rejection{id, words})
 }
 
 // Tick makes the decisions that are due.

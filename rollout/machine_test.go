@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // TestMachine plays testdata/*.txt: which clients are shown which state, and when a change is accepted or taken back.
@@ -21,7 +23,7 @@ import (
 //	trust                       no identity is passed over any longer
 //	settled | left | died | sent | untouched | acked CLIENT...
 //	taken CLIENT...             sent and acked; `shown` stands for all clients that were shown the new state
-//	rejected CLIENT WORDS
+//	rejected CLIENT [by=(WHO,...) beside=N] WORDS     the client is a relay, with these behind it, and N others
 //	changed CONTENT [hidden]    nothing is new if CONTENT is `accepted`
 //	configure [as machine]      the settings change, except frozen
 //	regroup CLIENT COHORT       the client moves to another cohort
@@ -99,7 +101,16 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			m.Acked(now, id)
 		})
 	case "rejected":
-		m.Rejected(p.now, args[0], words)
+		var by chain.Rejecters
+		for _, a := range d.CmdArgs[1:] {
+			switch a.Key {
+			case "by":
+				by.Whos = a.Vals
+			case "beside":
+				d.ScanArgs(t, "beside", &by.Others)
+			}
+		}
+		m.Rejected(p.now, args[0], words, by)
 	case "changed":
 		content := args[0]
 		if content == "accepted" {

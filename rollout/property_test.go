@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // world is the knowledge of a Machine's caller: the state that each client was shown, and the accepted state.
@@ -170,7 +172,7 @@ func TestMachineNeverErrs(t *testing.T) {
 			"untouched": event(func(a *actor) bool { return a.shown && !a.sent }, func(a *actor) { w.m.Untouched(w.now, a.id) }),
 			"reject": event(func(a *actor) bool { return a.shown && a.sent && a.rejectedIn != w.rollout+1 }, func(a *actor) {
 				a.rejectedIn = w.rollout + 1
-				w.m.Rejected(w.now, a.id, "no")
+				w.m.Rejected(w.now, a.id, "no", chain.Rejecters{})
 			}),
 			"change": func(t *rapid.T) {
 				w.content = rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "content")
@@ -226,7 +228,7 @@ func TestABadChangeReachesFewClients(t *testing.T) {
 				if d.Kind == ShowNew {
 					touched++
 					m.Sent(now, d.Client)
-					m.Rejected(now, d.Client, "no")
+					m.Rejected(now, d.Client, "no", chain.Rejecters{})
 				}
 			}
 			m.Tick(now)

@@ -117,7 +117,7 @@ func (m *Machine) stopsFor() string {
 			parts = append(parts, fmt.Sprintf("client %q rejected the change: %s", r.Client, r.Message))
 		}
 	}
-	if m.weigh(m.deaths) >= m.opts.Deaths {
+	if m.weigh(m.died()) >= m.opts.Deaths {
 		for _, id := range m.deaths[:min(len(m.deaths), most)] {
 			parts = append(parts, fmt.Sprintf("client %q died after it was sent the change", id))
 		}

@@ -5,7 +5,8 @@ import "slices"
 // This file limits what one identity or address can do to rollouts. An attacker can open many connections with many
 // node ids, and reject changes or close streams on purpose. So the rejections and deaths of clients that share an
 // identity or address count once, unless most clients share it, as where all use the same certificate. An identity or
-// address that alone has stopped several rollouts is passed over.
+// address that alone has stopped several rollouts is passed over, however many clients it has: only others, of which
+// one party does not have several, speak for a change that it rejects.
 
 const (
 	// maxStrikes is how many rollouts an identity or address may stop alone before it is passed over.
@@ -13,6 +14,8 @@ const (
 	// maxStruck bounds the number of strikes that are remembered. Each stands for an identity or address that has
 	// stopped a rollout.
 	maxStruck = 256
+	// manyOthers is how many other identities or addresses outweigh one that most clients share.
+	manyOthers = 3
 )
 
 // strike counts the rollouts that an identity or address alone has stopped.
@@ -38,6 +41,10 @@ func (m *Machine) isMost(who string) bool {
 	return half*m.whos[who] > m.total
 }
 
+// isFleet reports whether most clients share this identity or address, and there are hardly any others: it stands for all
+// clients, and is not passed over.
+func (m *Machine) isFleet(who string) bool { return m.isMost(who) && len(m.whos) <= manyOthers }
+
 // passedOver reports whether an identity or address alone has stopped too many rollouts.
 func (m *Machine) passedOver(who string) bool {
 	return slices.ContainsFunc(m.strikes, func(s strike) bool { return s.who == who && s.n >= maxStrikes })
@@ -54,41 +61,69 @@ func (m *Machine) Trust(Time) (n int) {
 	return n
 }
 
-// rejected returns the clients that have rejected the change.
-func (m *Machine) rejected() (ids []string) {
-	for _, r := range m.rejections {
-		ids = append(ids, r.Client)
-	}
-	return ids
+// party is an identity or address with a rejection or a death of a client.
+type party struct {
+	who string
+	c   *client
+	// relayed: the party is behind the client, a relay, which has so many others.
+	relayed bool
+	others  int
 }
 
-// behind returns the identities or addresses behind clients, each once, without those that do not count.
-func (m *Machine) behind(ids []string) (whos []string) {
+// rejected returns the parties that have rejected the change.
+func (m *Machine) rejected() (all []party) {
+	for _, r := range m.rejections {
+		c := m.clients[r.Client]
+		switch {
+		case c == nil:
+		case len(r.By.Whos) == 0:
+			all = append(all, party{who: c.who, c: c})
+		default:
+			for _, who := range r.By.Whos {
+				all = append(all, party{who, c, true, r.By.Others})
+			}
+		}
+	}
+	return all
+}
+
+// died returns the parties of the clients that have died.
+func (m *Machine) died() (all []party) {
+	for _, id := range m.deaths {
+		if c := m.clients[id]; c != nil {
+			all = append(all, party{who: c.who, c: c})
+		}
+	}
+	return all
+}
+
+// behind returns one of the parties for each identity or address, without those that do not count.
+func (m *Machine) behind(all []party) (counted []party) {
 	type of struct{ who, cohort string }
 	known, counts := map[of]bool{}, map[string]bool{}
-	for _, id := range ids {
-		c := m.clients[id]
-		if c == nil || known[of{c.who, c.cohort}] {
+	for _, p := range all {
+		at := of{p.who, p.c.cohort}
+		if known[at] {
 			continue
 		}
-		known[of{c.who, c.cohort}] = true
-		if !counts[c.who] && !m.discounted(c) {
-			counts[c.who] = true
-			whos = append(whos, c.who)
+		known[at] = true
+		if !counts[p.who] && !m.discounted(p) {
+			counts[p.who] = true
+			counted = append(counted, p)
 		}
 	}
-	return whos
+	return counted
 }
 
-// weigh returns how many clients the rejections or deaths of these clients count for.
-func (m *Machine) weigh(ids []string) (n int) {
-	for _, who := range m.behind(ids) {
-		if !m.isMost(who) {
+// weigh returns how many clients these rejections or deaths count for.
+func (m *Machine) weigh(all []party) (n int) {
+	for _, p := range m.behind(all) {
+		if p.relayed || !m.isMost(p.who) {
 			n++
 			continue
 		}
-		for _, id := range ids {
-			if c := m.clients[id]; c != nil && c.who == who {
+		for _, o := range all {
+			if o.who == p.who {
 				n++
 			}
 		}
@@ -96,24 +131,35 @@ func (m *Machine) weigh(ids []string) (n int) {
 	return n
 }
 
-// discounted reports whether a client's rejection or death does not count: its who is passed over, and another client
-// of its cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client
-// of another cohort serves instead.
-func (m *Machine) discounted(c *client) bool {
-	if !m.passedOver(c.who) || m.isMost(c.who) {
+// standsForAll reports whether a party may speak for all clients: there are hardly any others.
+func (m *Machine) standsForAll(p party) bool {
+	if p.relayed {
+		return p.others == 0 && len(m.whos) <= 1
+	}
+	return m.isFleet(p.who)
+}
+
+// discounted reports whether a rejection or death does not count: its party is passed over, and another client of the
+// same cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client of
+// another cohort serves instead. Behind a relay, so do the relay's other clients.
+func (m *Machine) discounted(p party) bool {
+	if !m.passedOver(p.who) || m.standsForAll(p) {
 		return false
+	}
+	if p.others > 0 {
+		return true
 	}
 	anywhere, there, has := false, false, false
 	for _, o := range m.clients {
-		if o.who == c.who || !o.eligible || m.passedOver(o.who) {
+		if o == p.c || o.who == p.who || !o.eligible || m.passedOver(o.who) {
 			continue
 		}
-		if o.cohort == c.cohort && o.present {
+		if o.cohort == p.c.cohort && o.present {
 			there = true
 		}
 		if m.took(o) || m.open(o) {
 			anywhere = true
-			has = has || o.cohort == c.cohort
+			has = has || o.cohort == p.c.cohort
 		}
 	}
 	return has || anywhere && !there
@@ -126,19 +172,20 @@ func (m *Machine) triedWho(of cohort, who string) bool {
 
 // noteStrike records a strike if one identity or address alone stops the rollout.
 func (m *Machine) noteStrike() {
-	whos := m.behind(slices.Concat(m.rejected(), m.deaths))
-	if len(whos) != 1 || m.isMost(whos[0]) {
+	counted := m.behind(slices.Concat(m.rejected(), m.died()))
+	if len(counted) != 1 || m.standsForAll(counted[0]) {
 		return
 	}
-	at := slices.IndexFunc(m.strikes, func(s strike) bool { return s.who == whos[0] })
+	who := counted[0].who
+	at := slices.IndexFunc(m.strikes, func(s strike) bool { return s.who == who })
 	if at < 0 {
 		if len(m.strikes) == maxStruck {
 			m.strikes = slices.Delete(m.strikes, 0, 1)
 		}
 		at = len(m.strikes)
-		m.strikes = append(m.strikes, strike{who: whos[0]})
+		m.strikes = append(m.strikes, strike{who: who})
 	}
 	if m.strikes[at].n++; m.strikes[at].n == maxStrikes {
-		m.decisions = append(m.decisions, Decision{Kind: PassOver, Client: whos[0]})
+		m.decisions = append(m.decisions, Decision{Kind: PassOver, Client: who})
 	}
 }

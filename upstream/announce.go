@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/chain"
 )
@@ -36,7 +37,7 @@ func (s *Stream) announceChain(ctx context.Context, c *call) context.Context {
 		announced, s.announce = *s.announce, nil
 	}
 	c.relays = announced.IDs
-	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String())
+	return metadata.AppendToOutgoingContext(ctx, chain.Header, announced.String(), chain.IDHeader, s.opts.Chain.ID())
 }
 
 // chainChanged reports whether the stream must be opened again now because other relays are behind
@@ -53,4 +54,14 @@ func (s *Stream) chainChanged(c *call, now time.Time) (need bool, wait time.Dura
 	s.rechained, s.announce = now, new(s.opts.Chain.Chain())
 	s.own.Log(s.ctx, slog.LevelDebug, "opening a new stream, to announce other relays", "announced", c.relays)
 	return true, 0
+}
+
+// loops reports whether the control plane, another relay, has refused a call because some clients would make a loop with
+// it. These lose their streams, and the next call, which is made at once, serves the others.
+func (s *Stream) loops(c *call) bool {
+	if s.opts.Chain == nil || c.err == nil || !s.opts.Chain.Refused(c.relays, status.Convert(c.err).Message()) {
+		return false
+	}
+	s.own.Warn("control plane refuses clients whose relays make a loop with it: their streams end, and those of others go on", "reason", reason(c.err))
+	return true
 }

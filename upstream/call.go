@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/propagation"
@@ -75,6 +76,12 @@ var (
 	errConnect = fmt.Errorf("no connection within %s", connectTimeout)
 	errStuck   = errors.New("the control plane does not read: a request could not be sent for too long")
 )
+
+// ofRelay reports whether the control plane says that it is a relay. There has been a response.
+func (c *call) ofRelay() bool {
+	header, err := c.stream.Header()
+	return err == nil && len(header.Get(chain.RelayHeader)) > 0
+}
 
 // serve opens a stream and keeps it until it fails or is not needed.
 func (s *Stream) serve() *call {
@@ -422,6 +429,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	}
 	if !c.responded {
 		c.responded = true
+		s.relay = c.ofRelay()
 		s.outage.End()
 		s.outage = nil
 		s.opts.peers.reached(s, true)

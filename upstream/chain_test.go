@@ -29,6 +29,10 @@ func (b *behind) Stale(announced []string) bool {
 	return !slices.Equal(b.ids, announced)
 }
 
+func (b *behind) ID() string { return "own" }
+
+func (b *behind) Refused([]string, string) bool { return false }
+
 func (b *behind) Watch(f func()) (stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

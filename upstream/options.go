@@ -110,8 +110,13 @@ func (o Options) withDefaults() Options {
 type Announced interface {
 	// Chain returns the relays to announce now.
 	Chain() chain.Chain
+	// ID returns the value of chain.IDHeader.
+	ID() string
 	// Stale reports whether a stream that has announced these relays must be opened again.
 	Stale(announced []string) bool
+	// Refused reports whether a control plane has ended a stream that has announced these relays, with that text,
+	// because of some of them, which Chain no longer has.
+	Refused(announced []string, text string) bool
 	// Watch calls f whenever the result of Stale may have changed, until stop is called. f must not block.
 	Watch(f func()) (stop func())
 }

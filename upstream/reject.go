@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -32,6 +33,11 @@ func (s *Stream) PassOn(typeURL string, r session.Rejection) {
 	f, b := s.feeds[typeURL], s.namesStream
 	if f != nil && f.begun() {
 		r.Words = loglines.Clip(r.Words)
+		if s.relay {
+			r.Words = r.By.Words(r.Words)
+		} else {
+			r.By = chain.Rejecters{}
+		}
 		f.session.PassOn(r)
 		s.agenda.add(f)
 	}

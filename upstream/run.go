@@ -220,8 +220,9 @@ func (s *Stream) ended(c *call) {
 	if s.opts.Nodes != nil && c.responded {
 		s.opts.Nodes.Lost(s.node)
 	}
-	renoded := s.renoded < maxInnocent && s.renode(c)
-	blamed := !renoded && s.blame(c)
+	loops := s.loops(c)
+	renoded := !loops && s.renoded < maxInnocent && s.renode(c)
+	blamed := loops || !renoded && s.blame(c)
 	var suspects []cache.Key
 	if !renoded && !blamed {
 		if suspects = s.suspect(c); len(suspects) == 0 {

@@ -61,6 +61,8 @@ type Stream struct {
 	restless bool
 	// down is the error of all requested topics, from a failure until a stream is open again.
 	down *cache.Error
+	// relay: the control plane is a relay, as it has said on the last stream.
+	relay bool
 	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
 	outage *cache.Outage
 	// namesStream is the second stream, nil until it is needed. away has the types whose names are on it.

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // onTopics is a fixture in which the test defines what the source sends for each topic.
@@ -182,7 +183,7 @@ func TestANewSetHasTheAcceptedStateOfNames(t *testing.T) {
 func (f *onTopics) rejectB() {
 	f.each(func(m *Member, showing uint64) {
 		m.Sent(showing)
-		m.Rejected(showing, "no", []uint64{resourceOf("b", "b2").Hash()})
+		m.Rejected(showing, "no", chain.Rejecters{}, []uint64{resourceOf("b", "b2").Hash()})
 	})
 	f.step()
 }

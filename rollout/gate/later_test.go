@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/rollout"
 )
 
@@ -98,7 +99,7 @@ func (w *trialWorld) reject(knows bool) {
 	w.each(func(m *Member, showing uint64) {
 		if !one {
 			m.Sent(showing)
-			m.Rejected(showing, "no", news)
+			m.Rejected(showing, "no", chain.Rejecters{}, news)
 		}
 		one = true
 	})

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 )
 
 // Client describes a client's stream to a Controller.
@@ -155,6 +156,7 @@ type event struct {
 // detail has the fields of an event that few kinds of events use.
 type detail struct {
 	words    string
+	by       chain.Rejecters
 	hashes   []uint64 // for rejected: hashes of the new resources in the response, nil if unknown
 	topic    topicKey
 	rejecter Rejecter
@@ -217,9 +219,10 @@ func (m *Member) Untouched(showing, revision uint64) {
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
 // Rejected reports that the client has NACKed a response. words names what it has rejected, and has its error message.
-// hashes are those of the new resources in the response, nil if unknown.
-func (m *Member) Rejected(showing uint64, words string, hashes []uint64) {
-	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, hashes: hashes}})
+// by are those behind the client, a relay, that reject it. hashes are those of the new resources in the response, nil if
+// unknown.
+func (m *Member) Rejected(showing uint64, words string, by chain.Rejecters, hashes []uint64) {
+	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, by: by, hashes: hashes}})
 }
 
 func (m *Member) note(e event) {

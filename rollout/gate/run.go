@@ -81,7 +81,7 @@ func (g *gate) process(e event, after []func()) []func() {
 	case acked:
 		g.answered(e.member, e.kind)
 	case rejected:
-		m.Rejected(now, e.member.slot.id, e.detail.words)
+		m.Rejected(now, e.member.slot.id, e.detail.words, e.detail.by)
 		g.noteRejected(e.detail.hashes)
 	case moved:
 		e.member.answer = noAnswer

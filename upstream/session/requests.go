@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/wire"
 )
 
@@ -38,25 +39,29 @@ type Rejection struct {
 	Clients int    // how many reject it
 	Reason  string // the words of one of them
 	Words   string // for the NACK
+	// By are those who reject it, for a control plane that is a relay.
+	By chain.Rejecters
 }
 
 // passedOn is the last Rejection of which the control plane was sent a NACK.
 type passedOn struct {
 	nonce, version string // of the response; version only in SotW
-	clients        int
+	clients, whos  int
 	reason         string
 }
 
 // growth is how many times as many clients must reject a response before the control plane is sent another NACK of it.
-const growth = 4
+// For a relay, which weighs those behind the clients, growthOfWhos times as many of these are enough.
+const growth, growthOfWhos = 4, 2
 
 // admit reports whether the control plane is to be sent a NACK of the newest response, and records it.
 func (p *passedOn) admit(nonce, version string, r Rejection) bool {
 	same := nonce == p.nonce || version != "" && version == p.version && r.Reason == p.reason
-	if nonce == "" || same && r.Clients < growth*p.clients {
+	grown := r.Clients >= growth*p.clients || len(r.By.Whos) > 0 && len(r.By.Whos) >= growthOfWhos*p.whos
+	if nonce == "" || same && !grown {
 		return false
 	}
-	*p = passedOn{nonce, version, r.Clients, r.Reason}
+	*p = passedOn{nonce, version, r.Clients, len(r.By.Whos), r.Reason}
 	return true
 }
 
