@@ -180,7 +180,7 @@ func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedSto
 	if was := r.stores[cfg.Store.Path]; was != nil && was.useAgain() {
 		return was, key, nil
 	}
-	s, err := openStore(cfg.Store, r.cache, r.log)
+	s, err := openStore(cfg.Store, r.cache, r.origins.storedTopics(r.cache), r.log)
 	if err != nil {
 		return nil, nil, cfg.Errorf("store", "%w", err)
 	}
