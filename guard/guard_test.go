@@ -210,7 +210,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		<-time.After(wait)
-	case "breaks": // streams that break 1.2 s after an answer without any member
+	case "breaks": // streams that break 1.21 s after an answer without any member
 		lasts, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +220,7 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 				p.links.Event(0, delivery.Event{Kind: kind, TypeURL: p.wildcard.TypeURL})
 			}
 			p.Apply(cache.Update{Scope: p.wildcard.Scope, TypeURL: p.wildcard.TypeURL, Sets: []cache.SetUpdate{{Name: p.wildcard.Name, Answer: cache.FirstAnswer}}})
-			<-time.After(1200 * time.Millisecond)
+			<-time.After(1210 * time.Millisecond)
 			p.links.Event(0, delivery.Event{Kind: delivery.TypeLost, TypeURL: p.wildcard.TypeURL})
 		}
 	case "leave":
