@@ -220,7 +220,7 @@ func (s *Server) HTTP(log *slog.Logger, certificate func() *x509.Certificate) *h
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           &guard{next: s, certificate: certificate, log: log},
+		Handler:           &places{next: &guard{next: s, certificate: certificate, log: log}},
 		Protocols:         protocols,
 		ReadHeaderTimeout: patience, ReadTimeout: patience, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10,

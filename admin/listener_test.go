@@ -111,6 +111,35 @@ func TestConnectionsWithARequestStay(t *testing.T) {
 	}
 }
 
+// Bodies that never come keep probes and metrics from nobody, whatever they are sent to.
+func TestSlowBodiesDelayNoProbe(t *testing.T) {
+	s := newServer(t)
+	s.Upload("/check", 1<<20, func(http.ResponseWriter, *http.Request, []byte) {})
+	address := serveLimited(t, MaxConns, s)
+	for _, attack := range []string{"POST /check", "GET /healthz", "GET /metrics", "POST /nowhere", "PUT /readyz", "POST /readyz"} {
+		t.Run(attack, func(t *testing.T) {
+			for range MaxConns + 30 {
+				conn := connect(t, address)
+				// It may be refused and closed by now.
+				_, _ = io.WriteString(conn, attack+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx")
+			}
+			began := time.Now()
+			for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+				got := ""
+				for got == "" && time.Since(began) < 5*time.Second { // its connection may be the oldest without a request
+					got = ask(t, connect(t, address), path)
+				}
+				if !strings.HasPrefix(got, "HTTP/1.1 200") && (path != "/readyz" || !strings.HasPrefix(got, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nCross-Origin")) {
+					t.Errorf("%s is answered with %q", path, got)
+				}
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("the probes took %v", took)
+			}
+		})
+	}
+}
+
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()

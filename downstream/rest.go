@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"strconv"
@@ -69,6 +70,16 @@ type restHandler struct {
 	decoding chan struct{}
 }
 
+// isJSON reports whether a request says that its body is JSON, or says nothing. What forms of other sites send says
+// something else.
+func isJSON(h http.Header) bool {
+	if h.Get("Content-Type") == "" {
+		return true // simple clients
+	}
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && kind == "application/json"
+}
+
 // ServeHTTP implements http.Handler.
 func (h *restHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	of := *h
@@ -105,6 +116,10 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		fail(w, http.StatusMethodNotAllowed, codes.Unimplemented, fmt.Sprintf("the method is %s (want POST)", r.Method))
+		return
+	}
+	if !isJSON(r.Header) {
+		fail(w, http.StatusUnsupportedMediaType, codes.InvalidArgument, fmt.Sprintf("the content type is %q (want application/json)", loglines.Clip(r.Header.Get("Content-Type"))))
 		return
 	}
 	ctx := peer.NewContext(withHeaders(r.Context(), r.Header), h.peerOf(r))

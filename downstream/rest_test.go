@@ -115,6 +115,30 @@ func post(t testing.TB, client *http.Client, url, body string) (*http.Response, 
 	return resp, b
 }
 
+func TestRESTTakesOnlyJSON(t *testing.T) {
+	r := newRESTServer(t, ListenerOptions{}, (*httptest.Server).Start)
+	for kind, want := range map[string]int{
+		"application/json": http.StatusOK, "Application/JSON; charset=utf-8": http.StatusOK,
+		"": http.StatusOK, "text/plain": http.StatusUnsupportedMediaType,
+		"application/x-www-form-urlencoded": http.StatusUnsupportedMediaType, "application/json;;": http.StatusUnsupportedMediaType,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/v3/discovery:clusters", strings.NewReader(`{"node": {"id": "n"}, "resource_names": ["nothing"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["Content-Type"] = []string{kind}
+		req.Header.Set(timeoutHeader, "1")
+		resp, err := r.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if is := resp.StatusCode; (is == http.StatusUnsupportedMediaType) != (want == http.StatusUnsupportedMediaType) {
+			t.Errorf("%q is answered with %s", kind, resp.Status)
+		}
+	}
+}
+
 // xDS: "REST-JSON polling subscriptions": the messages are in canonical JSON.
 func TestRESTAnswersInCanonicalJSON(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{}, (*httptest.Server).Start)

@@ -79,7 +79,7 @@ func New(o Options) *Feed {
 		}
 	}
 	if len(o.Servers.Names) > 0 {
-		f.Guard.Waits = func(set cache.Key, since time.Time) time.Time { return f.links.Waits(set.TypeURL, since) }
+		f.Guard.Waits = func(set cache.Key, since, late time.Time) time.Time { return f.links.Waits(set.TypeURL, since, late) }
 	}
 	f.guard = guard.New(o.Cache, f.Guard)
 	f.openServers()
@@ -229,8 +229,8 @@ func (f *Feed) Held() []guard.Held {
 }
 
 // Waits returns when to check again whether members may go that are held since a time: see guard.Settings.
-func (f *Feed) Waits(set cache.Key, since time.Time) time.Time {
-	return f.links.Waits(set.TypeURL, since)
+func (f *Feed) Waits(set cache.Key, since, late time.Time) time.Time {
+	return f.links.Waits(set.TypeURL, since, late)
 }
 
 // NamesAnswered reports whether the active server has sent a SotW response for names of a type since then. It may be called

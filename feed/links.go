@@ -24,6 +24,8 @@ type linkKey struct {
 // link is the stream on which a type is requested.
 type link struct {
 	opened, answered time.Time // for the current stream, zero if there is none or no answer
+	// last is when the server last answered on any stream, and first when it began to do so again and again.
+	first, last time.Time
 }
 
 const (
@@ -40,11 +42,15 @@ func (l *Links) Event(server int, e delivery.Event) {
 	l.set(server, e.TypeURL, func(k *link) {
 		switch e.Kind {
 		case delivery.TypeOpened:
-			*k = link{opened: time.Now()}
+			*k = link{opened: time.Now(), first: k.first, last: k.last}
 		case delivery.TypeAnswered:
 			k.answered = time.Now()
+			if k.answered.Sub(k.last) > silent {
+				k.first = k.answered
+			}
+			k.last = k.answered
 		default:
-			*k = link{}
+			*k = link{first: k.first, last: k.last}
 		}
 	})
 }
@@ -65,9 +71,10 @@ func (l *Links) set(server int, typeURL string, change func(*link)) {
 }
 
 // Waits returns when to check again whether members may go that the guard has held since the time since. They wait while
-// the type has no stream, and then until a server has answered on a stream that was opened after that time. Waits returns
-// zero if they need not wait.
-func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
+// the type has no stream, and then until a server has answered on a stream that was opened after that time. If late is
+// not zero, a server that has answered again and again since then is believed, although its streams do not last. Waits
+// returns zero if they need not wait.
+func (l *Links) Waits(typeURL string, since, late time.Time) (until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, known := time.Now(), false
@@ -77,7 +84,7 @@ func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 		}
 		word := now.Add(recheck)
 		switch {
-		case !k.answered.IsZero() && !k.answered.After(since):
+		case !k.answered.IsZero() && !k.answered.After(since), k.brokenSince(late):
 			return time.Time{}
 		case !k.answered.IsZero():
 			word = k.answered.Add(settle)
@@ -92,6 +99,11 @@ func (l *Links) Waits(typeURL string, since time.Time) (until time.Time) {
 		until = now.Add(recheck) // another server may be reachable sooner
 	}
 	return until
+}
+
+// brokenSince reports whether the server has answered again and again since a time.
+func (k *link) brokenSince(at time.Time) bool {
+	return !at.IsZero() && !k.first.IsZero() && !k.first.After(at) && time.Since(k.last) <= silent
 }
 
 // answered notes a SotW response of the active server for names of a type.

@@ -31,8 +31,9 @@ type Settings struct {
 	// StoredName, if not nil, returns what the store has under a name without an answer, nil if it has nothing.
 	StoredName func(cache.Key) *cache.Resource
 	// Waits, if not nil, returns the time until which members that were held at since must wait for an answer from
-	// the source: see feed.Links.
-	Waits func(set cache.Key, since time.Time) time.Time
+	// the source: see feed.Links. late, if not zero, is a time since which a
+	// source is believed if it has answered again and again.
+	Waits func(set cache.Key, since, late time.Time) time.Time
 	// Stats returns the counters of a scope.
 	Stats func(cache.Scope) *Stats
 	Log   *slog.Logger
@@ -212,8 +213,14 @@ func (g *Guard) waits(now time.Time) map[cache.Key]time.Time {
 	}
 	latest := map[cache.Scope]time.Time{}
 	for _, m := range g.machines() {
-		for key, since := range m.overdue(now) {
-			until := g.Waits(key, since)
+		for key, of := range m.overdue(now) {
+			var late time.Time
+			if o := g.Options(key.Scope); o != nil {
+				if at := now.Add(-o.Hold - mostBroken); !at.Before(of.at) {
+					late = at
+				}
+			}
+			until := g.Waits(key, of.since, late)
 			waits[key] = later(waits[key], until)
 			latest[key.Scope] = later(latest[key.Scope], until)
 		}

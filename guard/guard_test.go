@@ -161,7 +161,7 @@ func newPlayer(typeURL string, o *guard.Options, stored []string) *player {
 	p.Feed = feed.New(feed.Options{Cache: p.cache, Log: log, Guard: guard.Settings{
 		Options: func(cache.Scope) *guard.Options { return o },
 		Stats:   func(cache.Scope) *guard.Stats { return &p.stats },
-		Waits:   func(_ cache.Key, since time.Time) time.Time { return p.links.Waits(typeURL, since) },
+		Waits:   func(_ cache.Key, since, late time.Time) time.Time { return p.links.Waits(typeURL, since, late) },
 		Stored: func(_ cache.Key, yield func(string, *cache.Resource)) {
 			for _, name := range p.stored {
 				yield(name, p.member(name, "", 0, 0))
@@ -210,6 +210,19 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 			t.Fatal(err)
 		}
 		<-time.After(wait)
+	case "breaks": // streams that break 1.21 s after an answer without any member
+		lasts, err := time.ParseDuration(d.CmdArgs[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); time.Since(began) < lasts; {
+			for _, kind := range []delivery.Kind{delivery.TypeOpened, delivery.TypeAnswered} {
+				p.links.Event(0, delivery.Event{Kind: kind, TypeURL: p.wildcard.TypeURL})
+			}
+			p.Apply(cache.Update{Scope: p.wildcard.Scope, TypeURL: p.wildcard.TypeURL, Sets: []cache.SetUpdate{{Name: p.wildcard.Name, Answer: cache.FirstAnswer}}})
+			<-time.After(1210 * time.Millisecond)
+			p.links.Event(0, delivery.Event{Kind: delivery.TypeLost, TypeURL: p.wildcard.TypeURL})
+		}
 	case "leave":
 		p.cache.Unwatch(p.client)
 		<-time.After(time.Second)

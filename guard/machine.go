@@ -30,6 +30,10 @@ const firstAnswers = 10 * time.Second
 // each reconnect must not fill the memory.
 const most = 4
 
+// mostBroken, after another Hold, is how long members that are due to go wait for a source whose streams break again and
+// again soon after it has answered.
+const mostBroken = time.Minute
+
 // machine decides which members of which sets are held. content: what is held are earlier contents.
 type machine struct {
 	sets    map[cache.Key]*set
@@ -317,15 +321,24 @@ func (m *machine) next() (next time.Time) {
 	return next
 }
 
-// overdue returns the sets with members that are due to go, and since when they are held.
-func (m *machine) overdue(now time.Time) map[cache.Key]time.Time {
-	var all map[cache.Key]time.Time
+// overdue is a set with members that are due to go: since when it has held members, and when the first of them was due.
+type overdue struct{ since, at time.Time }
+
+// overdue returns the sets with members that are due to go.
+func (m *machine) overdue(now time.Time) map[cache.Key]overdue {
+	var all map[cache.Key]overdue
 	for key, s := range m.sets {
 		if len(s.held) > 0 && !s.next.After(now) {
 			if all == nil {
-				all = map[cache.Key]time.Time{}
+				all = map[cache.Key]overdue{}
 			}
-			all[key] = s.since
+			first := now
+			for _, e := range s.held {
+				if e.at.Before(first) {
+					first = e.at
+				}
+			}
+			all[key] = overdue{s.since, first}
 		}
 	}
 	return all

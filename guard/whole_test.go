@@ -118,7 +118,7 @@ func newWholePlayer(o *guard.Options) *wholePlayer {
 	p.Feed = feed.New(feed.Options{Cache: p.cache, Log: log, Guard: guard.Settings{
 		Options: func(cache.Scope) *guard.Options { return o },
 		Stats:   func(cache.Scope) *guard.Stats { return &p.stats },
-		Waits: func(cache.Key, time.Time) time.Time {
+		Waits: func(cache.Key, time.Time, time.Time) time.Time {
 			if p.wait == 0 {
 				return time.Time{}
 			}

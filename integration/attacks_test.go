@@ -282,6 +282,7 @@ func largeBodies(ctx context.Context, t *testing.T, at *target) {
 			t.Error(err)
 			return
 		}
+		req.Header.Set("Content-Type", "application/json")
 		resp, err := transport.RoundTrip(req)
 		if err != nil {
 			return // ctx has ended

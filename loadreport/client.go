@@ -59,9 +59,10 @@ type Client struct {
 	fixed  []cache.Scope // Names.Scopes
 	joined map[cache.Scope]*membership
 	// known has the clusters that the client has reported. The value is nil for those that it may not report.
-	known map[string]*target
-	last  *lrsv3.LoadStatsResponse // the last response; nil before the first
-	ended bool
+	known      map[string]*target
+	knownBytes int
+	last       *lrsv3.LoadStatsResponse // the last response; nil before the first
+	ended      bool
 }
 
 // membership is the client's part in a collector.
@@ -82,8 +83,9 @@ const (
 	// patience is how long the first response to a client waits for further control planes after some have answered:
 	// some clients never read a second response.
 	patience = time.Second
-	// mostKnown bounds Client.known.
-	mostKnown = 1 << 12
+	// mostKnown and mostKnownBytes bound Client.known, and the names in it.
+	mostKnown      = 1 << 12
+	mostKnownBytes = 1 << 18
 )
 
 // readsOnce are the user agents of clients that read only the first response.
@@ -105,7 +107,7 @@ func (c *Client) rename() {
 		return
 	}
 	before, was := c.names, c.fixed
-	c.names, c.known = c.options.Names(), map[string]*target{}
+	c.names, c.known, c.knownBytes = c.options.Names(), map[string]*target{}, 0
 	c.fixed = c.names.Scopes()
 	for _, scope := range was {
 		if m := c.joined[scope]; m != nil && !slices.Contains(c.fixed, scope) {
@@ -217,8 +219,8 @@ func (c *Client) target(name string) *target {
 			log.Warn("a client's load reports of a cluster are discarded", "cluster", loglines.Clip(name), "reason", loglines.Clip(err.Error()))
 		}
 	}
-	if len(c.known) >= mostKnown {
-		clear(c.known)
+	if c.knownBytes += len(name); len(c.known) >= mostKnown || c.knownBytes > mostKnownBytes {
+		c.known, c.knownBytes = map[string]*target{}, len(name)
 	}
 	c.known[name] = to
 	return to

@@ -24,6 +24,7 @@ type Collector struct {
 	link    link
 	ask     *Ask // nil before the first answer; kept when the stream is lost
 	members map[*Client]*Reporter
+	left    time.Time // when the last member left
 }
 
 // link is the state of the stream to the control plane.
@@ -147,6 +148,13 @@ func (c *Collector) Over() bool {
 	return over
 }
 
+// Alone reports whether no client reports any more.
+func (c *Collector) Alone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.members) == 0
+}
+
 // over is like Over. The caller calls release without holding locks.
 func (c *Collector) over() (release func(), over bool) {
 	h := c.hub
@@ -158,7 +166,7 @@ func (c *Collector) over() (release func(), over bool) {
 		return func() {}, false
 	}
 	if wanted := c.ask != nil && !c.sum.empty(); wanted && !h.closed {
-		if h.orphans <= mostOrphans {
+		if h.orphans <= mostOrphans && h.now().Sub(c.left) < mostOrphaned {
 			return func() {}, false
 		}
 		h.discard(DiscardedAbandoned, len(c.sum.clusters))
@@ -240,6 +248,7 @@ func (c *Collector) leave(client *Client, r *Reporter) {
 	c.mu.Lock()
 	delete(c.members, client)
 	last := len(c.members) == 0
+	c.left = h.now()
 	c.mu.Unlock()
 	if last {
 		h.orphans++

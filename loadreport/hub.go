@@ -52,6 +52,9 @@ type Upstream interface {
 // mostOrphans bounds the collectors without clients that wait until their control planes take the remaining reports.
 const mostOrphans = 1000
 
+// mostOrphaned is how long a collector without clients waits for that.
+const mostOrphaned = 5 * time.Minute
+
 // Discard is the reason why a part of a report is discarded.
 type Discard uint8
 
@@ -62,7 +65,8 @@ const (
 	// DiscardedLimit: there is no room for the part, or it is meaningless, such as an endpoint without an address or
 	// a metric that is not a number.
 	DiscardedLimit
-	// DiscardedAbandoned: the clients have left, and too many control planes do not take the remaining reports.
+	// DiscardedAbandoned: the clients have left, and their control plane has not taken the remaining reports in time, or too
+	// many do not.
 	DiscardedAbandoned
 	numDiscards
 )

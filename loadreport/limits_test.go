@@ -47,14 +47,14 @@ func successful(t *testing.T, c *Collector) (sum uint64) {
 // again.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 	h := newTestHub()
-	h.budget.ofIdentity, h.budget.ofAll = 20*partBytes, 50*partBytes
+	h.budget.ofIdentity, h.budget.ofAll = 20*rowBytes, 50*rowBytes
 	liar, honest := h.client("liar", "a"), h.client("honest", "a")
 	h.streams["a"].Asked(&lrsv3.LoadStatsResponse{SendAllClusters: true})
 	for i := range 100 {
 		liar.Report(reportOf(fmt.Sprintf("a/%d", i), 1, "z"))
 	}
-	if used := h.budget.used; used > 20*partBytes {
-		t.Errorf("one identity uses %d bytes, more than its %d", used, 20*partBytes)
+	if used := h.budget.used; used > 20*rowBytes {
+		t.Errorf("one identity uses %d bytes, more than its %d", used, 20*rowBytes)
 	}
 	if n := h.Stats().Discarded["limit"]; n == 0 {
 		t.Error("nothing is counted as discarded")
@@ -76,14 +76,14 @@ func TestWhatClientsMakeUpIsBounded(t *testing.T) {
 // All identities together are bounded, too.
 func TestWhatAllClientsMakeUpIsBounded(t *testing.T) {
 	h := newTestHub()
-	h.budget.ofIdentity, h.budget.ofAll = 20*partBytes, 50*partBytes
+	h.budget.ofIdentity, h.budget.ofAll = 20*rowBytes, 50*rowBytes
 	for i := range 100 {
 		c := h.client(fmt.Sprint(i), "a")
 		c.Report(reportOf(fmt.Sprintf("a/%d", i), 1, "z"))
 		c.Close()
 	}
-	if used := h.budget.used; used > 50*partBytes {
-		t.Errorf("all identities use %d bytes, more than %d", used, 50*partBytes)
+	if used := h.budget.used; used > 50*rowBytes {
+		t.Errorf("all identities use %d bytes, more than %d", used, 50*rowBytes)
 	}
 	h.streams["a"].Refused()
 	if used, accounts := h.budget.used, len(h.budget.accounts); used != 0 || accounts != 0 {

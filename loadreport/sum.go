@@ -16,6 +16,7 @@ import (
 // concurrent use.
 type Sum struct {
 	clusters map[clusterKey]*cluster
+	most     int // clusters that the map has had at once
 	// since is when the sum was last taken; zero before that.
 	since time.Time
 }
@@ -197,7 +198,7 @@ func (a Adding) Drops(drops []*endpointv3.ClusterStats_DroppedRequests) (refused
 	for _, d := range drops {
 		at := c.drops[d.GetCategory()]
 		if at == nil {
-			charge, ok := a.reporter.account.charge(len(d.GetCategory()))
+			charge, ok := a.reporter.account.charge(dropBytes, len(d.GetCategory()))
 			if !ok {
 				refused++
 				continue
@@ -305,7 +306,7 @@ func (r *Reporter) state(of *Sum, at *row, key stateKey, add states) (refused in
 	next := states{is.inProgress + add.inProgress, is.connections + add.connections}.bounded()
 	if !known && next != (states{}) {
 		var ok bool
-		if is.charge, ok = r.account.charge(0); !ok {
+		if is.charge, ok = r.account.charge(stateBytes, 0); !ok {
 			return 1
 		}
 	}
@@ -354,7 +355,7 @@ func (s *Sum) cluster(key clusterKey, a *account) *cluster {
 	if c != nil {
 		return c
 	}
-	charge, ok := a.charge(len(key.name) + len(key.service))
+	charge, ok := a.charge(clusterBytes, len(key.name) + len(key.service))
 	if !ok {
 		return nil
 	}
@@ -363,6 +364,7 @@ func (s *Sum) cluster(key clusterKey, a *account) *cluster {
 		s.clusters = map[clusterKey]*cluster{}
 	}
 	s.clusters[key] = c
+	s.most = max(s.most, len(s.clusters))
 	return c
 }
 
@@ -371,7 +373,7 @@ func (c *cluster) row(key rowKey, a *account, size int) *row {
 	if at := c.rows[key]; at != nil {
 		return at
 	}
-	charge, ok := a.charge(size)
+	charge, ok := a.charge(rowBytes, size)
 	if !ok {
 		return nil
 	}
@@ -408,7 +410,7 @@ func (at *row) addMetric(a *account, key metricKey, requests uint64, total float
 		return false
 	}
 	if at.metrics[key] == nil {
-		charge, ok := a.charge(len(key.name))
+		charge, ok := a.charge(metricBytes, len(key.name))
 		if !ok {
 			return false
 		}

@@ -75,6 +75,7 @@ func (s *Sum) take(now time.Time, ask *Ask, most int, turns *turns) [][]*endpoin
 		w.cluster(&clusterHead{spelled, key.service, now.Sub(from)}, c, ask.PerEndpoint, turns)
 		s.release(key, c)
 	}
+	s.shrink()
 	return w.messages()
 }
 
@@ -101,6 +102,18 @@ func (s *Sum) release(key clusterKey, c *cluster) {
 	}
 }
 
+// shrink makes another map if few of many clusters are left: a map keeps the room that it once needed.
+func (s *Sum) shrink() {
+	if n := len(s.clusters); n > mostLocked || s.most < 16*mostLocked {
+		return
+	}
+	s.clusters = maps.Clone(s.clusters)
+	if len(s.clusters) == 0 {
+		s.clusters = nil
+	}
+	s.most = len(s.clusters)
+}
+
 // empty reports whether there is nothing to send.
 func (s *Sum) empty() bool { return len(s.clusters) == 0 }
 
@@ -110,6 +123,7 @@ func (s *Sum) forget(turns *turns) {
 	for key, c := range s.clusters {
 		s.clear(key, c, turns)
 	}
+	s.shrink()
 }
 
 // forgetAll drops everything, and returns a function that releases its memory in the budget, which may take long.

@@ -90,7 +90,7 @@ func (g *guards) settings() guard.Settings {
 
 // derivedWaits is guard.Settings.Waits for derived topics. It waits for the servers of the topic's authority; for a
 // view, for those of all its collections.
-func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time) {
+func (s *origins) derivedWaits(set cache.Key, since, late time.Time) (until time.Time) {
 	authorities := s.newest.Load().guards.collections[set.Scope.Derived]
 	if authorities == nil {
 		authorities = []string{set.Scope.Authority}
@@ -109,7 +109,7 @@ func (s *origins) derivedWaits(set cache.Key, since time.Time) (until time.Time)
 		}
 		for _, suffix := range []string{"", "Collection"} {
 			leaf.TypeURL = set.TypeURL + suffix
-			if at := of.Waits(leaf, since); at.After(until) {
+			if at := of.Waits(leaf, since, late); at.After(until) {
 				until = at
 			}
 		}

@@ -41,8 +41,14 @@ func (r *Relay) keysOf(j *configs.JWT, part *certs.Part) (tokens.Source, error) 
 		return r.remoteKeys(j), nil
 	}
 	file, err := certs.Follow(part, certs.Kind[*tokens.Keys]{
-		Role:  roleKeys,
-		Parse: func(_ []string, contents [][]byte) (*tokens.Keys, error) { return tokens.ParseKeys(contents[0]) },
+		Role: roleKeys,
+		Parse: func(_ []string, contents [][]byte) (*tokens.Keys, error) {
+			keys, err := tokens.ParseKeys(contents[0])
+			if err == nil {
+				keys.LogWeak(r.log, j.JWKSFile)
+			}
+			return keys, err
+		},
 	}, j.JWKSFile)
 	if err != nil {
 		return nil, err

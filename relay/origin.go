@@ -206,7 +206,7 @@ func (s *origins) leave(o *origin) {
 func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 	var of atomic.Pointer[directory.Source]
 	settings := s.guards.settings()
-	settings.Waits = func(cache.Key, time.Time) (until time.Time) {
+	settings.Waits = func(cache.Key, time.Time, time.Time) (until time.Time) {
 		if d := of.Load(); d != nil && d.Unread() {
 			until = time.Now().Add(time.Second)
 		}

@@ -150,6 +150,11 @@ func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
 	if err := r.credentials.CheckListeners(); err != nil {
 		p.add(SeverityError, time.Time{}, "/ui#configuration", "clients cannot connect: %v", err)
 	}
+	if of := r.now().store; of != nil {
+		if failure := of.Stats().Failure; failure != nil {
+			p.add(SeverityError, failure.Since, "/ui#configuration", "accepted resources cannot be stored in %s: %s", of.path, failure.Reason)
+		}
+	}
 	r.lost(func(address string, why error) {
 		if why != nil {
 			p.add(SeverityError, time.Time{}, "/ui#configuration", "listener %s accepts no connections: %v", address, why)

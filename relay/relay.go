@@ -193,7 +193,7 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 		return nil, err
 	}
 	descriptors.Use(types)
-	opened, err := openStore(cfg.Store, r.cache, r.log)
+	opened, err := openStore(cfg.Store, r.cache, r.origins.storedTopics(r.cache), r.log)
 	if err != nil {
 		return nil, err
 	}

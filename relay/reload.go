@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/process"
 	"github.com/xds-relay/xds-relay/store"
 )
@@ -33,6 +35,8 @@ type reloads struct {
 	loaded   time.Time // the last success, or the start
 	failures uint64
 	problem  string // of the last reload; empty if it succeeded
+	// same and audits bound the lines about reloads that change nothing, of which an operator's program may want any number.
+	same, audits loglines.Shared
 }
 
 // ErrShuttingDown is the error of a reload while the relay shuts down.
@@ -71,8 +75,18 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 	r.reloads.mu.Lock()
 	r.reloads.loaded, r.reloads.problem = time.Now(), ""
 	r.reloads.mu.Unlock()
-	r.log.Info("the configuration was reloaded", "by", by, "config", cfg.Hash(), "before", before.cfg.Hash())
+	if log, ok := r.lineOfReload(&r.reloads.same, cfg.Hash() == before.cfg.Hash()); ok {
+		log.Info("the configuration was reloaded", "by", by, "config", cfg.Hash(), "before", before.cfg.Hash())
+	}
 	return nil
+}
+
+// lineOfReload returns the logger for a line about a reload. If the reload has changed nothing, the lines are bounded.
+func (r *Relay) lineOfReload(lines *loglines.Shared, same bool) (*slog.Logger, bool) {
+	if !same {
+		return r.log, true
+	}
+	return lines.Next(r.log)
 }
 
 // noteFailure notes that a configuration could not be loaded. The running one stays.
@@ -85,7 +99,11 @@ func (r *Relay) noteFailure(err error, by string) {
 	if again && by == ByWatch {
 		return // Follow retries often
 	}
-	log := r.log.With("by", by, "config", r.Hash())
+	log, ok := r.lineOfReload(&r.reloads.same, again)
+	if !ok {
+		return
+	}
+	log = log.With("by", by, "config", r.Hash())
 	var each configs.Errors
 	if !errors.As(err, &each) {
 		log.Error("the configuration was not reloaded, the old one goes on", "error", err)
@@ -180,7 +198,7 @@ func (r *Relay) planStore(cfg *configs.Config, before *generation) (_ *sharedSto
 	if was := r.stores[cfg.Store.Path]; was != nil && was.useAgain() {
 		return was, key, nil
 	}
-	s, err := openStore(cfg.Store, r.cache, r.log)
+	s, err := openStore(cfg.Store, r.cache, r.origins.storedTopics(r.cache), r.log)
 	if err != nil {
 		return nil, nil, cfg.Errorf("store", "%w", err)
 	}

@@ -70,7 +70,9 @@ func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		outcome = "failed"
 	}
-	r.log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash)
+	if log, ok := r.lineOfReload(&r.reloads.audits, before == now.Hash); ok {
+		log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash)
+	}
 	switch {
 	case errors.Is(err, ErrBuiltIn):
 		http.Error(w, err.Error(), http.StatusNotFound)

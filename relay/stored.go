@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -72,11 +73,11 @@ func (s *sharedStore) fingerprint() string {
 }
 
 // openStore opens the configured store with one use; it returns nil if none is configured.
-func openStore(cfg configs.Store, c *cache.Cache, log *slog.Logger) (*sharedStore, error) {
+func openStore(cfg configs.Store, c *cache.Cache, topics func(yield func(cache.Key)), log *slog.Logger) (*sharedStore, error) {
 	if cfg.Path == "" {
 		return nil, nil
 	}
-	o := store.Options{MaxBytes: int64(cfg.MaxBytes), MaxAge: cfg.MaxAge, Contents: c.Contents, Watched: c.Has, Log: log}
+	o := store.Options{MaxBytes: int64(cfg.MaxBytes), MaxAge: cfg.MaxAge, Topics: topics, Contents: c.Contents, Watched: c.Has, Log: log}
 	if cfg.KeyFile != "" {
 		var err error
 		if o.Key, err = store.ReadKey(cfg.KeyFile); err != nil {
@@ -107,6 +108,18 @@ func (s *origins) configureStore(g *generation) {
 	s.mu.Unlock()
 	for _, of := range open {
 		of.Wake()
+	}
+}
+
+// storedTopics yields the topics that the cache has of the scopes with servers: the store is for those.
+func (s *origins) storedTopics(c *cache.Cache) func(yield func(cache.Key)) {
+	return func(yield func(cache.Key)) {
+		s.mu.Lock()
+		scopes := slices.Collect(maps.Keys(s.streams))
+		s.mu.Unlock()
+		for _, scope := range scopes {
+			c.EachTopic(scope, yield)
+		}
 	}
 }
 
@@ -141,7 +154,7 @@ func (r *Relay) storeInstruments() []instrument {
 		{r.metrics.Counter, "xds_relay.store.failed_commits", "Transactions that the relay could not write to the store.", stats(func(s store.Stats) uint64 { return s.Failures })},
 		{r.metrics.Counter, "xds_relay.store.not_stored", "Resources that the relay did not store.", r.notStored},
 		{r.metrics.Counter, "xds_relay.store.unreadable_records", "Records in the store that the relay could not read.", stats(func(s store.Stats) uint64 { return s.Unreadable })},
-		{r.metrics.Counter, "xds_relay.store.files_set_aside", "Files that the relay could not use as its store and renamed.", stats(func(s store.Stats) uint64 { return s.SetAside })},
+		{r.metrics.Counter, "xds_relay.store.files_set_aside", "Files that the relay could not use as its store, at its start or later, and renamed.", stats(func(s store.Stats) uint64 { return s.SetAside })},
 	}
 }
 

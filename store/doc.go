@@ -37,5 +37,5 @@
 //
 // bbolt trusts its file. So the store verifies the file's structure before bbolt opens it (verify.go), and each
 // record when it reads it. A file that cannot be used is renamed, never deleted, and the store starts empty. The
-// store ignores a record that cannot be read.
+// store ignores a record that cannot be read. A file that is damaged while it is open is replaced (broken.go).
 package store

@@ -64,34 +64,45 @@ const lockTimeout = time.Second
 
 // openFile opens the database, or creates one. It returns an unusableError if the file is not a store or has another
 // key.
-func openFile(path string, o Options, readOnly bool) (*bolt.DB, *journal, error) {
+func openFile(path string, o Options, readOnly bool) (*file, error) {
 	torn, err := verifyFile(path, readOnly)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if torn {
 		o.Log.Error("the newest state in the store cannot be read, and the one before it is used", "store", path)
 	}
 	var db *bolt.DB
+	var own *os.File
 	err = guard(func() (err error) {
 		db, err = bolt.Open(path, fileMode, &bolt.Options{
 			Timeout: lockTimeout, ReadOnly: readOnly, FreelistType: bolt.FreelistMapType, MaxSize: int(o.MaxBytes), NoSync: o.noSync,
+			OpenFile: func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
+				own, err = os.OpenFile(name, flag, perm)
+				return own, err
+			},
 		})
 		return err
 	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return nil, nil, ErrInUse
+		return nil, ErrInUse
 	case err != nil:
-		return nil, nil, err
+		return nil, err
 	}
 	db.AllocSize = allocSizeOf(o.MaxBytes)
 	j := &journal{places: newPlaces()}
-	if err := guard(func() error { return introduce(db, o.Key, j, readOnly) }); err != nil {
-		_ = db.Close()
-		return nil, nil, err
+	f := newFile(db, j, o.Key)
+	f.own = own
+	err = guard(func() error { return introduce(db, o.Key, j, readOnly) })
+	if err == nil {
+		err = f.written()
 	}
-	return db, j, nil
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // verifyFile verifies the structure of the file, if there is one, while no other process has it open.

@@ -393,26 +393,24 @@ func (s *Store) fold() error {
 	keys := slices.Sorted(maps.Keys(j.at))
 	for done := false; !done; {
 		n := 0
-		err := guard(func() error {
-			return s.opts.update(s.db, func(tx *bolt.Tx) error {
-				b := batch{store: s, direct: true, buffers: new(buffers)}
-				return b.inside(tx, func() error {
-					for size := 0; n < len(keys) && size < foldBytes; n++ {
-						key, is := []byte(keys[n]), j.at[keys[n]]
-						value := b.view.placed(key, is)
-						if is.length > 0 && value == nil {
-							return unusable("a part of its journal is missing")
-						}
-						if err := b.settle(key, value); err != nil {
-							return err
-						}
-						size += len(key) + len(value)
+		err := s.transact(func(tx *bolt.Tx) error {
+			b := batch{store: s, direct: true, buffers: new(buffers)}
+			return b.inside(tx, func() error {
+				for size := 0; n < len(keys) && size < foldBytes; n++ {
+					key, is := []byte(keys[n]), j.at[keys[n]]
+					value := b.view.placed(key, is)
+					if is.length > 0 && value == nil {
+						return unusable("a part of its journal is missing")
 					}
-					if done = n == len(keys); !done {
-						return nil
+					if err := b.settle(key, value); err != nil {
+						return err
 					}
-					return b.dropJournal(tx)
-				})
+					size += len(key) + len(value)
+				}
+				if done = n == len(keys); !done {
+					return nil
+				}
+				return b.dropJournal(tx)
 			})
 		})
 		if err != nil {

@@ -89,7 +89,7 @@ func (j *journaled) note() {
 
 // written waits until all is written.
 func (j *journaled) written() {
-	for j.store.Stats().Pending > 0 || j.store.Stats().Failing {
+	for j.store.Stats().Pending > 0 || j.store.Stats().Failure != nil {
 		time.Sleep(time.Minute)
 	}
 	j.store.Flush(time.Minute)

@@ -207,7 +207,7 @@ func TestATransactionThatFailedButTookEffectDoesNoHarm(t *testing.T) {
 						}
 					})
 					time.Sleep(time.Hour)
-					if is := s.Stats(); is.Pending > 0 || is.Failing {
+					if is := s.Stats(); is.Pending > 0 || is.Failure != nil {
 						t.Fatalf("nothing is stored any more: %+v", is)
 					}
 				}

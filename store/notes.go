@@ -50,10 +50,7 @@ func (s *Store) Note(server string, f func(*Notes)) {
 	s.mu.Lock()
 	f(&Notes{notes: s.noted, server: server, now: time.Now()})
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.rouse()
 }
 
 // Entry notes the resource of a name, nil if the resource does not exist.

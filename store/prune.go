@@ -59,38 +59,36 @@ func (s *Store) prune() (deleted int, err error) {
 	if err := s.fold(); err != nil {
 		return 0, err
 	}
-	err = guard(func() error {
-		return s.opts.update(s.db, func(tx *bolt.Tx) error {
-			records := tx.Bucket(recordsBucket)
-			var keys [][]byte
-			c := records.Cursor()
-			for key, value := c.First(); key != nil; key, value = c.Next() {
-				r, err := s.open(key, value)
-				if err != nil {
-					lost.add(key)
-				} else if !lost.has(key) {
-					is, known := watched[r.Topic]
-					if !known {
-						is = s.opts.Watched(r.Topic)
-						watched[r.Topic] = is
-					}
-					if is {
-						continue
-					}
+	err = s.transact(func(tx *bolt.Tx) error {
+		records := tx.Bucket(recordsBucket)
+		var keys [][]byte
+		c := records.Cursor()
+		for key, value := c.First(); key != nil; key, value = c.Next() {
+			r, err := s.open(key, value)
+			if err != nil {
+				lost.add(key)
+			} else if !lost.has(key) {
+				is, known := watched[r.Topic]
+				if !known {
+					is = s.opts.Watched(r.Topic)
+					watched[r.Topic] = is
 				}
-				keys = append(keys, append([]byte(nil), key...))
-			}
-			deleted = len(keys)
-			about := tx.Bucket(aboutBucket)
-			sum := sumOf(about)
-			for _, key := range keys {
-				if err := records.Delete(key); err != nil {
-					return err
+				if is {
+					continue
 				}
-				sum.toggle(key)
 			}
-			return sum.put(about)
-		})
+			keys = append(keys, append([]byte(nil), key...))
+		}
+		deleted = len(keys)
+		about := tx.Bucket(aboutBucket)
+		sum := sumOf(about)
+		for _, key := range keys {
+			if err := records.Delete(key); err != nil {
+				return err
+			}
+			sum.toggle(key)
+		}
+		return sum.put(about)
 	})
 	return deleted, err
 }

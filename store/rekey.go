@@ -49,6 +49,14 @@ func (s *Store) Rekey(key *Key, maxBytes int64) error {
 
 // rekey implements Rekey in the goroutine that writes.
 func (s *Store) rekey(r rekeying) error {
+	if err := s.renew(); err != nil {
+		return err
+	}
+	return s.rewrite(r)
+}
+
+// rewrite writes everything to another file, which then takes the place of the first one.
+func (s *Store) rewrite(r rekeying) error {
 	path := s.path + rekeyed
 	if err := s.fold(); err != nil {
 		return err
@@ -56,7 +64,7 @@ func (s *Store) rekey(r rekeying) error {
 	to, err := s.copyTo(path, r)
 	if err == nil {
 		if err = os.Rename(path, s.path); err != nil {
-			err = errors.Join(err, to.db.Close())
+			err = errors.Join(err, to.close())
 		}
 	}
 	if err != nil {
@@ -65,22 +73,13 @@ func (s *Store) rekey(r rekeying) error {
 	}
 	syncFolder(s.path)
 	old := s.file
-	s.mu.Lock()
-	s.file = to
-	s.mu.Unlock()
+	s.replace(to)
 	s.opts.Key = r.key
-	clear(s.latest[:])
 	if old.key == nil {
 		secret := s.secret
 		s.secret = map[cache.Key]struct{}{}
 		s.noteAgain(secret)
 	}
-	s.closing.Go(func() {
-		old.readers.Wait()
-		if err := old.db.Close(); err != nil {
-			s.log.Error("the file with the old key could not be closed", "reason", err)
-		}
-	})
 	return nil
 }
 
@@ -92,42 +91,40 @@ func (s *Store) copyTo(path string, r rekeying) (_ *file, err error) {
 	}
 	o := s.opts
 	o.Key, o.MaxBytes = r.key, r.maxBytes
-	db, j, err := openFile(path, o, false)
+	copied, err := openFile(path, o, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	o.MaxBytes = 0 // so that a record that does not fit is an error of the file
 	to := &Store{path: path, opts: o, log: s.log, noted: newNotes(), secret: map[cache.Key]struct{}{}}
-	to.use(db, j)
+	to.use(copied)
 	lost := lostMembers{}
-	err = guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error {
-			c := tx.Bucket(recordsBucket).Cursor()
-			for key, value := c.First(); key != nil; {
-				err := to.opts.update(db, func(tx *bolt.Tx) error {
-					b := batch{store: to, direct: true, buffers: new(buffers)}
-					return b.inside(tx, func() (err error) {
-						for ; key != nil && b.bytes < batchBytes && err == nil; key, value = c.Next() {
-							switch r := s.read(s.file, key, value); {
-							case r == nil:
-								lost.add(key)
-							case !lost.has(key):
-								err = b.copy(r)
-							}
+	err = s.file.read(func(tx *bolt.Tx, _ map[string]place) error {
+		c := tx.Bucket(recordsBucket).Cursor()
+		for key, value := c.First(); key != nil; {
+			err := to.transact(func(tx *bolt.Tx) error {
+				b := batch{store: to, direct: true, buffers: new(buffers)}
+				return b.inside(tx, func() (err error) {
+					for ; key != nil && b.bytes < batchBytes && err == nil; key, value = c.Next() {
+						switch r := s.read(s.file, key, value); {
+						case r == nil:
+							lost.add(key)
+						case !lost.has(key):
+							err = b.copy(r)
 						}
-						return err
-					})
-				})
-				if err != nil {
+					}
 					return err
-				}
+				})
+			})
+			if err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 	if err != nil {
 		err = cmp.Or(errOfRoom(err, r.maxBytes), err)
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, copied.close())
 	}
 	if r.key == nil {
 		s.secret = to.secret

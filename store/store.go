@@ -25,8 +25,9 @@ type Options struct {
 	MaxBytes int64
 	// MaxAge is the age from which on a record is no longer returned, 0 for no limit.
 	MaxAge time.Duration
-	// Contents iterates over the cache's resources of a topic, with the members' keys. Watched reports whether the
-	// cache has the topic. The goroutine that writes calls both with no locks held.
+	// Topics iterates over the topics that the cache has of the scopes that are stored. Contents iterates over the cache's resources of a topic, with the members' keys. Watched reports whether the
+	// cache has the topic. The goroutine that writes calls them with no locks held. Topics may be nil.
+	Topics   func(yield func(cache.Key))
 	Contents func(k cache.Key, yield func(key string, r *cache.Resource))
 	Watched  func(cache.Key) bool
 	Log      *slog.Logger
@@ -79,6 +80,7 @@ type Store struct {
 	logged  time.Time
 	lacking map[cache.Key]struct{}
 	pruned  time.Time
+	renewed time.Time // when it last replaced a file that could not be used any more
 	secret  map[cache.Key]struct{}
 }
 
@@ -90,6 +92,7 @@ type file struct {
 	keys    keys
 	seals   sealed
 	readers sync.WaitGroup
+	breakage
 }
 
 func newFile(db *bolt.DB, j *journal, key *Key) *file {
@@ -114,7 +117,7 @@ func (f *file) leave() { f.readers.Done() }
 type counters struct {
 	written, bytes, commits, failures, unreadable, lacking, secrets, setAside atomic.Uint64
 	size                                                                      atomic.Int64
-	failing                                                                   atomic.Bool
+	failure                                                                   atomic.Pointer[Failure]
 }
 
 // Stats are a store's numbers since it was opened.
@@ -128,8 +131,8 @@ type Stats struct {
 	Lacking, Secrets uint64
 	// SetAside counts the files that could not be used and were renamed.
 	SetAside uint64
-	// Failing: the last transaction failed.
-	Failing bool
+	// Failure is why the last transaction failed, nil if it did not.
+	Failure *Failure
 	// Size is the size of the database in bytes. Pending is the number of records that are not written yet.
 	Size    int64
 	Pending int
@@ -139,7 +142,7 @@ type Stats struct {
 // returns ErrInUse or errors of the disk.
 func Open(path string, o Options) (*Store, error) {
 	s := &Store{path: path, opts: o, log: o.Log.With("store", path), noted: newNotes(), lacking: map[cache.Key]struct{}{}, secret: map[cache.Key]struct{}{}}
-	db, j, err := openFile(path, o, false)
+	f, err := openFile(path, o, false)
 	if SetsAside(err) {
 		aside, renamed := setAside(path, time.Now())
 		if renamed != nil {
@@ -147,13 +150,13 @@ func Open(path string, o Options) (*Store, error) {
 		}
 		s.log.Error("the store cannot be used and was set aside: the relay begins with an empty one", "reason", err, "renamed_to", aside)
 		s.stats.setAside.Add(1)
-		db, j, err = openFile(path, o, false)
+		f, err = openFile(path, o, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	_ = os.Remove(path + rekeyed) // a killed process may have left it
-	s.use(db, j)
+	s.use(f)
 	s.Configure(o.MaxAge, o.MaxBytes)
 	s.wake, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	s.flush, s.rekeys = make(chan chan<- struct{}), make(chan rekeying)
@@ -164,24 +167,24 @@ func Open(path string, o Options) (*Store, error) {
 // OpenReadOnly opens a store for inspection. It returns an error if the file cannot be used.
 func OpenReadOnly(path string, key *Key, log *slog.Logger) (*Store, error) {
 	o := Options{Key: key, Log: log}
-	db, j, err := openFile(path, o, true)
+	f, err := openFile(path, o, true)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s := &Store{path: path, opts: o, log: log, noted: newNotes()}
-	s.use(db, j)
+	s.use(f)
 	return s, nil
 }
 
-func (s *Store) use(db *bolt.DB, j *journal) {
+func (s *Store) use(f *file) {
 	if s.opts.update == nil {
 		s.opts.update = (*bolt.DB).Update
 	}
 	if s.opts.journalBytes == 0 {
 		s.opts.journalBytes = journalBytes
 	}
-	s.file = newFile(db, j, s.opts.Key)
-	_ = db.View(func(tx *bolt.Tx) error { s.stats.size.Store(tx.Size()); return nil })
+	s.file = f
+	s.stats.size.Store(f.seen.Load().size)
 }
 
 // Configure replaces settings of Options. A file larger than maxBytes keeps its size and does not grow. If there is
@@ -191,6 +194,11 @@ func (s *Store) Configure(maxAge time.Duration, maxBytes int64) {
 	if s.maxBytes.Swap(maxBytes) == maxBytes {
 		return
 	}
+	s.rouse()
+}
+
+// rouse wakes the goroutine that writes.
+func (s *Store) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // it is awake already
@@ -210,7 +218,7 @@ func (s *Store) Close() error {
 		<-s.done
 	}
 	s.closing.Wait()
-	return s.db.Close()
+	return s.file.close()
 }
 
 // Stats returns the store's numbers.
@@ -222,7 +230,7 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Written: c.written.Load(), Bytes: c.bytes.Load(), Commits: c.commits.Load(), Failures: c.failures.Load(),
 		Unreadable: c.unreadable.Load(), Lacking: c.lacking.Load(), Secrets: c.secrets.Load(), SetAside: c.setAside.Load(),
-		Failing: c.failing.Load(), Size: c.size.Load(), Pending: pending,
+		Failure: c.failure.Load(), Size: c.size.Load(), Pending: pending,
 	}
 }
 
@@ -318,15 +326,29 @@ func (f *file) viewAll(yield func(key, value []byte) bool) error {
 
 // view gives do the records whose keys are, or begin with, one of these keys; without
 func (f *file) view(do func(*view), keys ...[]byte) error {
-	return guard(func() error {
-		tx, places, err := f.begin(keys)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }() // the transaction is open
+	return f.read(func(tx *bolt.Tx, places map[string]place) error {
 		do(viewOf(tx, places))
 		return nil
+	}, keys...)
+}
+
+// read runs a transaction that reads.
+func (f *file) read(do func(*bolt.Tx, map[string]place) error, keys ...[]byte) error {
+	tx, places, err := f.begin(keys)
+	if err != nil {
+		return err
+	}
+	entered := true
+	err = guard(func() error {
+		defer func() { _ = tx.Rollback() }() // the transaction is open
+		err := do(tx, places)
+		entered = false
+		return err
 	})
+	if entered { // it has panicked
+		f.fail(err)
+	}
+	return err
 }
 
 // begin begins a read transaction. The places belong to the same state: begin holds the journal's lock, so that
@@ -334,7 +356,20 @@ func (f *file) view(do func(*view), keys ...[]byte) error {
 func (f *file) begin(keys [][]byte) (*bolt.Tx, map[string]place, error) {
 	f.journal.mu.Lock()
 	defer f.journal.mu.Unlock()
-	tx, err := f.db.Begin(false)
+	if err := f.check(); err != nil {
+		return nil, nil, err
+	}
+	var tx *bolt.Tx
+	entered := true
+	err := guard(func() (err error) {
+		tx, err = f.db.Begin(false)
+		entered = false
+		return err
+	})
+	if entered { // it has panicked
+		f.locked.Store(true)
+		f.fail(err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -365,7 +400,10 @@ func (s *Store) Served(yield func(cache.Scope) bool) error {
 
 // view gives f the records whose keys are, or begin with, one of these keys. It logs damage that shows only now.
 func (s *Store) view(of *file, f func(*view), keys ...[]byte) {
-	if err := of.view(f, keys...); err != nil {
+	switch err := of.view(f, keys...); {
+	case of.broken.Load() != nil, errors.Is(err, errTouched):
+		s.rouse() // the goroutine that writes replaces the file, and logs why
+	case err != nil:
 		s.unreadable(err)
 	}
 }

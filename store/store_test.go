@@ -360,7 +360,7 @@ func TestAFullDiskStopsStoringOnly(t *testing.T) {
 		<-time.After(time.Second)
 		note("3")
 		<-time.After(time.Minute)
-		if is() != "1" || !s.Stats().Failing || s.Stats().Pending != 3 {
+		if is() != "1" || s.Stats().Failure == nil || s.Stats().Pending != 3 {
 			t.Fatalf("with a full disk %q is stored: %+v", is(), s.Stats())
 		}
 		if n := strings.Count(f.lines(), "the disk is full"); n != 1 {
@@ -368,7 +368,7 @@ func TestAFullDiskStopsStoringOnly(t *testing.T) {
 		}
 		setFull(false)
 		<-time.After(2 * time.Minute)
-		if is() != "3" || s.Stats().Failing || !strings.Contains(f.lines(), "stored again") {
+		if is() != "3" || s.Stats().Failure != nil || !strings.Contains(f.lines(), "stored again") {
 			t.Errorf("when there is room again %q is stored: %+v", is(), s.Stats())
 		}
 		if got := versions(s.Set(wildcard())); got["m"] != "3" {

@@ -81,25 +81,23 @@ func Import(path string, key *Key, in io.Reader, log *slog.Logger) (done Importe
 		from = newFile(nil, nil, key)
 	}
 	o := Options{Key: key, Log: log}
-	db, j, err := openFile(path, o, false)
+	f, err := openFile(path, o, false)
 	if err != nil {
 		return done, fmt.Errorf("%s: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() { err = errors.Join(err, f.close()) }()
 	s := &Store{path: path, opts: o, log: log, noted: newNotes()}
-	s.use(db, j)
+	s.use(f)
 	if err := s.fold(); err != nil {
 		return done, err
 	}
 	i := importing{from: from, lines: lines, done: &done, sets: map[cache.Key]*importedSet{}}
 	for more := true; more; {
-		err := guard(func() error {
-			return db.Update(func(tx *bolt.Tx) error {
-				b := batch{store: s, direct: true, buffers: new(buffers)}
-				return b.inside(tx, func() (err error) {
-					more, err = i.some(&b)
-					return err
-				})
+		err := s.transact(func(tx *bolt.Tx) error {
+			b := batch{store: s, direct: true, buffers: new(buffers)}
+			return b.inside(tx, func() (err error) {
+				more, err = i.some(&b)
+				return err
 			})
 		})
 		if err != nil {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -35,10 +34,16 @@ func (s *Store) write() {
 	defer close(s.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	inspect := time.NewTicker(inspectEvery)
+	defer inspect.Stop()
 	retry := retryBase
 	for {
 		select {
 		case <-s.wake:
+		case <-inspect.C:
+			if s.inspect() == nil {
+				continue
+			}
 		case written := <-s.flush:
 			_ = s.commit()
 			close(written)
@@ -88,7 +93,7 @@ func (s *Store) Flush(most time.Duration) {
 	s.mu.Lock()
 	waits := s.noted.count > 0 || s.writing
 	s.mu.Unlock()
-	if !waits || s.stats.failing.Load() {
+	if !waits || s.stats.failure.Load() != nil {
 		return
 	}
 	timer := time.NewTimer(most)
@@ -113,10 +118,17 @@ func (s *Store) Commits() uint64 { return s.stats.commits.Load() }
 
 // commit writes all notes.
 func (s *Store) commit() error {
+	renewed := s.renew()
 	s.resize()
 	taken := s.take()
 	defer s.took(taken)
+	if renewed != nil {
+		s.putBack(taken)
+		s.fails(renewed)
+		return renewed
+	}
 	if taken.count == 0 && !s.journal.full(s.opts.journalBytes) {
+		s.fails(nil)
 		return nil
 	}
 	taken.addContents(s.opts.Contents)
@@ -128,20 +140,11 @@ func (s *Store) commit() error {
 	if err == nil {
 		err = b.write()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		s.stats.failures.Add(1)
 		s.putBack(b.left())
-		if !s.stats.failing.Swap(true) {
-			reason := err.Error()
-			if errors.Is(err, syscall.ENOSPC) {
-				reason = "the disk is full: " + reason
-			}
-			s.log.Error("accepted resources cannot be stored; clients are still served", "reason", reason)
-		}
-	case s.stats.failing.Swap(false):
-		s.log.Info("accepted resources are stored again")
 	}
+	s.fails(err)
 	s.logLacking(&b)
 	if err == nil && len(s.lacking) > 0 && time.Since(s.pruned) > pruneEvery {
 		s.pruned = time.Now()
@@ -193,15 +196,13 @@ func (b *batch) write() error {
 		var done done
 		more := false
 		b.written, b.writtenBytes = 0, 0
-		err := guard(func() error {
-			return b.store.opts.update(b.store.db, func(tx *bolt.Tx) error {
-				return b.inside(tx, func() error {
-					err := b.fill(&done)
-					if more = errors.Is(err, errMore); more {
-						return nil
-					}
-					return err
-				})
+		err := b.store.transact(func(tx *bolt.Tx) error {
+			return b.inside(tx, func() error {
+				err := b.fill(&done)
+				if more = errors.Is(err, errMore); more {
+					return nil
+				}
+				return err
 			})
 		})
 		if err != nil {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -39,6 +40,8 @@ type Loads interface {
 	// control plane wants no reports. Restore takes back stats that could not be sent.
 	Take(most int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool)
 	Restore(messages [][]*endpointv3.ClusterStats, at time.Time)
+	// Alone reports whether no client reports any more.
+	Alone() bool
 	// Over reports whether nobody needs the stream any more. The LoadStream calls no method after that.
 	Over() bool
 }
@@ -91,6 +94,10 @@ const (
 	// mostDoubts is how many streams in a row a server that has taken reports may refuse before it counts as
 	// one that takes none. A proxy in front of a restarting server may refuse streams, too.
 	mostDoubts = 5
+	// lastWithin is how long a report waits once no client reports any more.
+	lastWithin = time.Second
+	// overEvery is how often the stream checks whether it is over while the control plane has not answered on it.
+	overEvery = time.Minute
 )
 
 // errRefused says that a server takes no load reports. errDoubted says the same of a server that has taken some.
@@ -252,8 +259,9 @@ func (s *LoadStream) serve(t *LoadTarget) (responded bool, err error) {
 	defer c.cancel()
 	defer s.connected.Store(false)
 	var every time.Duration
-	due := time.NewTimer(never)
+	due := time.NewTimer(overEvery)
 	defer due.Stop()
+	soon := false // the timer was set for the report after the last client
 	for {
 		select {
 		case r := <-c.responses:
@@ -279,18 +287,25 @@ func (s *LoadStream) serve(t *LoadTarget) (responded bool, err error) {
 				c.part()
 				return responded, errOver
 			}
+			if responded && !soon && s.loads.Alone() {
+				soon = true
+				due.Reset(min(every, lastWithin))
+			}
 		case <-due.C:
+			soon = false
 			if !t.Current() {
 				return responded, errMoved
 			}
-			if err := s.report(c, t); err != nil {
-				return responded, err
+			if responded {
+				if err := s.report(c, t); err != nil {
+					return responded, err
+				}
 			}
 			if s.loads.Over() {
 				c.part()
 				return responded, errOver
 			}
-			due.Reset(every)
+			due.Reset(cmp.Or(every, overEvery))
 		case <-s.last:
 			if responded && s.report(c, t) == nil {
 				c.part()
@@ -364,6 +379,7 @@ func (s *LoadStream) report(c *loadCall, t *LoadTarget) error {
 		stuck.Stop()
 		if err == nil {
 			t.Reports.Add(1)
+			messages[i] = nil // it takes no memory while others wait
 			continue
 		}
 		s.loads.Restore(messages[i:], at)

@@ -85,6 +85,7 @@ func (*loadPlane) Close() {}
 type someLoads struct {
 	every time.Duration
 	over  atomic.Bool
+	alone atomic.Bool
 
 	mu             sync.Mutex
 	requests       uint64
@@ -135,6 +136,8 @@ func (l *someLoads) Asked(*lrsv3.LoadStatsResponse) (every time.Duration) {
 func (l *someLoads) Failed()    { l.note(func() { l.failed++ }) }
 func (l *someLoads) Refused()   { l.note(func() { l.refused++ }) }
 func (l *someLoads) Over() bool { return l.over.Load() }
+
+func (l *someLoads) Alone() bool { return l.alone.Load() }
 
 func (l *someLoads) Take(int) (messages [][]*endpointv3.ClusterStats, at time.Time, ok bool) {
 	l.note(func() {
@@ -308,6 +311,28 @@ func TestALoadStreamEndsWhenItIsOver(t *testing.T) {
 	s.Wake()
 	<-ended
 	<-s.ended
+}
+
+// When no client reports any more, what they have reported does not wait for the control plane's interval.
+func TestTheLoadOfTheLastClientIsSentAtOnce(t *testing.T) {
+	var sum atomic.Uint64
+	p := startLoadPlane(t, func(_ int32, stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		if err := stream.Send(&lrsv3.LoadStatsResponse{}); err != nil {
+			return err
+		}
+		return eachReport(stream, func(_ *lrsv3.LoadStatsRequest, dropped uint64) error { sum.Add(dropped); return nil })
+	})
+	l := newSomeLoads(7)
+	l.every = time.Hour
+	s := startLoads(t, l, p)
+	l.await(t, "the control plane has answered", func() bool { return l.asked == 1 })
+	l.alone.Store(true)
+	s.Wake()
+	for end := time.Now().Add(time.Minute); sum.Load() != 7; <-time.After(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the control plane was sent %d of 7", sum.Load())
+		}
+	}
 }
 
 // endingPlane is a control plane that answers once more and ends the stream while a report is being sent.

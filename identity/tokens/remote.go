@@ -175,6 +175,7 @@ func (r *Remote) fetch(ctx context.Context) error {
 	r.set = set
 	r.keys.Store(keys)
 	r.options.Log.Info("fetched the issuer's keys", "url", r.options.URL, "keys", len(keys.all))
+	keys.LogWeak(r.options.Log, r.options.URL)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -12,6 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/big"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,10 +190,22 @@ func TestKeySets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	rsaSet := func(bits int) string {
+		of := big.NewInt(1)
+		of.SetBit(of, bits-1, 1)
+		text, err := json.Marshal(jose.JSONWebKey{Key: &rsa.PublicKey{N: of, E: 65537}, KeyID: "weak"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	weak := `has only keys that are too weak: "weak" (2047 bits) (want RSA keys of 2048 bits or more)`
 	none := "has no public key for signatures (want keys of kty RSA, EC or OKP)"
 	for _, tt := range []struct{ name, set, want string }{
 		{"a key", public, ""},
 		{"a key, and others that are not understood", `{"keys":[{"kty":"new"},{"kty":"EC","crv":"P-256","x":"!"},7,` + key + `]}`, ""},
+		{"an RSA key of 2048 bits", `{"keys":[` + rsaSet(2048) + `]}`, ""},
+		{"an RSA key of 2047 bits", `{"keys":[` + rsaSet(2047) + `]}`, weak},
 		{"a symmetric key", `{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`, none},
 		{"a private key", `{"keys":[` + string(private) + `]}`, none},
 		{"none", `{"keys":[]}`, none},
@@ -202,6 +217,24 @@ func TestKeySets(t *testing.T) {
 		if got := fmt.Sprint(err); got != tt.want && (err != nil || tt.want != "") {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
+	}
+}
+
+// A weak key verifies no token, and is logged.
+func TestAWeakKeyIsNotUsed(t *testing.T) {
+	private, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // it is to be refused
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak := signer{jose.JSONWebKey{Key: private, KeyID: "weak", Use: "sig"}}
+	keys := keysOf(t, newSigner(t, "ec", nil), weak)
+	if _, err := newVerifier(Fixed(func() *Keys { return keys })).Verify(weak.sign(t, jose.RS256, claims(nil), nil)); err == nil {
+		t.Error("a token of a weak key is good")
+	}
+	var out bytes.Buffer
+	keys.LogWeak(slog.New(slog.NewTextHandler(&out, nil)), "jwks.json")
+	if got := out.String(); !strings.Contains(got, `level=WARN msg="keys of the issuer are too weak, and are not used" from=jwks.json keys="\"weak\" (1024 bits)"`) {
+		t.Errorf("the log has %s", got)
 	}
 }
 
