@@ -27,6 +27,20 @@ func (g *gate) noteRejected(hashes []uint64) {
 	g.rejected = append(g.rejected, hashes...)
 }
 
+// replaced reports whether the source has replaced everything that was new in a response that a client has rejected. What
+// it has now is not rejected: the client may not have had it yet. The caller holds mu.
+func (g *gate) replaced(hashes []uint64) bool {
+	if len(hashes) == 0 {
+		return false // it is not known what was new
+	}
+	for _, c := range g.pending.changes {
+		if c.Resource != nil && slices.Contains(hashes, c.Resource.Hash()) {
+			return false
+		}
+	}
+	return true
+}
+
 // leaveOut removes from the update for the new topics those items that these topics no longer show, although they did
 // when the update was divided: they were set apart, or wait. A set without them also loses its version.
 func (s *splitting) leaveOut(renewed []item) {

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/rollout"
 )
 
 // Rejected resources are set apart when another change arrives, even if the control plane sends them again with it,
@@ -57,6 +60,37 @@ func TestRejectedResourcesAreSetApartWhenSentAgainWithOthers(t *testing.T) {
 		}
 		if !w.each(func(*Member, uint64) {}) {
 			t.Error("no client is tried with the rest")
+		}
+	})
+}
+
+// A client's rejection of what the control plane has replaced meanwhile does not stop the rollout of the replacement.
+func TestARejectionOfWhatWasReplacedStopsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &trialWorld{fixture: newFixture(t), may: map[string]map[string]bool{}}
+		w.source["a"], w.source["b"], w.one = "1", "1", "1"
+		w.send(true)
+		w.allowAll(w.source, w.one)
+		m, _ := w.gate.controller.Join(w.scope, Client{Node: "n", Cohort: "c", Eligible: true, Wake: func() {}})
+		m.Settled()
+		w.members = append(w.members, m)
+		w.source["a"] = "bad"
+		w.send(false, "a")
+		w.look()
+		m.Sent(m.Showing())
+		w.source["a"] = "good"
+		partly := rapid.Bool().Draw(t, "another resource was rejected with it, and is still there")
+		rejected := []uint64{resourceOf("a", "bad").Hash()}
+		if partly {
+			w.source["b"] = "2"
+			rejected = append(rejected, resourceOf("b", "2").Hash())
+		}
+		w.send(false, "a", "b")
+		w.look()
+		m.Rejected(m.Showing(), "no", chain.Rejecters{}, rejected)
+		w.look()
+		if stopped := w.gate.machine.Phase() == rollout.Stopped; stopped != partly {
+			t.Errorf("the rollout has stopped: %v, want %v", stopped, partly)
 		}
 	})
 }

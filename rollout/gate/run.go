@@ -81,6 +81,9 @@ func (g *gate) process(e event, after []func()) []func() {
 	case acked:
 		g.answered(e.member, e.kind)
 	case rejected:
+		if g.replaced(e.detail.hashes) {
+			return after
+		}
 		m.Rejected(now, e.member.slot.id, e.detail.words, e.detail.by)
 		g.noteRejected(e.detail.hashes)
 	case moved:
