@@ -41,8 +41,8 @@ func (b *Body) encode() {
 		if b.spell != nil {
 			name = b.spell(name)
 		}
-		if shared := r.SharedSotW(name, b.form); shared != nil {
-			parts, size = append(parts, shared), size+len(shared)
+		if r.SharesSotW(name, b.form) {
+			parts, size = r.AppendPieces(parts, false), size+r.EncodedSize(false)
 			continue
 		}
 		for _, part := range r.AppendSotW(nil, name, b.form) {

@@ -28,7 +28,7 @@ func TestMemberOfASetCostsFewBytes(t *testing.T) {
 	apply := func(i int, content string) {
 		name := fmt.Sprintf("member-%06d", i)
 		r := NewResource(Spec{Name: name, Version: "1", TypeURL: testType, Value: message(name, content)})
-		bytes += cap(append([]byte(nil), r.Encoded(true)...)) // as the allocator rounds it
+		bytes += cap(r.AppendBytes(nil, true)) // as the allocator rounds it
 		c.Apply(setUpdate(SetUpdate{Changes: []Change{{Name: strings.Clone(name), Resource: r}}}))
 	}
 	apply(members, "x0")

@@ -59,7 +59,7 @@ func (r *result) list() *list {
 	if before == nil {
 		before = &list{}
 	}
-	l.resolver.withoutHolds(len(r.Resource.Value()), func() { l.parsed = parseListAfter(r.Resource, before) })
+	l.resolver.withoutHolds(r.Resource.ValueSize(), func() { l.parsed = parseListAfter(r.Resource, before) })
 	l.parsed.authority, l.parsedFrom = l.key.Scope.Authority, r.Resource
 	return l.parsed
 }

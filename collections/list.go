@@ -43,6 +43,8 @@ type listEntry struct {
 	typeURL       string
 	value         []byte // shares the collection's bytes
 	raw           []byte // the whole entry
+	// encoded is the entry as a resource, after its first use. Under all names it shares the value.
+	encoded *cache.Resource
 	// resourceMade is the entry as a resource, after its first use by name.
 	resourceMade *cache.Resource
 	// err, if not nil, is why the entry cannot be used. The entry may have a name nevertheless.
@@ -134,7 +136,13 @@ func (l *list) entry(name string) *listEntry {
 
 // resource returns an inline entry that is not a redirect as a resource with a name.
 func (e *listEntry) resource(name string) *cache.Resource {
-	return cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
+	if e.encoded == nil {
+		e.encoded = cache.NewResource(cache.Spec{Name: name, Version: e.version, TypeURL: e.typeURL, Value: e.value})
+	}
+	if e.encoded.Name() == name {
+		return e.encoded
+	}
+	return e.encoded.Renamed(name, e.encoded.Inner(), e.encoded.Version())
 }
 
 // redirect returns an inline entry that is a redirect as a resource with a name.

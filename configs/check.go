@@ -76,6 +76,9 @@ func (k *checker) listeners(c *Config) {
 		if l.MaxConnectionAge > 0 && l.MaxConnectionAge < leastAge {
 			k.fail(path+".max_connection_age", "%s is too short: clients would do nothing but connect (want %s or more, or 0s for no limit)", l.MaxConnectionAge, leastAge)
 		}
+		if l.Limits.MemoryStreams < l.Limits.MemoryNames {
+			k.fail(path+".limits.memory_streams", "%v is less than limits.memory_names, which is %v (want at least as much: names are refused before streams end)", l.Limits.MemoryStreams, l.Limits.MemoryNames)
+		}
 		k.protocolKeys(path, reflect.ValueOf(l).Elem(), string(l.Protocol))
 		if l.Protocol == ListenerGRPC {
 			k.windows(path+".windows", l.Windows)

@@ -28,6 +28,9 @@ func guarded(guard string) string {
 var mistakes = []struct {
 	name, yaml, want string
 }{
+	{"memory that ends streams before it refuses names", "listeners: [{address: ':1', limits: {memory_names: 0.9}}]\n" + authority, `
+relay.yaml:1:29: listeners[0].limits.memory_streams: 0.8 is less than limits.memory_names, which is 0.9 (want at least as much: names are refused before streams end)`},
+
 	// YAML
 	{"syntax", "a: b\n  c: [", `relay.yaml:2: not YAML: mapping values are not allowed in this context`},
 	{"two documents", head + "---\n" + head, `relay.yaml:3:1: a second YAML document starts here (want one)`},

@@ -143,6 +143,13 @@ type Limits struct {
 	// on average, on all of its connections; five times as many in a burst. The relay delays further
 	// requests by up to a second, and refuses those that would wait longer.
 	RequestsPerSecondPerIdentity int `yaml:"requests_per_second_per_identity" default:"10000"`
+	// The part of the relay's memory, from more than 0 to 1, above which the relay refuses new names of
+	// the clients that have the most names. The relay's memory is Go's memory limit, which the relay sets
+	// from the container's; without one, nine tenths of the machine's. Garbage that Go can free does not
+	// count.
+	MemoryNames Ratio `yaml:"memory_names" default:"0.7"`
+	// The part above which the relay ends streams of these clients.
+	MemoryStreams Ratio `yaml:"memory_streams" default:"0.8"`
 }
 
 // Admission says how fast a listener admits streams.

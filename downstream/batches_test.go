@@ -100,7 +100,7 @@ func TestJoinsAreBounded(t *testing.T) {
 	}
 	sizeOf := func(all []*cache.Resource) (n int) {
 		for _, r := range all {
-			n += len(r.Encoded(true))
+			n += r.EncodedSize(true)
 		}
 		return n
 	}
@@ -130,9 +130,9 @@ func TestJoinsAreBounded(t *testing.T) {
 	if again := j.Join(session.Parts{Resources: twins}, true, sizeOf(twins)); again == nil || &again.ReadOnlyData()[0] == &mine.ReadOnlyData()[0] {
 		t.Error("other resources were taken for these")
 	}
-	sotw := len(all[0].Encoded(false)) + len(all[1].Encoded(false))
+	sotw := all[0].EncodedSize(false) + all[1].EncodedSize(false)
 	j.Join(session.Parts{Resources: all}, false, sotw)
-	if b := j.Join(session.Parts{Resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[0].Encoded(false))+string(all[1].Encoded(false)) {
+	if b := j.Join(session.Parts{Resources: all}, false, sotw); b == nil || string(b.ReadOnlyData()) != string(all[1].AppendBytes(all[0].AppendBytes(nil, false), false)) {
 		t.Error("what is for delta was taken for SotW")
 	}
 }

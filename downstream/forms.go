@@ -79,12 +79,13 @@ type typeSession interface {
 	// Pending counts the names that wait to be sent. They could grow without bound with a client that changes its
 	// subscriptions and does not read. Unsubscribed counts those from which the client has unsubscribed: they also wait
 	// while a set that may have them has no answer. Subscribed is the number of subscribed names. SharedList is the
-	// list of names that the client watches together with others, nil if there is none, and SubscribedAlone the number
-	// of its other names. Parameters are the dynamic parameters of its locators.
+	// list of names that the client watches together with others, nil if there is none, SubscribedAlone the number of its
+	// other names, and NameBytes their length. Parameters are the dynamic parameters of its locators.
 	Pending() int
 	Unsubscribed() int
 	Subscribed() int
 	SubscribedAlone() int
+	NameBytes() int
 	SharedList() session.NameList
 	// Watched iterates over the topics that the client watches by itself. Group is the group in which it watches
 	// others, nil if there is none.

@@ -158,7 +158,7 @@ func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
 // many.
 func (s *Server) joinIdentity(ctx context.Context, g *gate, id *identity.Identity) (*identityUse, *excess) {
 	l := &g.perIdentity
-	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 {
+	if l.Scopes == 0 && l.Types == 0 && l.Streams == 0 && l.Subscriptions == 0 && g.limits.MemoryNames == 0 {
 		return nil, nil
 	}
 	return s.identities.join(identityKeyOf(ctx, id), l.Streams)

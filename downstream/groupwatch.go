@@ -239,7 +239,7 @@ func (g *watchGroup) gather(n *session.News) {
 	for _, i := range n.Names {
 		st := g.entry(to, i).Snapshot()
 		n.States = append(n.States, st)
-		n.Size += len(st.Resource.Encoded(delta))
+		n.Size += st.Resource.EncodedSize(delta)
 		n.Sent.Add(g.of.names[i])
 		n.HoldsSecret = n.HoldsSecret || st.Resource.HoldsSecret()
 	}
@@ -247,14 +247,14 @@ func (g *watchGroup) gather(n *session.News) {
 	if worthBatching(len(n.States), n.Size) {
 		n.Bytes = make(mem.SliceBuffer, 0, n.Size)
 		for _, st := range n.States {
-			n.Bytes = append(n.Bytes, st.Resource.Encoded(delta)...)
+			n.Bytes = st.Resource.AppendBytes(n.Bytes, delta)
 		}
 		n.Parts = mem.BufferSlice{&n.Bytes} // a reference to Parts keeps the news alive
 		return
 	}
 	n.Parts = make(mem.BufferSlice, 0, len(n.States))
 	for _, st := range n.States {
-		n.Parts = append(n.Parts, mem.SliceBuffer(st.Resource.Encoded(delta)))
+		n.Parts = st.Resource.AppendShared(n.Parts, delta)
 	}
 }
 

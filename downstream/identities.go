@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -53,7 +54,8 @@ func groupOf(addr net.Addr) netip.Prefix {
 // identityUse is what the streams of one identity use.
 type identityUse struct {
 	key     identityKey
-	streams int // guarded by identities.mu
+	streams int           // guarded by identities.mu
+	total   *atomic.Int64 // identities.cost; may be nil
 
 	mu     sync.Mutex
 	scopes scopeCounts
@@ -64,9 +66,12 @@ type identityUse struct {
 
 // names are the names of one type on one stream, as they are counted.
 type names struct {
-	alone  int
-	shared session.NameList
+	alone, bytes uint32 // how many are not shared, and their length
+	shared       session.NameList
 }
+
+// cost returns that of the names that are not shared.
+func (n *names) cost() int { return costOf(int(n.alone), int(n.bytes)) }
 
 // countedNames are the names of a session that are counted for its client's identity.
 type countedNames struct {
@@ -75,32 +80,40 @@ type countedNames struct {
 }
 
 func namesOf(sess typeSession) names {
-	return names{alone: sess.SubscribedAlone(), shared: sess.SharedList()}
+	return names{alone: uint32(sess.SubscribedAlone()), bytes: uint32(sess.NameBytes()), shared: sess.SharedList()} //nolint:gosec // they fit into memory
 }
 
 // identityNames counts names. The zero value is ready.
 type identityNames struct {
-	n      int
-	shared map[session.NameList]int // how many types of streams use each list
+	n, cost int
+	shared  map[session.NameList]int // how many types of streams use each list
 }
 
-// with returns how many names there are if was is replaced by is.
-func (c *identityNames) with(was, is names) int {
-	n := c.n + is.alone - was.alone
+// with returns how many names there are if was is replaced by is, and what they cost.
+func (c *identityNames) with(was, is names) (n, cost int) {
+	n, cost = c.n+int(is.alone)-int(was.alone), c.cost+is.cost()-was.cost()
 	if is.shared == was.shared {
-		return n
+		return n, cost
 	}
 	if is.shared != nil && c.shared[is.shared] == 0 {
-		n += len(is.shared.All())
+		n, cost = n+len(is.shared.All()), cost+costOfList(is.shared)
 	}
 	if was.shared != nil && c.shared[was.shared] == 1 {
-		n -= len(was.shared.All())
+		n, cost = n-len(was.shared.All()), cost-costOfList(was.shared)
 	}
-	return n
+	return n, cost
+}
+
+func costOfList(list session.NameList) int {
+	bytes := 0
+	for _, name := range list.All() {
+		bytes += len(name)
+	}
+	return costOf(len(list.All()), bytes)
 }
 
 func (c *identityNames) replace(was, is names) {
-	c.n = c.with(was, is)
+	c.n, c.cost = c.with(was, is)
 	if is.shared == was.shared {
 		return
 	}
@@ -121,6 +134,8 @@ const tooManyNames = "%d names subscribed to by this identity"
 
 // identities are the identities that have streams. The zero value is ready.
 type identities struct {
+	cost atomic.Int64 // of the names of all
+
 	mu   sync.Mutex
 	open map[identityKey]*identityUse
 	room cache.Room // of open
@@ -132,7 +147,7 @@ func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
 	defer i.mu.Unlock()
 	u := i.open[key]
 	if u == nil {
-		u = &identityUse{key: key}
+		u = &identityUse{key: key, total: &i.cost}
 	}
 	if e := over(limitIdentityStreams, u.streams+1, most, "%d open streams of this identity"); e != nil {
 		return nil, e
@@ -207,13 +222,36 @@ func (u *identityUse) hasRoom(more, most int) *excess {
 func (u *identityUse) count(was, is names, most int) *excess {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if n := u.names.with(was, is); n > u.names.n {
+	if n, _ := u.names.with(was, is); n > u.names.n {
 		if e := over(limitIdentitySubscriptions, n, most, tooManyNames); e != nil {
 			return e
 		}
 	}
-	u.names.replace(was, is)
+	u.replace(was, is)
 	return nil
+}
+
+// replace counts names in the place of others. The caller holds mu.
+func (u *identityUse) replace(was, is names) {
+	before := u.names.cost
+	u.names.replace(was, is)
+	if u.total != nil {
+		u.total.Add(int64(u.names.cost - before))
+	}
+}
+
+// cost returns that of the identity's names.
+func (u *identityUse) cost() int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return int64(u.names.cost)
+}
+
+// shares reports whether a stream of the identity shares a list with others.
+func (u *identityUse) shares(list session.NameList) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.names.shared[list] > 0
 }
 
 // The rates of requests that get one answer, and of refused streams: a client can send each on another connection.

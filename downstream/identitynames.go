@@ -27,8 +27,7 @@ func checkIdentityNames[R request, S typeSession](st *stream, f form[R, S], sess
 
 // countNames counts the names of a type for the client's identity until leaveNames.
 func (st *stream) countNames(sess typeSession) *excess {
-	most := st.mostIdentityNames()
-	if most == 0 {
+	if st.uses == nil {
 		return nil
 	}
 	is := namesOf(sess)
@@ -46,7 +45,7 @@ func (st *stream) countNames(sess typeSession) *excess {
 	if *was == is {
 		return nil
 	}
-	if e := st.uses.count(*was, is, most); e != nil {
+	if e := st.uses.count(*was, is, st.mostIdentityNames()); e != nil {
 		return e
 	}
 	*was = is
@@ -73,7 +72,7 @@ func (st *stream) leaveNames() {
 	st.uses.mu.Lock()
 	defer st.uses.mu.Unlock()
 	for _, was := range st.counted {
-		st.uses.names.replace(was.names, names{})
+		st.uses.replace(was.names, names{})
 	}
 	st.counted = nil
 }

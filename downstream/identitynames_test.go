@@ -144,18 +144,32 @@ func TestNamesOfAnIdentityAreCountedAsTheyAre(t *testing.T) {
 					open = append(open[:i], open[i+1:]...)
 				}
 			}
-			n := 0
+			n, cost := 0, 0
 			shared := map[any]int{}
 			for _, c := range open {
 				for _, sess := range c.st.sessions {
 					n += sess.SubscribedAlone()
+					cost += costOf(sess.SubscribedAlone(), sess.NameBytes())
+					bytes := 0
+					for name := range sess.Inspect().Names {
+						bytes += len(name)
+					}
+					if !sess.Inspect().Shares && sess.NameBytes() != bytes {
+						t.Fatalf("the names have %d bytes, counted are %d", bytes, sess.NameBytes())
+					}
 					if list := sess.SharedList(); list != nil {
+						if shared[list] == 0 {
+							cost += costOfList(list)
+						}
 						shared[list] = len(list.All())
 					}
 				}
 			}
 			for _, names := range shared {
 				n += names
+			}
+			if uses.names.cost != cost {
+				t.Fatalf("the names cost %d, counted is %d", cost, uses.names.cost)
 			}
 			if uses.names.n != n || uses.names.n > 8 || len(uses.names.shared) != len(shared) {
 				t.Fatalf("%d names and %d lists are counted, and there are %d and %d", uses.names.n, len(uses.names.shared), n, len(shared))

@@ -57,6 +57,8 @@ const (
 	limitIdentityRequests
 	limitRefusedStreams
 	limitLoadParts
+	limitMemoryNames
+	limitMemoryStreams
 	numLimits
 )
 
@@ -86,6 +88,8 @@ var limitNames = [numLimits]string{
 	limitIdentityRequests:      "requests_per_second_per_identity",
 	limitRefusedStreams:        "refused_streams",
 	limitLoadParts:             "load_report_parts",
+	limitMemoryNames:           "memory_names",
+	limitMemoryStreams:         "memory_streams",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -108,11 +112,12 @@ type excess struct {
 	limit     limit
 	got, most int
 	what      string // a format for got
+	unit      string // of most, with a space before it
 }
 
 // Error returns what was requested, and the limit.
 func (e *excess) Error() string {
-	return fmt.Sprintf(e.what, e.got) + fmt.Sprintf(", but %s is %d", e.limit.place(), e.most)
+	return fmt.Sprintf(e.what, e.got) + fmt.Sprintf(", but %s is %d%s", e.limit.place(), e.most, e.unit)
 }
 
 // GRPCStatus returns RESOURCE_EXHAUSTED.

@@ -107,6 +107,8 @@ var edges = map[string]edge{
 	"limits.scopes_per_connection":  {elsewhere: "../relay/scopelimits_test.go", text: "limits.scopes_per_connection is 20"},
 
 	"refused_streams":                         {elsewhere: "identities_test.go", text: "func TestConnectionsOfRefusedStreamsAreReadMoreSlowly("},
+	"limits.memory_names":                     {elsewhere: "memory_test.go", text: "limits.memory_names is 50 percent"},
+	"limits.memory_streams":                   {elsewhere: "memory_test.go", text: "limits.memory_streams is 90 percent"},
 	"limits.scopes_per_identity":              {elsewhere: "identities_test.go", text: "limits.scopes_per_identity is 2"},
 	"limits.types_per_identity":               {elsewhere: "identities_test.go", text: "limits.types_per_identity is 2"},
 	"limits.subscriptions_per_identity":       {elsewhere: "identitynames_test.go", text: "limits.subscriptions_per_identity is 5"},

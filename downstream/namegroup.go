@@ -221,7 +221,7 @@ func (g *watchGroup) look(i int, st *cache.State) nameState {
 	if form, ok := r.SharedForm(g.of.names[i], g.kind.Form, !g.kind.SotW); !ok || form != 0 {
 		return nameState{individual: true} // as with a TTL, for clients that support it
 	}
-	return nameState{mark: r.Hash(), bytes: len(r.Encoded(!g.kind.SotW))}
+	return nameState{mark: r.Hash(), bytes: r.EncodedSize(!g.kind.SotW)}
 }
 
 // set sets the state of a name on the accepted side, which is a change for some sides. The caller holds mu.

@@ -73,6 +73,8 @@ type Options struct {
 	Rejected func(of ScopeType, polled *Rejecters)
 	// Views, if not nil, say which scopes that concerns if a client rejects a member of a view.
 	Views Views
+	// Memory, if not nil, is that of the process: see Limits.MemoryNames.
+	Memory Memory
 	// ManyBegun, if not nil, is called each time a client has begun that many more subscriptions to names of a type. It
 	// must not block.
 	ManyBegun func(names int)
@@ -295,6 +297,10 @@ type Limits struct {
 	// Scopes is the number of scopes that one stream uses: see streamScopes. ScopesPerConnection is that of all streams
 	// of a gRPC connection together.
 	Scopes, ScopesPerConnection int
+	// MemoryNames and MemoryStreams are parts of the process's memory. While the process needs more than the first, new
+	// names of the clients with the most names are refused. While it needs more than the second, streams of these
+	// clients end.
+	MemoryNames, MemoryStreams float64
 	// Connections is the number of connections to the listener.
 	Connections int
 	// ConnectionsPerSecond is how many short-lived connections one address may have per second, in the long run.

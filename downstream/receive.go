@@ -294,6 +294,11 @@ func acceptHeld[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 			return false, st.refuse(e)
 		}
 	}
+	reserved, e := reserve(st, f, sess, req, list)
+	defer func() { st.release(reserved) }()
+	if e != nil {
+		return false, st.refuse(e)
+	}
 	if !ok {
 		if e := st.enterType(typeURL); e != nil {
 			return false, st.refuse(e)

@@ -23,6 +23,9 @@ func (s *streamScopes) Admits(k cache.Key) error {
 
 // Enter implements session.Host.
 func (s *streamScopes) Enter(k cache.Key) error {
+	if err := s.stream.noRoomError(); err != nil {
+		return err
+	}
 	var entered []cache.Scope // before the failed one
 	for scope := range scopesOf(k) {
 		if e := s.enterOne(scope, true); e != nil {

@@ -33,6 +33,7 @@ type Server struct {
 	workers requestWorkers
 
 	identities identities
+	pressure   pressure
 	paces      identityPaces // for requests that get one answer
 	refusals   identityPaces // for streams that are refused
 	newScopes  newScopes
@@ -118,7 +119,7 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders()}
+	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}}
 	s.naming.Store(&naming{of: names})
 	s.SetRelayID(o.RelayID)
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })

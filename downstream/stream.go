@@ -154,6 +154,8 @@ type heldRemovals struct {
 
 // seldom is what few streams use. stream.mu guards it.
 type seldom struct {
+	// noRoom is why new names of the current request are refused, nil if they are not: see reserve.
+	noRoom    error
 	undecided undecided
 	stale     []*staleRequest
 }

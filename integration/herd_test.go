@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,13 +35,17 @@ func manyEndpoints(n int) (names []string, resources []proto.Message) {
 	return names, resources
 }
 
-// peakMemory returns the largest resident memory that a process had, as the kernel counts it.
-func peakMemory(pid int) string {
+// peakMemory returns the largest resident memory that a process had, in bytes, as the kernel counts it; 0 if that is not
+// known.
+func peakMemory(pid int) int { return statusBytes(pid, "VmHWM") }
+
+// statusBytes returns a number of bytes in the status of a process.
+func statusBytes(pid int, key string) (bytes int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if m := regexp.MustCompile(`VmHWM:\s*(\S+ kB)`).FindSubmatch(text); m != nil {
-		return string(m[1])
+	if m := regexp.MustCompile(key + `:\s*(\S+) kB`).FindSubmatch(text); m != nil {
+		bytes, _ = strconv.Atoi(string(m[1]))
 	}
-	return "unknown"
+	return bytes << 10
 }
 
 // Clients that connect at once to a relay with an empty cache wait for admission, and all are served. The
@@ -60,8 +65,8 @@ func TestAHerdIsServedInOrder(t *testing.T) {
 				late++
 			}
 		}
-		t.Logf("%d clients: the first is served after %v, the median after %v, the last after %v; %d streams refused; longest without an answer on one stream %v; %d clients without an answer for %v; the relay's peak memory %s",
-			*herdClients, quantile(v.firsts, 0), quantile(v.firsts, 0.5), quantile(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid))
+		t.Logf("%d clients: the first is served after %v, the median after %v, the last after %v; %d streams refused; longest without an answer on one stream %v; %d clients without an answer for %v; the relay's peak memory %d MiB",
+			*herdClients, quantile(v.firsts, 0), quantile(v.firsts, 0.5), quantile(v.firsts, 1), v.refusals(t), v.longest.Round(time.Millisecond), late, giveUp, peakMemory(r.cmd.Process.Pid)>>20)
 		if v.longest > giveUp {
 			t.Errorf("a client waited %v for an answer on its stream: real clients give up after %v", v.longest, giveUp)
 		}

@@ -46,17 +46,30 @@ func (o *output) String() (s string) {
 // its end, the test stops the relay, which has to exit with status 0.
 func startRelay(t testing.TB, config string) *relay {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "relay.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return runRelay(t, "serve", "--config", file)
+	return startRelayWith(t, config)
 }
 
 // runRelay is startRelay with a command line.
 func runRelay(t testing.TB, args ...string) *relay {
 	t.Helper()
-	r := &relay{ended: make(chan struct{}), cmd: command(args...)}
+	return runCommand(t, command(args...))
+}
+
+// startRelayWith is startRelay with variables of the environment.
+func startRelayWith(t testing.TB, config string, env ...string) *relay {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "relay.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command("serve", "--config", file)
+	cmd.Env = append(cmd.Env, env...)
+	return runCommand(t, cmd)
+}
+
+func runCommand(t testing.TB, cmd *exec.Cmd) *relay {
+	t.Helper()
+	r := &relay{ended: make(chan struct{}), cmd: cmd}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	r.cmd.WaitDelay = patience
 	if err := r.cmd.Start(); err != nil {

@@ -85,7 +85,7 @@ func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
 				}
 				seen[i.Key] = true
 				report.Resources++
-				bytes += len(i.Resource.Value())
+				bytes += i.Resource.ValueSize()
 				if report.Resources-report.Unread > mostLinted || bytes > mostLintedBytes {
 					report.Unread++
 					return true

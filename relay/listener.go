@@ -138,6 +138,8 @@ func limitsOf(l *configs.Listener) downstream.Limits {
 		RequestBurst:      l.Limits.RequestBurst,
 		Streams:           l.Limits.Streams,
 		StreamsPerSecond:  l.Limits.StreamsPerSecond,
+		MemoryNames:       float64(l.Limits.MemoryNames),
+		MemoryStreams:     float64(l.Limits.MemoryStreams),
 
 		ConnectionsPerSecond: l.Limits.ConnectionsPerSecond,
 		Scopes:               l.Limits.Scopes, ScopesPerConnection: l.Limits.ScopesPerConnection,

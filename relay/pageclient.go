@@ -144,7 +144,7 @@ func viewOfHeld(h *downstream.Held) HeldResource {
 		Has: h.Resource != nil || h.State == session.Acked && h.Version != "", Version: loglines.Clip(h.Version), Error: errorText(h.Err), Pending: h.Pending, Stale: h.Stale, KeptBack: h.KeptBack, Members: h.Members,
 	}
 	if h.Resource != nil {
-		v.Bytes = len(h.Resource.Value())
+		v.Bytes = h.Resource.ValueSize()
 	}
 	if h.Rejected != nil {
 		v.Rejected = loglines.Clip(h.Rejected.Version())
@@ -489,7 +489,7 @@ func detailOf(h *downstream.Held) string {
 	if h.Resource == nil || h.TypeURL != xdstype.EndpointsV3 {
 		return ""
 	}
-	if len(h.Resource.Value()) > mostShown {
+	if h.Resource.ValueSize() > mostShown {
 		return ""
 	}
 	var a endpointv3.ClusterLoadAssignment

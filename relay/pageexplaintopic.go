@@ -182,7 +182,7 @@ func (r *Relay) explainState(e *Explanation, k cache.Key) {
 		if i.Stale {
 			stale = ", from the store: no control plane has confirmed it since the relay started"
 		}
-		e.say("cache", at, "the relay has version %q, %d bytes%s", loglines.ClipTo(i.Resource.Version(), 200), len(i.Resource.Value()), stale)
+		e.say("cache", at, "the relay has version %q, %d bytes%s", loglines.ClipTo(i.Resource.Version(), 200), i.Resource.ValueSize(), stale)
 		if i.Err != nil {
 			e.say("cache", at, "nothing newer could be fetched: %s", errorText(i.Err))
 		}

@@ -74,7 +74,7 @@ const (
 )
 
 func versionOf(r *cache.Resource, name string) *VersionStatus {
-	v := &VersionStatus{Version: loglines.Clip(r.Version()), Bytes: len(r.Value()), TTL: r.TTL()}
+	v := &VersionStatus{Version: loglines.Clip(r.Version()), Bytes: r.ValueSize(), TTL: r.TTL()}
 	if own := r.OwnName(); own != "" && own != name {
 		v.Alias = loglines.ClipTo(own, longestLink)
 	}

@@ -181,7 +181,7 @@ func rowOf(i *cache.Item) ResourceRow {
 	row := ResourceRow{ResourceRef: refOf(i.Key), Status: i.Status.String(), Stale: i.Stale, Error: errorText(i.Err)}
 	row.Name = loglines.ClipTo(row.Name, longestLink+1)
 	if i.Resource != nil {
-		row.Version, row.Bytes = loglines.Clip(i.Resource.Version()), len(i.Resource.Value())
+		row.Version, row.Bytes = loglines.Clip(i.Resource.Version()), i.Resource.ValueSize()
 	}
 	return row
 }

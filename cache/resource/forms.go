@@ -41,19 +41,55 @@ func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bo
 	case delta:
 		return 0, name == r.Name() && f&(ByLocator|Heartbeat) == 0
 	}
-	return 0, r.SharedSotW(name, f) != nil
+	return 0, r.SharesSotW(name, f)
 }
 
-// Encoded returns a DeltaDiscoveryResponse or a DiscoveryResponse with only the resource,
-// under its own name. The caller must not change it.
-func (r *Resource) Encoded(delta bool) []byte {
-	if delta {
-		return bytesOf(r.delta)
+// AppendShared appends a DeltaDiscoveryResponse or a DiscoveryResponse with only the resource, under its own name. All
+// clients share the appended bytes.
+func (r *Resource) AppendShared(msg mem.BufferSlice, delta bool) mem.BufferSlice {
+	msg = append(msg, mem.SliceBuffer(bytesOf(r.delta[r.begin(delta):])))
+	if e := r.elsewhere; e != nil {
+		msg = append(msg, mem.SliceBuffer(bytesOf(e.value)), mem.SliceBuffer(bytesOf(e.inner)))
 	}
-	return r.sotw()
+	return msg
 }
 
-// AppendHeartbeat appends the resource's heartbeat in the form of Encoded. It appends
+// AppendPieces appends the pieces of AppendShared. The caller must not change them.
+func (r *Resource) AppendPieces(pieces [][]byte, delta bool) [][]byte {
+	pieces = append(pieces, bytesOf(r.delta[r.begin(delta):]))
+	if e := r.elsewhere; e != nil {
+		pieces = append(pieces, bytesOf(e.value), bytesOf(e.inner))
+	}
+	return pieces
+}
+
+// AppendBytes appends a copy of what AppendShared appends. It appends [Resource.EncodedSize] bytes.
+func (r *Resource) AppendBytes(b []byte, delta bool) []byte {
+	b = append(b, r.delta[r.begin(delta):]...)
+	if e := r.elsewhere; e != nil {
+		b = append(append(b, e.value...), e.inner...)
+	}
+	return b
+}
+
+// EncodedSize returns the length of what AppendShared appends, in bytes.
+func (r *Resource) EncodedSize(delta bool) int {
+	n := len(r.delta) - r.begin(delta)
+	if e := r.elsewhere; e != nil {
+		n += len(e.value) + len(e.inner)
+	}
+	return n
+}
+
+// begin returns where the bytes of a response of a form begin.
+func (r *Resource) begin(delta bool) int {
+	if delta {
+		return 0
+	}
+	return r.extraAt() + r.extraLen
+}
+
+// AppendHeartbeat appends the resource's heartbeat in the form of AppendShared. It appends
 // [Resource.HeartbeatSize] bytes.
 func (r *Resource) AppendHeartbeat(b []byte, delta bool) []byte {
 	size := r.heartbeatHeadSize()
@@ -89,7 +125,7 @@ func sizeWrapped(resource int) int {
 // resources refer to is the name inside, which stays, unless the relay does not know what they say: see Renamed.
 func (r *Resource) AppendDelta(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
 	if form, ok := r.SharedForm(name, f, true); ok && form == 0 {
-		return append(msg, mem.SliceBuffer(r.Encoded(true)))
+		return r.AppendShared(msg, true)
 	}
 	head, parts := r.fields(name, f, false)
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
@@ -105,7 +141,7 @@ func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, alias
 	var parts [][]byte
 	if !r.isHeartbeat(f) {
 		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
-		parts = [][]byte{r.sotw()}
+		parts = r.AppendPieces(nil, false)
 	}
 	return appendParts(msg, append(appendHeader(nil, len(head)+sizeParts(parts)), head...), parts)
 }
@@ -114,8 +150,8 @@ func (r *Resource) AppendAliased(msg mem.BufferSlice, name string, f Form, alias
 // DiscoveryResponse. A client knows the resource only by the name inside it, so that
 // name is replaced if the client would not recognize it, unless the resource is wrapped.
 func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.BufferSlice {
-	if b := r.SharedSotW(name, f); b != nil {
-		return append(msg, mem.SliceBuffer(b))
+	if r.SharesSotW(name, f) {
+		return r.AppendShared(msg, false)
 	}
 	if r.wraps(name, f) {
 		head, parts := r.fields(name, f, true)
@@ -128,13 +164,9 @@ func (r *Resource) AppendSotW(msg mem.BufferSlice, name string, f Form) mem.Buff
 	return appendParts(msg, nil, r.renamedAny(name))
 }
 
-// SharedSotW returns the bytes that AppendSotW appends if all clients share them, otherwise
-// nil.
-func (r *Resource) SharedSotW(name string, f Form) []byte {
-	if r.renames(name) || r.wraps(name, f) {
-		return nil
-	}
-	return r.sotw()
+// SharesSotW reports whether all clients share what AppendSotW appends.
+func (r *Resource) SharesSotW(name string, f Form) bool {
+	return !r.renames(name) && !r.wraps(name, f)
 }
 
 // wraps reports whether a SotW client receives the resource in a Resource message.
@@ -161,11 +193,11 @@ func (r *Resource) fields(name string, f Form, renamed bool) (head []byte, parts
 		// own name stays inside.
 		head = append(head, wire.Without(r.extra(), wire.ResourceAliases)...)
 		head = wire.AppendString(head, wire.ResourceAliases, r.Name())
-		return head, [][]byte{r.sotw()}
+		return head, r.AppendPieces(nil, false)
 	}
 	head = append(head, r.extra()...)
 	if name == r.Name() || !renamed && !r.unspelled {
-		return head, [][]byte{r.sotw()}
+		return head, r.AppendPieces(nil, false)
 	}
 	if parts = r.renamedAny(name); len(parts) > 1 {
 		head, parts = append(head, parts[0]...), parts[1:]
@@ -199,10 +231,10 @@ func (r *Resource) isHeartbeat(f Form) bool { return r.SentWithTTL(f) && f&Heart
 // in any order, and if a field comes twice, the last one counts.
 func (r *Resource) renamedAny(name string) [][]byte {
 	if !r.renames(name) {
-		return [][]byte{r.sotw()}
+		return r.AppendPieces(nil, false)
 	}
 	tail := wire.AppendString(nil, wire.InnerNameField, name)
-	value := r.Value()
+	value := bytesOf(r.original())
 	valueLen := len(value) + len(tail)
 	anyLen := wire.SizeString(r.typeURL) + wire.SizeBytes(valueLen)
 	head := appendHeader(nil, anyLen)

@@ -182,7 +182,7 @@ func TestCommonFormsAreWhatEachClientIsSent(t *testing.T) {
 			}
 			switch {
 			case form == 0:
-				if got := r.Encoded(delta); !bytes.Equal(got, want) {
+				if got := r.AppendBytes(nil, delta); !bytes.Equal(got, want) {
 					t.Fatalf("delta %v: plain is\n%q, want\n%q", delta, got, want)
 				}
 			case form&Heartbeat != 0:

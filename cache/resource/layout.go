@@ -5,19 +5,24 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-relay/xds-relay/wire"
 )
 
 // The layout of a resource's bytes, and the traits that resources share.
 //
 // The bytes are a header, name, version, extra fields, another header, type URL, and the
-// value, in the order in which New writes them.
+// value, in the order in which New writes them. Of a resource that Renamed returns, the value is not among them: it
+// is that of the original, and the name inside comes after it, because if a field comes twice, the last one counts.
 
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable: the cache and all clients share it. There may be hundreds of
 // thousands, so name and version are parts of the bytes (layout.go), and resources share their
 // common traits.
 type Resource struct {
-	// delta is a DeltaDiscoveryResponse with only this resource. Its tail is a
+	// delta is a DeltaDiscoveryResponse with only this resource, up to the value if that is elsewhere. Its tail is a
 	// DiscoveryResponse with only this resource.
 	delta string
 	*traits
@@ -46,6 +51,14 @@ type traits struct {
 	// spellings are the spellings of names to which the resource refers; nil for nearly all.
 	spellings *[]Spelling
 	redirect  string
+	// elsewhere has the rest of the bytes of a renamed resource, nil for all others.
+	elsewhere *elsewhere
+}
+
+// elsewhere are the bytes of a renamed resource that come after its own.
+type elsewhere struct {
+	value string // that of the original, which shares it
+	inner string // the field with the name inside, empty if the original's is right
 }
 
 // common are traits that many resources share, and commonCount is their number. Few are needed: about
@@ -69,7 +82,7 @@ func (t traits) shared() *traits {
 
 // stored returns these traits from common. It adds them if they are missing and there is room.
 func (t traits) stored() *traits {
-	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" || t.spellings != nil {
+	if t.inner != "" || t.constraints != "" || t.redirect != "" || t.aliasOf != "" || t.spellings != nil || t.elsewhere != nil {
 		return &t // few resources can share them
 	}
 	if c, ok := common.Load(t); ok {
@@ -113,13 +126,38 @@ func (r *Resource) extra() []byte {
 	return bytesOf(r.delta[at : at+r.extraLen])
 }
 
-// sotw returns the tail that is a DiscoveryResponse with only this resource.
-func (r *Resource) sotw() []byte { return bytesOf(r.delta[r.extraAt()+r.extraLen:]) }
-
-// Value returns the encoded message. The caller must not change it.
+// Value returns the encoded message. The caller must not change it. For a renamed resource it is a copy.
 func (r *Resource) Value() []byte {
+	if e := r.elsewhere; e != nil && e.inner != "" {
+		return []byte(e.value + e.inner)
+	}
+	return bytesOf(r.original())
+}
+
+// ValueSize returns the length of the encoded message.
+func (r *Resource) ValueSize() int {
+	n := len(r.original())
+	if e := r.elsewhere; e != nil {
+		n += len(e.inner)
+	}
+	return n
+}
+
+// Last returns the last value of a field of the message, as [wire.Last] does. It copies nothing.
+func (r *Resource) Last(num protowire.Number) ([]byte, error) {
+	if e := r.elsewhere; e != nil && num == wire.InnerNameField && e.inner != "" {
+		return wire.Last(bytesOf(e.inner), num)
+	}
+	return wire.Last(bytesOf(r.original()), num)
+}
+
+// original returns the encoded message, of a renamed resource with the name that it had.
+func (r *Resource) original() string {
+	if r.elsewhere != nil {
+		return r.elsewhere.value
+	}
 	_, at := r.field(r.header(r.extraAt() + r.extraLen))
-	return bytesOf(r.delta[r.header(at):])
+	return r.delta[r.header(at):]
 }
 
 // Inner returns the name in the resource's own message, empty if there is none.

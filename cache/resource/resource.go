@@ -46,15 +46,7 @@ type Spec struct {
 // New encodes a resource, once for all clients. The bytes never change: the cache, responses and
 // gRPC share them, and the garbage collector frees them (see Resource in layout.go).
 func New(s Spec) *Resource {
-	h := xxhash.New()
-	_, _ = h.WriteString(s.TypeURL)
-	_, _ = h.Write([]byte{0})
-	_, _ = h.Write(wire.Without(s.Extra, wire.ResourceAliases)) // aliases depend on the request, not on the content
-	if s.Constraints != "" {
-		_, _ = h.Write([]byte{0})
-		_, _ = h.WriteString(s.Constraints)
-	}
-	_, _ = h.Write([]byte{0})
+	h := hashBefore(s.TypeURL, s.Extra, s.Constraints)
 	_, _ = h.Write(s.Value)
 	r := &Resource{hash: h.Sum64()}
 	t := traits{
@@ -85,19 +77,38 @@ func New(s Spec) *Resource {
 		version = FormatHash(r.hash)
 	}
 
-	anyLen := wire.SizeString(s.TypeURL) + wire.SizeBytes(len(s.Value))
-	fields := wire.SizeString(s.Name) + wire.SizeString(version) + len(s.Extra) +
-		wire.SizeBytes(anyLen)
-	b := make([]byte, 0, wire.SizeBytes(fields))
-	b = appendHeader(b, fields)
-	b = wire.AppendString(b, wire.ResourceName, s.Name)
-	b = wire.AppendString(b, wire.ResourceVersion, version)
-	b = append(b, s.Extra...)
-	b = appendHeader(b, anyLen)
-	b = wire.AppendString(b, wire.AnyTypeURL, s.TypeURL)
-	b = appendHeader(b, len(s.Value))
+	b := encode(s.Name, version, s.TypeURL, s.Extra, len(s.Value), len(s.Value))
 	r.delta = text(append(b, s.Value...))
 	return r
+}
+
+// hashBefore returns the hash of a resource's content before its value.
+func hashBefore(typeURL string, extra []byte, constraints string) *xxhash.Digest {
+	h := xxhash.New()
+	_, _ = h.WriteString(typeURL)
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write(wire.Without(extra, wire.ResourceAliases)) // aliases depend on the request, not on the content
+	if constraints != "" {
+		_, _ = h.Write([]byte{0})
+		_, _ = h.WriteString(constraints)
+	}
+	_, _ = h.Write([]byte{0})
+	return h
+}
+
+// encode returns the bytes of a resource before its value, with room for more.
+func encode(name, version, typeURL string, extra []byte, value, room int) []byte {
+	anyLen := wire.SizeString(typeURL) + wire.SizeBytes(value)
+	fields := wire.SizeString(name) + wire.SizeString(version) + len(extra) +
+		wire.SizeBytes(anyLen)
+	b := make([]byte, 0, wire.SizeBytes(fields)-value+room)
+	b = appendHeader(b, fields)
+	b = wire.AppendString(b, wire.ResourceName, name)
+	b = wire.AppendString(b, wire.ResourceVersion, version)
+	b = append(b, extra...)
+	b = appendHeader(b, anyLen)
+	b = wire.AppendString(b, wire.AnyTypeURL, typeURL)
+	return appendHeader(b, value)
 }
 
 // WithTTL returns the resource with another time to live. Everything else is shared.
@@ -151,22 +162,31 @@ func (r *Resource) with(t traits) *Resource {
 	return &c
 }
 
-// Renamed returns a new encoding of the resource with another name and version. The name in its message, if there is
-// one, becomes inside. If inside is empty, it becomes the new name, and each client is sent the name that it requested:
-// it is not known how the resource that refers to it writes the name.
+// Renamed returns the resource with another name and version. The name in its message, if there is one, becomes inside.
+// If inside is empty, it becomes the new name, and each client is sent the name that it requested: it is not known how
+// the resource that refers to it writes the name.
+//
+// The value is shared, because clients can make up any number of names that lead to one large resource.
 func (r *Resource) Renamed(name, inside, version string) *Resource {
-	value, want := r.Value(), cmp.Or(inside, name)
-	if inner := r.Inner(); inner != "" && inner != want {
-		value = renameValue(value, want)
+	value, want := r.original(), cmp.Or(inside, name)
+	renamed := &Resource{hash: r.hash}
+	t := *r.traits
+	t.elsewhere = &elsewhere{value: value}
+	t.unspelled, t.alias, t.aliasOf = inside == "", false, ""
+	if was := r.Inner(); was != "" {
+		if r.elsewhere != nil {
+			t.elsewhere.inner = r.elsewhere.inner
+		}
+		if was != want {
+			t.elsewhere.inner = text(wire.AppendString(nil, wire.InnerNameField, want))
+			renamed.hash = hashRenamed(hashBefore(r.typeURL, r.extra(), r.constraints), t.elsewhere)
+		}
+		if t.same, t.inner = want == name, ""; !t.same {
+			t.inner = strings.Clone(want)
+		}
 	}
-	s := r.Spec()
-	s.Name, s.Version, s.Value = name, version, value
-	renamed := New(s)
-	if inside == "" {
-		t := *renamed.traits
-		t.unspelled = true
-		renamed.traits = t.shared()
-	}
+	renamed.traits = t.shared()
+	renamed.delta = text(encode(name, version, r.typeURL, r.extra(), len(value)+len(t.elsewhere.inner), 0))
 	return renamed
 }
 
@@ -181,24 +201,27 @@ func (r *Resource) Spellings() []Spelling {
 	return *r.spellings
 }
 
-// renameValue returns an encoded message with another name in its field 1. Two messages that
-// differ only in that field become equal.
-func renameValue(value []byte, name string) []byte {
-	out := wire.AppendString(make([]byte, 0, len(value)+len(name)), wire.InnerNameField, name)
-	for len(value) > 0 {
-		num, typ, n := protowire.ConsumeField(value)
+// hashRenamed completes the hash of a renamed resource: as if the name came first. So the hashes of two resources are
+// equal if they differ only in the names that they had.
+func hashRenamed(h *xxhash.Digest, e *elsewhere) uint64 {
+	_, _ = h.WriteString(e.inner)
+	rest, from := bytesOf(e.value), 0
+	for at := 0; at < len(rest); {
+		num, typ, n := protowire.ConsumeField(rest[at:])
 		if n < 0 {
 			break // cannot occur: New has read the name
 		}
-		if num != wire.InnerNameField || typ != protowire.BytesType {
-			out = append(out, value[:n]...)
+		if num == wire.InnerNameField && typ == protowire.BytesType {
+			_, _ = h.Write(rest[from:at])
+			from = at + n
 		}
-		value = value[n:]
+		at += n
 	}
-	return out
+	_, _ = h.Write(rest[from:])
+	return h.Sum64()
 }
 
-// Spec returns the Spec from which New makes the resource. Its byte slices share the resource's bytes,
+// Spec returns the Spec from which New makes the resource. Its byte slices may share the resource's bytes,
 // and must not be changed. The Spec does not contain the marks of Aliased and FoundByAlias.
 func (r *Resource) Spec() Spec {
 	return Spec{
@@ -253,7 +276,7 @@ func (r *Resource) Size(name string, f Form) int {
 	if r.isHeartbeat(f) {
 		return len(name) + len(r.Version()) + len(r.constraints) + wrapper
 	}
-	n := len(r.delta)
+	n := r.EncodedSize(true)
 	if name != r.Name() {
 		n += 2*len(name) + wrapper
 	}

@@ -71,6 +71,9 @@ func TestEncodingsSayTheResource(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec().Draw(t, "spec")
 		r := New(s)
+		if rapid.Bool().Draw(t, "of another name") {
+			r, s = renamed(t, r, s)
+		}
 		name := s.Name
 		switch rapid.IntRange(0, 2).Draw(t, "renamed") {
 		case 0:
@@ -97,7 +100,11 @@ func TestEncodingsSayTheResource(t *testing.T) {
 			t.Fatalf("delta response: %v", &delta)
 		}
 		got := delta.Resources[0]
-		checkAny(t, s, got.Resource)
+		if !r.Unspelled() || name == s.Name {
+			checkAny(t, s, got.Resource)
+		} else if inner := nameOf(t, got.Resource.Value); inner != name && inner != "" {
+			t.Fatalf("delta: the name inside is %q, want %q", inner, name)
+		}
 		want := &discoveryv3.Resource{Name: name, Version: version, Resource: got.Resource}
 		if s.Extra != nil {
 			want.Aliases, want.Ttl = []string{"other"}, durationpb.New(5)
@@ -116,13 +123,32 @@ func TestEncodingsSayTheResource(t *testing.T) {
 		if len(sotw.Resources) != 1 || sotw.VersionInfo != "x" {
 			t.Fatalf("SotW response: %v", &sotw)
 		}
-		if inner := nameOf(t, sotw.Resources[0].Value); inner != name && inner != "" {
+		if inner := nameOf(t, sotw.Resources[0].Value); inner != name && inner != "" && name != s.Name {
 			t.Fatalf("SotW: the name inside is %q, want %q", inner, name)
 		}
-		if !bytes.HasPrefix(sotw.Resources[0].Value, s.Value) || sotw.Resources[0].TypeUrl != s.TypeURL {
+		if !bytes.HasPrefix(sotw.Resources[0].Value, bytesOf(r.original())) || sotw.Resources[0].TypeUrl != s.TypeURL {
 			t.Fatalf("SotW: %v", sotw.Resources[0])
 		}
 	})
+}
+
+// renamed renames a resource, once or twice, and returns the Spec of what it is then.
+func renamed(t *rapid.T, r *Resource, s Spec) (*Resource, Spec) {
+	inner := r.Inner()
+	for range rapid.IntRange(1, 2).Draw(t, "times") {
+		s.Name = rapid.StringN(1, 40, 300).Draw(t, "new name")
+		inside := rapid.SampledFrom([]string{"", s.Name, inner, "inside"}).Draw(t, "inside")
+		s.Version = "v"
+		r = r.Renamed(s.Name, inside, s.Version)
+		if want := cmp.Or(inside, s.Name); inner != "" && (r.Inner() != want || nameOf(t, r.Value()) != want) {
+			t.Fatalf("the names inside are %q and %q, want %q", r.Inner(), nameOf(t, r.Value()), want)
+		}
+		if last, err := r.Last(wire.InnerNameField); err != nil || string(last) != r.Inner() || r.ValueSize() != len(r.Value()) {
+			t.Fatalf("name %q, %v, want %q; %d bytes, want %d", last, err, r.Inner(), r.ValueSize(), len(r.Value()))
+		}
+	}
+	s.Value = r.Value()
+	return r, s
 }
 
 // checkAny checks that the Any that a delta client gets is the origin's own, under any name.
@@ -177,6 +203,48 @@ func TestEncodingsShareTheValue(t *testing.T) {
 		r.AppendSotW(r.AppendDelta(msg[:0], "foo", 0), "foo", 0)
 	}); n > 2 { // the header of each buffer
 		t.Errorf("%v allocations under the own name", n)
+	}
+}
+
+// Names that clients make up cost no copies of what they lead to.
+func TestARenamedResourceSharesTheValue(t *testing.T) {
+	const long = 1 << 20
+	r := New(Spec{Name: "foo", TypeURL: testType, Value: message("foo", strings.Repeat("x", long))})
+	var all []*Resource
+	cost := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			all = append(all[:0], r.Renamed("bar", "", "1"), r.Renamed("baz", "inside", "1"))
+		}
+	}).AllocedBytesPerOp()
+	if cost > 4<<10 {
+		t.Errorf("two names take %d bytes", cost)
+	}
+	for i, renamed := range append(all, all[0].Renamed("again", "", "2")) {
+		var msg mem.BufferSlice
+		msg = renamed.AppendSotW(renamed.AppendDelta(msg, renamed.Name(), 0), renamed.Name(), 0)
+		shared := 0
+		for _, p := range msg {
+			if unsafe.SliceData(p.ReadOnlyData()) == unsafe.StringData(r.original()) {
+				shared++
+			}
+		}
+		if shared != 2 {
+			t.Errorf("resource %d: %d of 2 forms share the value", i, shared)
+		}
+	}
+}
+
+// A resource that is replaced by one that had another name has changed only if something else differs.
+func TestTheFormerNameIsNotInTheHash(t *testing.T) {
+	as := func(name, content string) *Resource {
+		return New(Spec{Name: name, TypeURL: testType, Value: message(name, content)}).Renamed("n", "", "1")
+	}
+	if as("a", "x").Hash() != as("b", "x").Hash() || as("a", "x").Hash() != New(Spec{Name: "n", TypeURL: testType, Value: message("n", "x")}).Hash() {
+		t.Error("the former name is in the hash")
+	}
+	if as("a", "x").Hash() == as("a", "y").Hash() {
+		t.Error("the content is not in the hash")
 	}
 }
 

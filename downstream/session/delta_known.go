@@ -120,7 +120,7 @@ func (d *Delta) deferLater() *deferredErrors {
 }
 
 // hasOpenSet reports that a wildcard or a glob of the client has no answer yet.
-func (d *Delta) hasOpenSet() bool { return d.freshSets+len(d.refusedGlobs) > 0 }
+func (d *Delta) hasOpenSet() bool { return int(d.freshSets)+len(d.refusedGlobs) > 0 }
 
 // mustConfirm reports that the client is to be sent an empty response, because it has resumed with the current state of
 // all that it holds.

@@ -107,7 +107,7 @@ func (m *membership) take(i uint32) *nameSub {
 	sub.set(mayHold, m.mayHold)
 	m.taken.set(i, len(m.group.List().All()))
 	m.nTaken++
-	s.named.add(sub)
+	s.addName(sub)
 	if changed {
 		sub.MoveToPending()
 	}

@@ -27,7 +27,7 @@ func (p *Parts) Add(r *cache.Resource, form cache.Form, delta bool) int {
 	}
 	switch {
 	case form == 0:
-		return len(r.Encoded(delta))
+		return r.EncodedSize(delta)
 	case form&cache.Heartbeat != 0:
 		return r.HeartbeatSize(delta)
 	}
@@ -39,7 +39,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	msg = slices.Grow(msg, len(p.Resources)+1)
 	if p.Forms == nil {
 		for _, r := range p.Resources {
-			msg = append(msg, mem.SliceBuffer(r.Encoded(delta)))
+			msg = r.AppendShared(msg, delta)
 		}
 		return msg
 	}
@@ -47,7 +47,7 @@ func (p *Parts) AppendTo(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	for i, r := range p.Resources {
 		switch form := p.Forms[i]; {
 		case form == 0:
-			msg = append(msg, mem.SliceBuffer(r.Encoded(delta)))
+			msg = r.AppendShared(msg, delta)
 		case form&cache.Heartbeat != 0: // beats has it
 		case delta:
 			msg = r.AppendDelta(msg, r.Name(), form)

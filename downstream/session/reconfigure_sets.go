@@ -69,8 +69,7 @@ func (s *subscriptions) reconfigureGlob(r *reconfigured, set *setSub) {
 	}
 	for _, of := range refused {
 		a := set.ref.of(of.key.Name)
-		delete(s.globs, a.key())
-		s.countParams(a, -1)
+		s.removeSpelling(a)
 		set.spelled.remove(a.name)
 		sub := s.subscribeName(a, cache.Key{}, of.err)
 		if ends {

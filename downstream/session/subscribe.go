@@ -69,7 +69,7 @@ func (s *subscriptions) subscribeName(a resourceRef, key cache.Key, err error) *
 	} else if _, withheld := s.Topics.WatchInGroup(s.Host.Side(key), sub.watch()); withheld != nil {
 		sub.makeRare().withheld = withheld
 	}
-	s.named.add(sub)
+	s.addName(sub)
 	sub.MoveToPending()
 	s.Begun()
 	return sub
@@ -96,6 +96,23 @@ func (s *subscriptions) Begun() {
 		s.Host.ManyBegun()
 	}
 	yieldAfter(int(s.nBegun))
+}
+
+func (s *subscriptions) addName(sub *nameSub) {
+	s.named.add(sub)
+	s.countBytes(sub.key(), 1)
+}
+
+// countBytes adds (n is 1) or subtracts (-1) the length of a name.
+func (s *subscriptions) countBytes(name string, n int) {
+	s.nameBytes += uint32(n * len(name)) //nolint:gosec // it may overflow
+}
+
+// removeSpelling removes a glob as the client spells it.
+func (s *subscriptions) removeSpelling(a resourceRef) {
+	delete(s.globs, a.key())
+	s.countBytes(a.key(), -1)
+	s.countParams(a, -1)
 }
 
 // countParams counts the subscriptions with the same dynamic parameters.
@@ -136,6 +153,7 @@ func (s *subscriptions) unsubscribe(key string) bool {
 
 // unsubscribeName ends a subscription to a name.
 func (s *subscriptions) unsubscribeName(sub *nameSub) {
+	s.countBytes(sub.key(), -1)
 	s.named.remove(sub)
 	s.countParams(sub.ref(), -1)
 	s.end(sub)
@@ -238,6 +256,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 	}
 	set.spelled.add(a.name)
 	put(&s.globs, a.key(), set)
+	s.countBytes(a.key(), 1)
 	s.countParams(a, 1)
 	return set
 }
@@ -245,8 +264,7 @@ func (s *subscriptions) subscribeGlob(a, id resourceRef, key cache.Key) *setSub 
 // unsubscribeGlob ends a spelling of a glob. It returns the glob if that has ended, too.
 func (s *subscriptions) unsubscribeGlob(a resourceRef) (ended *setSub) {
 	set := s.globs[a.key()]
-	delete(s.globs, a.key())
-	s.countParams(a, -1)
+	s.removeSpelling(a)
 	if set.spelled.remove(a.name); !set.spelled.none() {
 		return nil
 	}
@@ -317,6 +335,9 @@ func (s *subscriptions) Subscribed() int { return s.named.len() + len(s.globs) }
 // SubscribedAlone returns how many of these the client does not share with others that have sent the same list of
 // names.
 func (s *subscriptions) SubscribedAlone() int { return s.named.table.Len() + len(s.globs) }
+
+// NameBytes returns the length of these names, in bytes.
+func (s *subscriptions) NameBytes() int { return int(s.nameBytes) }
 
 // SharedList returns the list that the client shares with others, nil if there is none.
 func (s *subscriptions) SharedList() NameList {

@@ -28,7 +28,9 @@ type subscriptions struct {
 	// params are the dynamic parameters of the locators, and how many subscriptions have them.
 	params map[string]int
 	// freshSets counts the sets that have not been answered yet.
-	freshSets int
+	freshSets int32
+	// nameBytes is the length of the names in named that are not shared, and of the globs. It may overflow.
+	nameBytes uint32
 	// pending are the names of which there may be something to send, pendingSets the sets.
 	pending     []*nameSub
 	pendingSets []*setSub

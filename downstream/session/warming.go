@@ -13,7 +13,7 @@ import (
 // Warms reports whether a Cluster is warm only when its client has been sent endpoints. Without eds_cluster_config, and
 // with one that has them read from files, that is not so.
 func Warms(cluster *cache.Resource) bool {
-	config, _ := wire.Last(cluster.Value(), wire.ClusterEDSConfig)
+	config, _ := cluster.Last(wire.ClusterEDSConfig)
 	source, _ := wire.Last(config, wire.EDSConfig)
 	for _, path := range [...]protowire.Number{wire.ConfigSourcePath, wire.ConfigSourcePathConfig} {
 		if from, _ := wire.Last(source, path); len(from) > 0 {
@@ -54,10 +54,10 @@ func (c *Client) namesNeeded(typeURL string) bool {
 // or not.
 func EndpointsOf(cluster *cache.Resource) string {
 	// The relay stores no Cluster that is undecodable.
-	config, _ := wire.Last(cluster.Value(), wire.ClusterEDSConfig)
+	config, _ := cluster.Last(wire.ClusterEDSConfig)
 	service, _ := wire.Last(config, wire.EDSServiceName)
 	if len(service) == 0 {
-		service, _ = wire.Last(cluster.Value(), wire.ClusterName)
+		service, _ = cluster.Last(wire.ClusterName)
 	}
 	return string(service)
 }

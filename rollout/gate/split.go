@@ -240,7 +240,7 @@ func (s *splitting) renewed(i item, c cache.Change, accepted bool) *cache.Resour
 	return has.WithTTL(c.Resource.TTL())
 }
 
-func sizeOf(r *cache.Resource) int { return len(r.Value()) }
+func sizeOf(r *cache.Resource) int { return r.ValueSize() }
 
 // setSplit is one set's update, divided into its accepted and new parts.
 type setSplit struct {

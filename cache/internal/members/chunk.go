@@ -86,7 +86,7 @@ func (c *chunk) encode(o *Encoding) *EncodedChunk {
 			c.tooSmall = math.MaxInt
 			return nil
 		default:
-			size += len(r.resource.Encoded(true))
+			size += r.resource.EncodedSize(true)
 		}
 	}
 	if size > maxBytes {

@@ -46,7 +46,7 @@ func newEncodedChunk(resources, size int) *EncodedChunk {
 func (e *EncodedChunk) add(r *resource.Resource) {
 	e.Resources = append(e.Resources, r)
 	e.HoldsSecret = e.HoldsSecret || r.HoldsSecret()
-	e.delta = append(e.delta, r.Encoded(true)...)
+	e.delta = r.AppendBytes(e.delta, true)
 	if len(e.Names) < namesPerChunk {
 		e.Names = append(e.Names, strings.Clone(r.Name()))
 	}
