@@ -238,6 +238,9 @@ func (d *deltaSession) list(p *deltaPacker) {
 	if len(members)+len(recalled) > 0 {
 		p.must()
 	}
+	if c := s.wildcard; c != nil && c.recalled && !c.answered {
+		d.force = true // see recall.go
+	}
 	listing := s.wildcard != nil && s.members() == nil
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		switch r := members[key]; {

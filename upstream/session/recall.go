@@ -22,7 +22,8 @@ import (
 // nudgeAfter, the relay unsubscribes from one of the names and subscribes again, which a control plane
 // must answer. (A control plane should also answer a second subscription without that, but
 // go-control-plane does not.) The relay does the same for each glob of which nothing has come, because a
-// response without any of its members is no answer for it. xDS: "Unsubscribing from Resources".
+// response without any of its members is no answer for it. A wildcard cannot be requested again on the same stream:
+// the relay lists one of its resources without the version. xDS: "Unsubscribing from Resources".
 
 // nudgeAfter is longer than a control plane takes to send something new.
 const nudgeAfter = 500 * time.Millisecond
