@@ -355,7 +355,7 @@ func (s *Sum) cluster(key clusterKey, a *account) *cluster {
 	if c != nil {
 		return c
 	}
-	charge, ok := a.charge(clusterBytes, len(key.name) + len(key.service))
+	charge, ok := a.charge(clusterBytes, len(key.name)+len(key.service))
 	if !ok {
 		return nil
 	}

@@ -33,7 +33,6 @@ func TestHeapIsWhatTheProcessNeeds(t *testing.T) {
 		t.Errorf("collection %d after %d, and a limit of %d MiB, want 300", is, was, limit>>20)
 	}
 	runtime.KeepAlive(b)
-	b = nil
 	if after, _, _ := needs(); after > before+size/4 {
 		t.Errorf("garbage counts: the process needs %d MiB, and needed %d MiB before", after>>20, before>>20)
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
-
-	"github.com/xds-relay/xds-relay/loglines"
 )
 
 // Keys are the public keys of an issuer. They do not change.
@@ -46,7 +44,7 @@ func ParseKeys(set []byte) (*Keys, error) {
 			continue // RFC 7517: keys that are not understood are ignored
 		}
 		if of, ok := key.Key.(*rsa.PublicKey); ok && of.N.BitLen() < leastRSABits {
-			keys.weak = append(keys.weak, fmt.Sprintf("%q (%d bits)", loglines.Clip(key.KeyID), of.N.BitLen()))
+			keys.weak = append(keys.weak, fmt.Sprintf("%.80q (%d bits)", key.KeyID, of.N.BitLen()))
 			continue
 		}
 		keys.all = append(keys.all, key)
