@@ -393,7 +393,7 @@ func (st *stream) trialAnswered(s typeSession, had int, rejection *session.NACK)
 		if n == 0 && len(t.open) > 0 {
 			t.open = slices.DeleteFunc(t.open, func(o sentNew) bool { return o.typeURL == s.TypeURL() })
 			switch {
-			case len(t.open) > 0:
+			case len(t.open) > 0 || rejection != nil:
 			case st.types.waits():
 				t.acked = true
 			default:
