@@ -49,7 +49,7 @@ func (r *Resource) SharedForm(name string, f Form, delta bool) (form Form, ok bo
 func (r *Resource) AppendShared(msg mem.BufferSlice, delta bool) mem.BufferSlice {
 	msg = append(msg, mem.SliceBuffer(bytesOf(r.delta[r.begin(delta):])))
 	if e := r.elsewhere; e != nil {
-		msg = append(msg, mem.SliceBuffer(bytesOf(e.value)), mem.SliceBuffer(bytesOf(e.inner)))
+		msg = append(msg, mem.SliceBuffer(bytesOf(e.inner)), mem.SliceBuffer(bytesOf(e.value)))
 	}
 	return msg
 }
@@ -58,7 +58,7 @@ func (r *Resource) AppendShared(msg mem.BufferSlice, delta bool) mem.BufferSlice
 func (r *Resource) AppendPieces(pieces [][]byte, delta bool) [][]byte {
 	pieces = append(pieces, bytesOf(r.delta[r.begin(delta):]))
 	if e := r.elsewhere; e != nil {
-		pieces = append(pieces, bytesOf(e.value), bytesOf(e.inner))
+		pieces = append(pieces, bytesOf(e.inner), bytesOf(e.value))
 	}
 	return pieces
 }
@@ -67,7 +67,7 @@ func (r *Resource) AppendPieces(pieces [][]byte, delta bool) [][]byte {
 func (r *Resource) AppendBytes(b []byte, delta bool) []byte {
 	b = append(b, r.delta[r.begin(delta):]...)
 	if e := r.elsewhere; e != nil {
-		b = append(append(b, e.value...), e.inner...)
+		b = append(append(b, e.inner...), e.value...)
 	}
 	return b
 }

@@ -15,7 +15,7 @@ import (
 //
 // The bytes are a header, name, version, extra fields, another header, type URL, and the
 // value, in the order in which New writes them. Of a resource that Renamed returns, the value is not among them: it
-// is that of the original, and the name inside comes after it, because if a field comes twice, the last one counts.
+// is the name inside, and what follows the name in the value of the original.
 
 // Resource is one version of one resource, in the form in which it goes on the
 // wire. It is immutable: the cache and all clients share it. There may be hundreds of
@@ -57,8 +57,8 @@ type traits struct {
 
 // elsewhere are the bytes of a renamed resource that come after its own.
 type elsewhere struct {
-	value string // that of the original, which shares it
 	inner string // the field with the name inside, empty if the original's is right
+	value string // that of the original, which shares it; without the name if inner has one
 }
 
 // common are traits that many resources share, and commonCount is their number. Few are needed: about
@@ -129,7 +129,7 @@ func (r *Resource) extra() []byte {
 // Value returns the encoded message. The caller must not change it. For a renamed resource it is a copy.
 func (r *Resource) Value() []byte {
 	if e := r.elsewhere; e != nil && e.inner != "" {
-		return []byte(e.value + e.inner)
+		return []byte(e.inner + e.value)
 	}
 	return bytesOf(r.original())
 }
@@ -151,7 +151,7 @@ func (r *Resource) Last(num protowire.Number) ([]byte, error) {
 	return wire.Last(bytesOf(r.original()), num)
 }
 
-// original returns the encoded message, of a renamed resource with the name that it had.
+// original returns the encoded message, of a resource with another name inside what follows the name.
 func (r *Resource) original() string {
 	if r.elsewhere != nil {
 		return r.elsewhere.value

@@ -178,7 +178,8 @@ func (r *Resource) Renamed(name, inside, version string) *Resource {
 			t.elsewhere.inner = r.elsewhere.inner
 		}
 		if was != want {
-			t.elsewhere.inner = text(wire.AppendString(nil, wire.InnerNameField, want))
+			value = withoutName(value)
+			t.elsewhere = &elsewhere{inner: text(wire.AppendString(nil, wire.InnerNameField, want)), value: value}
 			renamed.hash = hashRenamed(hashBefore(r.typeURL, r.extra(), r.constraints), t.elsewhere)
 		}
 		if t.same, t.inner = want == name, ""; !t.same {
@@ -201,23 +202,37 @@ func (r *Resource) Spellings() []Spelling {
 	return *r.spellings
 }
 
-// hashRenamed completes the hash of a renamed resource: as if the name came first. So the hashes of two resources are
-// equal if they differ only in the names that they had.
-func hashRenamed(h *xxhash.Digest, e *elsewhere) uint64 {
-	_, _ = h.WriteString(e.inner)
-	rest, from := bytesOf(e.value), 0
-	for at := 0; at < len(rest); {
-		num, typ, n := protowire.ConsumeField(rest[at:])
+// withoutName returns an encoded message without its name. It is a part of the message if the name comes first, as all
+// encoders have it.
+func withoutName(value string) string {
+	rest, all := value, bytesOf(value)
+	var copied []byte
+	for at, first := 0, true; at < len(all); first = false {
+		num, typ, n := protowire.ConsumeField(all[at:])
 		if n < 0 {
 			break // cannot occur: New has read the name
 		}
-		if num == wire.InnerNameField && typ == protowire.BytesType {
-			_, _ = h.Write(rest[from:at])
-			from = at + n
+		is := num == wire.InnerNameField && typ == protowire.BytesType
+		switch {
+		case is && first:
+			rest = value[n:]
+		case is && copied == nil:
+			copied = append(make([]byte, 0, len(rest)), rest[:at-(len(value)-len(rest))]...)
+		case !is && copied != nil:
+			copied = append(copied, all[at:at+n]...)
 		}
 		at += n
 	}
-	_, _ = h.Write(rest[from:])
+	if copied != nil {
+		return text(copied)
+	}
+	return rest
+}
+
+// hashRenamed completes the hash of a renamed resource.
+func hashRenamed(h *xxhash.Digest, e *elsewhere) uint64 {
+	_, _ = h.WriteString(e.inner)
+	_, _ = h.WriteString(e.value)
 	return h.Sum64()
 }
 
