@@ -238,8 +238,8 @@ func (d *deltaSession) list(p *deltaPacker) {
 	if len(members)+len(recalled) > 0 {
 		p.must()
 	}
-	if c := s.wildcard; c != nil && c.recalled && !c.answered {
-		d.force = true // see recall.go
+	if c := s.wildcard; c != nil && c.silent {
+		d.force, c.silent = true, false
 	}
 	listing := s.wildcard != nil && s.members() == nil
 	for _, key := range slices.Sorted(maps.Keys(members)) {

@@ -22,11 +22,15 @@ import (
 // nudgeAfter, the relay unsubscribes from one of the names and subscribes again, which a control plane
 // must answer. (A control plane should also answer a second subscription without that, but
 // go-control-plane does not.) The relay does the same for each glob of which nothing has come, because a
-// response without any of its members is no answer for it. A wildcard cannot be requested again on the same stream:
-// the relay lists one of its resources without the version. xDS: "Unsubscribing from Resources".
+// response without any of its members is no answer for it. A wildcard cannot be requested again on the same
+// stream: after pressAfter, the relay opens another one, on which it lists one resource without the version. xDS:
+// "Unsubscribing from Resources".
 
 // nudgeAfter is longer than a control plane takes to send something new.
 const nudgeAfter = 500 * time.Millisecond
+
+// pressAfter is longer than a control plane that answers takes for all resources of a type.
+const pressAfter = 5 * time.Second
 
 // isRecallable reports whether a resource can be listed, and is valid if the control plane does not send
 // it again.
@@ -76,12 +80,30 @@ func (s *Sets) nudgeLater(now time.Time) {
 			return
 		}
 	}
+	if s.silence() != nil {
+		s.nudges.at = now.Add(pressAfter)
+	}
+}
+
+// silence returns the wildcard if nothing has come for what was recalled of it, nil otherwise.
+func (s *Sets) silence() *set {
+	if c := s.wildcard; c != nil && c.wanted && c.recalled && !c.answered && !c.pressed {
+		return c
+	}
+	return nil
 }
 
 // nudge is Names.nudge for globs.
 func (s *Sets) nudge(now time.Time) {
 	if !s.nudges.due(now) {
 		return
+	}
+	if c := s.silence(); c != nil {
+		if due := c.asked.Add(pressAfter); now.Before(due) {
+			s.nudges.at = due
+		} else {
+			c.silent, c.pressed = true, true
+		}
 	}
 	for _, g := range s.inOrder() {
 		if !g.isWildcard() && g.sent && g.members == nil && len(g.listed) > 0 {

@@ -58,6 +58,9 @@ type set struct {
 	// hidden: there was a bad resource without a known name, which may be a member,
 	// and no good response since.
 	hidden bool
+	// silent: nothing came for the recalled wildcard, so that it must be requested on another stream. It was pressed then,
+	// which happens once. See recall.go.
+	silent, pressed bool
 	// incomplete: more of its first answer may follow. See grace.go.
 	incomplete bool
 

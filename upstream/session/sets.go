@@ -428,13 +428,13 @@ func (s *Sets) waitAgain(now time.Time) {
 	}
 }
 
-// needStream reports whether a wildcard is wanted that was not in the first request of the stream,
-// or that in SotW must be requested once more. A response that was on its way would make its set
+// needStream reports whether a wildcard is wanted that was not in the first request of the stream, that was not
+// answered in delta, or that in SotW must be requested once more. A response that was on its way would make its set
 // look smaller than it is, and go-control-plane does not send again for a second wildcard what it
 // has sent for the first.
 func (s *Sets) needStream(begun bool) bool {
 	w := s.wildcard
-	return begun && w != nil && w.wanted && (s.late(&w.subscription) || w.again && s.sotw)
+	return begun && w != nil && w.wanted && (s.late(&w.subscription) || w.again && s.sotw || w.silent)
 }
 
 func (s *Sets) late(sub *subscription) bool {
