@@ -61,18 +61,22 @@ old_style_names:
 	}
 	var newcomers int
 	attacking.Go(func() {
+		pace := time.NewTicker(canaryPace)
+		defer pace.Stop()
 		for ; ctx.Err() == nil; newcomers++ {
 			c := newClient(t, at.relay, delta, node(fmt.Sprint("newcomer-", newcomers), ""))
 			c.subscribe(endpointType, canaryName)
 			c.await(t, "a new client has the resource", func(v *view) bool { return len(v.held) > 0 || v.ended != nil })
 			c.mustLive(t)
 			c.leave()
-			time.Sleep(canaryPace)
+			<-pace.C
 		}
 	})
 	peak := 0
 	attacking.Go(func() {
-		for ; ctx.Err() == nil; time.Sleep(canaryPace / 2) {
+		pace := time.NewTicker(canaryPace / 2)
+		defer pace.Stop()
+		for ; ctx.Err() == nil; <-pace.C {
 			peak = max(peak, anonymousMemory(at.relay.cmd.Process.Pid))
 		}
 	})
