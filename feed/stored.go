@@ -170,7 +170,7 @@ func (f *Feed) awaitLoad(k cache.Key) {
 	case <-l.done:
 	case <-patience.C:
 		f.loads.mu.Lock()
-		f.loads.hangs = f.loads.topics[k] == l
+		f.loads.hangs = f.loads.hangs || f.loads.topics[k] == l
 		f.loads.mu.Unlock()
 	}
 }
