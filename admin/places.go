@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -42,7 +44,25 @@ func (p *places) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests are in progress", http.StatusServiceUnavailable)
 		return
 	}
+	body := &requestBody{ReadCloser: r.Body, ended: r.ContentLength == 0}
+	r.Body = body
 	p.next.ServeHTTP(w, r)
+	if !body.ended {
+		dropBody(w) // net/http reads the rest once the request has no place any more
+	}
+}
+
+// requestBody is the body of a request. ended says that nothing is left to read.
+type requestBody struct {
+	io.ReadCloser
+	ended bool
+}
+
+// Read implements io.Reader.
+func (b *requestBody) Read(to []byte) (int, error) {
+	n, err := b.ReadCloser.Read(to)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
 }
 
 // dropBody closes the connection after the answer, without reading the body of the request: net/http would wait for it.

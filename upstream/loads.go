@@ -177,11 +177,11 @@ func (s *LoadStream) run() {
 			attempt = 0
 			continue
 		case errors.Is(err, errRefused):
-			s.loads.Refused()
-			attempt, took = 0, false
 			if ok && t.Presence.forms.found(loadsForm) {
 				s.log.Info("the control plane takes no load reports (LRS)", "server", t.Address)
 			}
+			s.loads.Refused()
+			attempt, took = 0, false
 		default:
 			s.loads.Failed()
 			pause = wait.delay()
