@@ -51,8 +51,9 @@
 // # Slow, absent and hostile clients
 //
 //   - A client that does not read holds up a sender for 1 to 2 ms. Then another sender takes its place (senders.go).
-//   - Requests are checked against limits before they are decoded (gate.go, requestcost.go). Requests that come too fast
-//     are read more slowly (pace.go).
+//   - The parts of a request are counted before it is decoded, so that it cannot cost more than its bytes
+//     (requestcost.go). A stream that goes over a limit ends (gate.go). Requests that come too fast are read more slowly
+//     (pace.go).
 //   - HTTP/2 frames that are no requests are counted, over REST too (frames.go, restconns.go). Addresses whose
 //     connections end soon are accepted later (churn.go).
 //   - If memory is scarce, the clients with the most names get no further names, and then lose their streams (memory.go).
