@@ -48,7 +48,7 @@ func documents(t *testing.T) map[string]string {
 		t.Fatalf("docs/ has %d pages (%v)", len(pages), err)
 	}
 	all := map[string]string{}
-	for _, page := range append([]string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md"}, pages...) {
+	for _, page := range append([]string{"../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", "../bench/README.md", "../relay/testdata/README.md", "../relay/testdata/loss.md"}, pages...) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ import (
 
 // TestNoClientIsWorseOffThanWithoutTheRelay plays the loss matrix: every state of a client against
 // every state of the control planes. The transcripts in testdata/loss have one file for each
-// state of the control planes, which is a column of the tables in docs/safety.md. The directive is
+// state of the control planes, which is a column of the tables in testdata/loss.md. The directive is
 //
 //	play relay=cold|store|warm [servers=2] [clients=ahead] [for=5m]
 //	TIME STATE[@VERSION] [STATE of the second server]
