@@ -25,10 +25,6 @@ var knownDifferences = []known{
 		// How many requests fail depends on how long an exchange with the control plane takes.
 		sometimes: func(row) bool { return true },
 	},
-	{
-		scenario: "TestJavaControlPlaneRestartsWithLess", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
-		reason: "java-control-plane does not say in delta what it has lost during a restart, and has other versions after it: the relay cannot tell that it did not read `initial_resource_versions`",
-	},
 }
 
 // knownDifference returns why a row differs, or "" if it must not. always: it does so in each run.
