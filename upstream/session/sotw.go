@@ -197,7 +197,7 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 	n.ask(added, !s.begun, now)
 	wanted := s.requestOf()
 	if len(wanted) == 0 && n.parked > 0 {
-		s.unpark() // a request without names would be another one
+		s.unpark(now) // a request without names would be another one
 		wanted = s.requestOf()
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)

@@ -187,9 +187,7 @@ func (s *sotwNames) nextTrial(now time.Time) {
 		if t.rest = t.rest[1:]; len(t.current) == 0 {
 			continue
 		}
-		for _, sub := range t.current {
-			sub.parked, sub.fulls = false, s.names.fulls
-		}
+		s.restore(now, t.current)
 		t.vain, t.others = t.vain+1, nil
 		s.dirty = true
 		s.until(now.Add(trialWait))
@@ -218,7 +216,7 @@ func (s *sotwNames) endTrials(now time.Time) {
 		if n.strict() && t.all && n.responses > n.before {
 			n.relist, n.shown = true, ""
 		}
-		s.unpark()
+		s.unpark(now)
 	}
 	again := t.news && t.heard
 	*t = trials{forced: t.forced, ended: now, changed: t.changed}
@@ -234,13 +232,24 @@ func (s *sotwNames) endTrials(now time.Time) {
 	}
 }
 
-// unpark requests the parked names again.
-func (s *sotwNames) unpark() {
-	for _, sub := range s.names.subs {
-		if sub.parked {
-			sub.parked, sub.fulls = false, s.names.fulls
+// restore requests parked names again. What was answered before waits as if it were requested anew: a full response that
+// does not have it may answer the request without it.
+func (s *sotwNames) restore(now time.Time, subs []*subscription) {
+	n := s.names
+	var answered []*subscription
+	for _, sub := range subs {
+		sub.parked, sub.left = false, true
+		sub.fulls, sub.asked = n.fulls, n.responses
+		if sub.answered {
+			answered = append(answered, sub)
 		}
 	}
+	n.wait(answered, now)
+}
+
+// unpark requests all parked names again.
+func (s *sotwNames) unpark(now time.Time) {
+	s.restore(now, s.those(isParked))
 	s.names.parked = 0
 	s.names.leaveOut(nil)
 }
