@@ -84,8 +84,8 @@ type subscription struct {
 
 	// The rest is for names only.
 
-	// fulls and asked are names.fulls and names.responses when it was requested.
-	fulls, asked uint64
+	// asked is names.responses when it was requested.
+	asked uint64
 	// left, in SotW, says that it was given up recently. If it is wanted again,
 	// a response without it may have been sent in between.
 	left bool

@@ -192,7 +192,7 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		s.version = s.resume(n)
 	}
 	for _, sub := range added {
-		sub.fulls, sub.asked = n.fulls, n.responses
+		sub.asked = n.responses
 	}
 	n.ask(added, !s.begun, now)
 	wanted := s.requestOf()
@@ -201,9 +201,7 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		wanted = s.requestOf()
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
-	if s.wanted = wanted; changed {
-		s.trials.changed = now
-	}
+	s.wanted = wanted
 	if len(added) > 0 {
 		s.awaitAnswer(now)
 	}
@@ -333,7 +331,7 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 			sub.repeated, sub.answered = false, true
 		case n.hidden:
 			n.fail(sub, errHidden(), &u)
-		case n.fulls > sub.fulls && !sub.parked, what == Polled:
+		case n.full > sub.asked && !sub.parked && (!n.strict() || n.knew(sub, n.full)), what == Polled:
 			// It is missing in a full response, or in the answer to a poll for these names.
 			sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 			u.Changes = append(u.Changes, sub.answer)

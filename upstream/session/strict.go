@@ -55,7 +55,6 @@ type trials struct {
 	heard   bool              // there was an answer in this series
 	forced  bool              // the request was sent without a version
 	ended   time.Time         // when the last series ended
-	changed time.Time         // when the names of the request last changed
 }
 
 // Strict reports whether the control plane may answer only requests of which it has every name. h may be nil.
@@ -219,7 +218,7 @@ func (s *sotwNames) endTrials(now time.Time) {
 		s.unpark(now)
 	}
 	again := t.news && t.heard
-	*t = trials{forced: t.forced, ended: now, changed: t.changed}
+	*t = trials{forced: t.forced, ended: now}
 	s.until(time.Time{})
 	s.dirty = true
 	parked := s.those(isParked)
@@ -238,8 +237,7 @@ func (s *sotwNames) restore(now time.Time, subs []*subscription) {
 	n := s.names
 	var answered []*subscription
 	for _, sub := range subs {
-		sub.parked, sub.left = false, true
-		sub.fulls, sub.asked = n.fulls, n.responses
+		sub.parked, sub.left, sub.asked = false, true, n.responses
 		if sub.answered {
 			answered = append(answered, sub)
 		}
@@ -268,7 +266,7 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	if !n.strict() {
 		return
 	}
-	if n.answers == AnswersAuto && !v.hidden && !v.onlyBeats() && s.lacks(now) {
+	if n.answers == AnswersAuto && !v.hidden && !v.onlyBeats() && s.lacks() {
 		n.habits.answersAll()
 		s.endTrials(now)
 		return
@@ -297,17 +295,20 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	}
 }
 
-// lacks reports that a response lacks a name that the control plane knew to be requested.
-func (s *sotwNames) lacks(now time.Time) bool {
-	read := settleTime
-	if s.trials.series {
-		read = trialWait / 2
-	}
-	n, settled := s.names, !s.trials.changed.IsZero() && now.Sub(s.trials.changed) >= read
+// lacks reports that the last response lacks a name that the control plane knew to be requested.
+func (s *sotwNames) lacks() bool {
+	n := s.names
 	return slices.ContainsFunc(s.wanted, func(name string) bool {
 		sub := n.subs[name]
-		return sub != nil && sub.seen != n.responses && (settled || sub.first)
+		return sub != nil && sub.seen != n.responses && n.knew(sub, n.responses)
 	})
+}
+
+// knew reports that a control plane knew a name to be requested when it sent a response. A strict control plane answers a
+// request once, with whatever was known when it read it, and ignores requests that do not have the nonce of its last
+// response. So the first response after the name was requested may be for an earlier request, and the next one is not.
+func (n *Names) knew(sub *subscription, response uint64) bool {
+	return sub.first || sub.asked > n.before && response > sub.asked+1
 }
 
 // Heard notes that the control plane has sent a response, of any type. It reports whether that changes what is due.
