@@ -223,7 +223,7 @@ func (s *sotwNames) requestOf() []string {
 func (s *sotwNames) drop(now time.Time) {
 	for _, sub := range s.names.changed {
 		if s.names.subs[sub.name] == sub && !sub.wanted && sub.sent {
-			sub.sent, sub.left = false, true
+			sub.sent, sub.left, sub.parked = false, true, false
 			s.budget.release(s.names, sub)
 			s.leaving = append(s.leaving, leaving{sub, now})
 			s.names.forgetAt = now.Add(onTheWay)

@@ -308,7 +308,7 @@ func (s *sotwNames) lacks() bool {
 // request once, with whatever was known when it read it, and ignores requests that do not have the nonce of its last
 // response. So the first response after the name was requested may be for an earlier request, and the next one is not.
 func (n *Names) knew(sub *subscription, response uint64) bool {
-	return sub.first || sub.asked > n.before && response > sub.asked+1
+	return !sub.repeated && (sub.first || sub.asked > n.before && response > sub.asked+1)
 }
 
 // Heard notes that the control plane has sent a response, of any type. It reports whether that changes what is due.
