@@ -15,7 +15,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop lint-interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test test-all properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop lint-interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,19 @@ generate: ## write what is derived from the configuration's keys (JSON Schema, r
 	$(GO) test ./lint -run '^TestThePageHasTheRules$$' -count 1 -update
 	cd tools/descriptors && $(GO) run .
 
-# Tests that count allocations or measure times run without the race detector, which changes both. Tests
-# that count work use the counters of coverage (costs/), in the packages that have such tests.
-test: ## run all tests with the race detector
+# Many tests wait, for a time or for other processes, so that more packages run at the same time than there are
+# processors. Tests that count allocations or measure times run without the race detector, which changes both.
+test: ## run the tests with the race detector, without or with less of what takes long (-short)
+	GO=$(GO) tools/test-race -short -p=$$((2 * $$(getconf _NPROCESSORS_ONLN))) ./...
+	$(GO) test -short -run '^TestCost' ./downstream
+
+# Tests that count work use the counters of coverage (costs/), in the packages that have such tests. The transcripts
+# of losses are more than the race detector has time for.
+test-all: ## run all tests: those of make test in full, what counts work or measures times, and deploy
 	GO=$(GO) tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
+	$(GO) test -run '^TestNoClientIsWorseOffThanWithoutTheRelay$$' ./relay
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 	cd tools/descriptors && $(GO) test -count=1 ./...
 	$(MAKE) deploy
