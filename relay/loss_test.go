@@ -66,7 +66,10 @@ func TestNoClientIsWorseOffThanWithoutTheRelay(t *testing.T) {
 	pasts := lossPasts(t)
 	datadriven.Walk(t, lossFolder, func(t *testing.T, path string) {
 		if raceEnabled && !strings.HasSuffix(path, "_half.txt") {
-			t.Skip("of each state of the relay, one is enough for the race detector")
+			t.Skip("of each state of the relay, one is enough for the race detector (make test-all runs all without it)")
+		}
+		if name := filepath.Base(path); testing.Short() && name != "warm_half.txt" && name != "failover_store_half.txt" {
+			t.Skip("two of the states are enough with -short (make test-all runs all)")
 		}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			column := parseLossColumn(t, d)
