@@ -29,8 +29,9 @@ var (
 // no content older than what it had, no removal of a resource that was never removed, and no empty state
 // before the first answer. After one RPC has reached a backend through a redirect to another authority, all
 // later RPCs do. Once the control plane knows that clients have rejected a change, the relay sends it to no
-// new client; new clients begin with the accepted state. After the failures, every client holds exactly the
-// resources of the control planes, also through a view.
+// new client; new clients begin with the accepted state. No client is sent a Listener whose address another one of its
+// Listeners has, as far as the relay can know. After the failures, every client holds exactly the resources of the control
+// planes, also through a view, and those that it refused and that came again with another version.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -55,7 +56,8 @@ func TestChaos(t *testing.T) {
 	}
 	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	config := chaosConfig(append(slices.Clone(planes), shop.planes()...), evil)
+	listeners := startChaosListeners(t, actor)
+	config := chaosConfig(slices.Concat(planes, shop.planes(), listeners.all()), evil)
 	if *chaosAll {
 		config = storing(t, config, "")
 	}
@@ -107,6 +109,7 @@ func TestChaos(t *testing.T) {
 		clients = append(clients, c)
 		living.Go(func() { c.live(life, quiet, published) })
 	}
+	listeners.run(chaos, life, &running, &living, relays, quiet, stop, actor)
 	channel := shop.open(t, relays)
 	shop.tour(channel)
 	moves := actor()
@@ -134,7 +137,7 @@ func TestChaos(t *testing.T) {
 
 	// The failures are over. All resources change once more, so that clients receive those that they have
 	// rejected.
-	all := append(slices.Clone(planes), shop.planes()...)
+	all := slices.Concat(planes, shop.planes(), listeners.all())
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
 		return
@@ -177,6 +180,7 @@ func TestChaos(t *testing.T) {
 		}
 		return nil
 	})
+	listeners.settle(t)
 	wrong(t, all)
 	for _, p := range planes {
 		p.truth.mu.Lock()
