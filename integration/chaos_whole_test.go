@@ -351,9 +351,25 @@ func (l *chaosListeners) settle(t testing.TB) {
 	await("all clients have refused all listeners", func(h *listenersHeld, name string, is listenerState) bool {
 		return h.refusedLast[name] != is
 	})
-	for _, p := range l.planes {
-		p.rename()
-	}
+	// A NACK may still be on its way when the other version comes: then the relay does not know yet whom it concerns.
+	renames, end := context.WithCancel(t.Context())
+	var renaming sync.WaitGroup
+	defer renaming.Wait()
+	defer end()
+	renaming.Go(func() {
+		const between = 10 * time.Second
+		ticker := time.NewTicker(between)
+		defer ticker.Stop()
+		for renames.Err() == nil {
+			for _, p := range l.planes {
+				p.rename()
+			}
+			select {
+			case <-ticker.C:
+			case <-renames.Done():
+			}
+		}
+	})
 	await("all clients have the listeners that they refused", func(h *listenersHeld, name string, is listenerState) bool {
 		return h.listeners[name].listenerState != is
 	})
