@@ -30,8 +30,10 @@ var (
 // before the first answer. After one RPC has reached a backend through a redirect to another authority, all
 // later RPCs do. Once the control plane knows that clients have rejected a change, the relay sends it to no
 // new client; new clients begin with the accepted state. If a control plane ends streams because of some names,
-// no client hears that of another name. After the failures, every client holds exactly the resources of the
-// control planes, also through a view, and a control plane is requested only what clients want.
+// no client hears that of another name. No client is sent a Listener whose address another one of its Listeners has, as
+// far as the relay can know. After the failures, every client holds exactly the resources of the control planes, also
+// through a view, and those that it refused and that came again with another version; and a control plane is requested
+// only what clients want.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -56,7 +58,8 @@ func TestChaos(t *testing.T) {
 	}
 	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	config := chaosConfig(append(slices.Clone(planes), shop.planes()...), evil)
+	listeners := startChaosListeners(t, actor)
+	config := chaosConfig(slices.Concat(planes, shop.planes(), listeners.all()), evil)
 	if *chaosAll {
 		config = storing(t, config, "")
 	}
@@ -115,6 +118,7 @@ func TestChaos(t *testing.T) {
 		clients = append(clients, c)
 		living.Go(func() { c.live(life, quiet, published) })
 	}
+	listeners.run(chaos, life, &running, &living, relays, quiet, stop, actor)
 	channel := shop.open(t, relays)
 	shop.tour(channel)
 	moves := actor()
@@ -144,7 +148,7 @@ func TestChaos(t *testing.T) {
 	// The failures are over. All resources change once more, so that clients receive those that they have
 	// rejected.
 	planes = append(planes, odd...)
-	all := append(slices.Clone(planes), shop.planes()...)
+	all := slices.Concat(planes, shop.planes(), listeners.all())
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
 		return
@@ -203,6 +207,7 @@ func TestChaos(t *testing.T) {
 		}
 		return nil
 	})
+	listeners.settle(t)
 	wrong(t, all)
 	for _, p := range planes {
 		p.truth.mu.Lock()
