@@ -108,7 +108,7 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 			Resources: []*discoveryv3.Resource{{Name: name, Resource: content}},
 		}
 	}
-	address := testplane.Listen(t, &puppet{responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
+	address := testplane.Listen(t, &puppet{atOnce: true, responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
 	answer, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err != nil {
 		t.Fatal(err)
