@@ -36,14 +36,14 @@ test: ## run the tests with the race detector, without or with less of what take
 	GO=$(GO) tools/test-race -short ./...
 	$(GO) test -short -run '^TestCost' ./downstream
 
-# Tests that count work use the counters of coverage (costs/), in the packages that have such tests. The transcripts
+# Tests that count work use the counters of coverage (internal/costs/), in the packages that have such tests. The transcripts
 # of losses are more than the race detector has time for.
 test-all: ## run all tests: those of make test in full, what counts work or measures times, and deploy
 	GO=$(GO) tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -run '^TestNoClientIsWorseOffThanWithoutTheRelay$$' ./relay
-	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
+	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/internal\/costs / {print $$NF}')
 	cd tools/descriptors && $(GO) test -count=1 ./...
 	$(MAKE) deploy
 

@@ -15,8 +15,8 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/testplane"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 var bothProtocols = []Protocol{Delta, SotW}

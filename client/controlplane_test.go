@@ -7,7 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 	"go.uber.org/goleak"
 )
 

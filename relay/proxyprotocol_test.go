@@ -12,9 +12,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // proxied returns a header of version 2 of the PROXY protocol, as a balancer sends it for a client.
