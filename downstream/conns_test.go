@@ -241,7 +241,8 @@ func TestRESTRequestsAreAnsweredNoFasterThanAllowed(t *testing.T) {
 		server, log := newTestServer(nil, 0)
 		limits := Limits{RequestsPerSecond: 10, RequestBurst: 3}
 		h := server.HTTPServer(ListenerOptions{Limits: limits})
-		connect := func() context.Context { return h.ConnContext(t.Context(), nil) }
+		socket, _ := net.Pipe()
+		connect := func() context.Context { return h.ConnContext(t.Context(), socket) }
 		request := func(conn context.Context) time.Duration {
 			began := time.Now()
 			h.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/nothing", nil).WithContext(conn))
