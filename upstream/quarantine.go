@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -71,12 +72,13 @@ type suspect struct {
 // trial is a Stream that requests suspects.
 type trial struct {
 	stream *Stream
-	keys   map[cache.Key]struct{} // without an answer
-	left   bool                   // clients have left one of them
+	left   bool // clients have left one of them
 	began  time.Time
 
-	// mu comes last in the order of locks.
-	mu       sync.Mutex
+	// mu is held while the trial delivers something. It comes after Stream.mu, and before the receiver's locks.
+	mu sync.Mutex
+	// keys are the suspects that the trial feeds: not those that are back on the Stream, which may have something newer.
+	keys     map[cache.Key]struct{}
 	answered []cache.Key
 	end      error // nil as long as it has not ended
 }
@@ -94,10 +96,13 @@ func (r trialReceiver) Deliver(e delivery.Event) {
 	if e.Kind != delivery.Delivered {
 		return
 	}
+	t := r.trial
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	said := e.Types[:0:0]
 	for _, u := range e.Types {
-		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(c cache.Change) bool { return isOutage(c.Err) })
-		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(c cache.SetUpdate) bool { return isOutage(c.Err) })
+		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(c cache.Change) bool { return isOutage(c.Err) || !t.answers(&u, c.Name) })
+		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(c cache.SetUpdate) bool { return isOutage(c.Err) || !t.answers(&u, c.Name) })
 		if len(u.Changes)+len(u.Sets) > 0 {
 			said = append(said, u)
 		}
@@ -107,22 +112,47 @@ func (r trialReceiver) Deliver(e delivery.Event) {
 	}
 	e.Types = said
 	r.of.to.Deliver(e)
-	r.trial.note(said)
 	r.of.inbox.Wake()
 }
 
-// note notes what the control plane has answered.
-func (t *trial) note(said []cache.Update) {
+// answers reports whether the trial feeds a topic, and notes that the control plane has answered it. The caller holds mu.
+func (t *trial) answers(u *cache.Update, name string) bool {
+	k := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}
+	_, is := t.keys[k]
+	if is {
+		t.answered = append(t.answered, k)
+	}
+	return is
+}
+
+// feeds reports whether the trial feeds a suspect.
+func (t *trial) feeds(k cache.Key) (is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, u := range said {
-		for i := range u.Changes {
-			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Changes[i].Name})
-		}
-		for i := range u.Sets {
-			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name})
+	_, is = t.keys[k]
+	return is
+}
+
+// drop ends the feeding of a suspect.
+func (t *trial) drop(k cache.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.keys, k)
+}
+
+// takeAnswered returns the suspects that were answered, which the trial no longer feeds; how many it still feeds; and why
+// it has ended, nil if it has not.
+func (t *trial) takeAnswered() (answered []cache.Key, left int, end error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range t.answered {
+		if _, is := t.keys[k]; is {
+			delete(t.keys, k)
+			answered = append(answered, k)
 		}
 	}
+	t.answered = nil
+	return answered, len(t.keys), t.end
 }
 
 // has reports whether there are suspects of a type.
@@ -259,11 +289,11 @@ func (s *Stream) takeSuspect(n note) bool {
 	if t == nil {
 		return true
 	}
-	if _, tried := t.keys[n.key]; !tried {
+	if !t.feeds(n.key) {
 		return true
 	}
 	if n.stop {
-		delete(t.keys, n.key)
+		t.drop(n.key)
 		t.left = true
 	}
 	t.stream.inbox.Put(n)
@@ -293,29 +323,18 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 		return nil
 	}
 	if t := q.trial; t != nil {
-		t.mu.Lock()
-		answered, end := t.answered, t.end
-		t.answered = nil
-		t.mu.Unlock()
-		for _, k := range answered {
-			if _, waits := t.keys[k]; waits {
-				delete(t.keys, k)
-				back = append(back, k)
-				q.admitted = true
-				q.pace.reset()
-			}
+		answered, left, end := t.takeAnswered()
+		if back = answered; len(back) > 0 {
+			q.admitted = true
+			q.pace.reset()
 		}
 		switch {
 		case end != nil:
-			s.endTrial()
-			back = append(back, s.judge(now, t, end)...)
-		case len(t.keys) == 0:
+			back = append(back, s.judge(now, s.endTrial(), t.left, end)...)
+		case left == 0:
 			s.endTrial()
 		case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
-			s.endTrial()
-			for k := range t.keys {
-				back = append(back, k)
-			}
+			back = append(back, s.endTrial()...)
 		}
 	}
 	for _, k := range back {
@@ -328,21 +347,16 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 	return back
 }
 
-// judge draws the conclusions from a trial that has ended. It returns the topics that go back to the stream. The caller
-// holds mu.
-func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
+// judge draws the conclusions from a trial of suspects that has ended. left: clients have left others that it had. It
+// returns the topics that go back to the stream. The caller holds mu.
+func (s *Stream) judge(now time.Time, keys []cache.Key, left bool, end error) (back []cache.Key) {
 	q := &s.quarantine
-	keys := make([]cache.Key, 0, len(t.keys))
-	for k := range t.keys {
-		if q.suspects[k] != nil {
-			keys = append(keys, k)
-		}
-	}
+	keys = slices.DeleteFunc(keys, func(k cache.Key) bool { return q.suspects[k] == nil })
 	slices.SortFunc(keys, compareKeys)
 	q.next = now.Add(q.pace.delay())
 	switch half := len(keys) / 2; {
 	case len(keys) == 0:
-	case !endsForRequest(end), t.left:
+	case !endsForRequest(end), left:
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried, or what has left may be why
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
@@ -412,6 +426,9 @@ func (s *Stream) beginTrial(now time.Time) {
 		return
 	}
 	t := &trial{keys: map[cache.Key]struct{}{}, began: now}
+	for _, k := range keys {
+		t.keys[k] = struct{}{}
+	}
 	o := s.opts
 	o.watch = func(delivery.Event) {} // whether the server can be reached, the other streams tell
 	o.typeAnswered, o.typesBlamed, o.noQuarantine = nil, nil, true
@@ -428,19 +445,22 @@ func (s *Stream) beginTrial(now time.Time) {
 	}
 	t.stream = newStream([]*form{s.form}, s.scope, s.conn, s.node, o, trialReceiver{t, s}, s.log.With("stream", "quarantine"))
 	for _, k := range keys {
-		t.keys[k] = struct{}{}
 		t.stream.Start(k)
 	}
 	q.trial = t
 }
 
-// endTrial closes the trial. The caller holds mu.
-func (s *Stream) endTrial() {
+// endTrial closes the trial, and returns the suspects that it fed. The caller holds mu.
+func (s *Stream) endTrial() (keys []cache.Key) {
 	q := &s.quarantine
 	t := q.trial
 	q.trial = nil
-	t.stream.Close() // at once: the Stream may bring something newer
+	t.stream.Close()
 	q.closing.Go(func() { <-t.stream.Done() })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys, t.keys = slices.Collect(maps.Keys(t.keys)), nil
+	return keys
 }
 
 // dueQuarantine returns when attendQuarantine must be called. The caller holds mu.
