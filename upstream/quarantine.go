@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -72,13 +71,16 @@ type suspect struct {
 // trial is a Stream that requests suspects.
 type trial struct {
 	stream *Stream
-	left   bool // clients have left one of them
+	keys   map[cache.Key]struct{} // without an answer
+	left   bool                   // clients have left one of them
 	began  time.Time
 
-	// mu is held while the trial delivers something. It comes after Stream.mu, and before the receiver's locks.
+	// mu is held while the trial delivers something. It comes before the receiver's locks. Who holds Stream.mu does not
+	// wait for it.
 	mu sync.Mutex
-	// keys are the suspects that the trial feeds: not those that are back on the Stream, which may have something newer.
-	keys     map[cache.Key]struct{}
+	// feeds has the suspects of which the trial delivers what it hears: not those that are back on the Stream, which may
+	// have something newer.
+	feeds    map[cache.Key]struct{}
 	answered []cache.Key
 	end      error // nil as long as it has not ended
 }
@@ -93,10 +95,13 @@ type trialReceiver struct {
 
 // Deliver implements delivery.Receiver.
 func (r trialReceiver) Deliver(e delivery.Event) {
-	if e.Kind != delivery.Delivered {
-		return
+	if e.Kind == delivery.Delivered && r.trial.deliver(e, r.of.to) {
+		r.of.inbox.Wake()
 	}
-	t := r.trial
+}
+
+// deliver delivers what the control plane says of the suspects that the trial feeds, and reports whether that is anything.
+func (t *trial) deliver(e delivery.Event, to delivery.Receiver) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	said := e.Types[:0:0]
@@ -108,51 +113,22 @@ func (r trialReceiver) Deliver(e delivery.Event) {
 		}
 	}
 	if len(said) == 0 {
-		return
+		return false
 	}
 	e.Types = said
-	r.of.to.Deliver(e)
-	r.of.inbox.Wake()
+	to.Deliver(e)
+	return true
 }
 
-// answers reports whether the trial feeds a topic, and notes that the control plane has answered it. The caller holds mu.
+// answers notes that the control plane has answered a topic, if the trial feeds it, and reports whether it does. The
+// caller holds mu.
 func (t *trial) answers(u *cache.Update, name string) bool {
 	k := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}
-	_, is := t.keys[k]
-	if is {
+	_, fed := t.feeds[k]
+	if fed {
 		t.answered = append(t.answered, k)
 	}
-	return is
-}
-
-// feeds reports whether the trial feeds a suspect.
-func (t *trial) feeds(k cache.Key) (is bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, is = t.keys[k]
-	return is
-}
-
-// drop ends the feeding of a suspect.
-func (t *trial) drop(k cache.Key) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.keys, k)
-}
-
-// takeAnswered returns the suspects that were answered, which the trial no longer feeds; how many it still feeds; and why
-// it has ended, nil if it has not.
-func (t *trial) takeAnswered() (answered []cache.Key, left int, end error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, k := range t.answered {
-		if _, is := t.keys[k]; is {
-			delete(t.keys, k)
-			answered = append(answered, k)
-		}
-	}
-	t.answered = nil
-	return answered, len(t.keys), t.end
+	return fed
 }
 
 // has reports whether there are suspects of a type.
@@ -289,11 +265,11 @@ func (s *Stream) takeSuspect(n note) bool {
 	if t == nil {
 		return true
 	}
-	if !t.feeds(n.key) {
+	if _, tried := t.keys[n.key]; !tried {
 		return true
 	}
 	if n.stop {
-		t.drop(n.key)
+		delete(t.keys, n.key)
 		t.left = true
 	}
 	t.stream.inbox.Put(n)
@@ -322,20 +298,9 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 		q.queue = nil // all have left: nothing is due
 		return nil
 	}
-	if t := q.trial; t != nil {
-		answered, left, end := t.takeAnswered()
-		if back = answered; len(back) > 0 {
-			q.admitted = true
-			q.pace.reset()
-		}
-		switch {
-		case end != nil:
-			back = append(back, s.judge(now, s.endTrial(), t.left, end)...)
-		case left == 0:
-			s.endTrial()
-		case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
-			back = append(back, s.endTrial()...)
-		}
+	if t := q.trial; t != nil && t.mu.TryLock() { // otherwise it delivers something, and wakes the Stream then
+		back = s.attendTrial(now, t)
+		t.mu.Unlock()
 	}
 	for _, k := range back {
 		delete(q.suspects, k)
@@ -347,16 +312,50 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 	return back
 }
 
-// judge draws the conclusions from a trial of suspects that has ended. left: clients have left others that it had. It
-// returns the topics that go back to the stream. The caller holds mu.
-func (s *Stream) judge(now time.Time, keys []cache.Key, left bool, end error) (back []cache.Key) {
+// attendTrial is attendQuarantine for the present trial. The caller also holds the trial's mu.
+func (s *Stream) attendTrial(now time.Time, t *trial) (back []cache.Key) {
 	q := &s.quarantine
-	keys = slices.DeleteFunc(keys, func(k cache.Key) bool { return q.suspects[k] == nil })
+	for _, k := range t.answered {
+		if _, waits := t.keys[k]; waits {
+			delete(t.keys, k)
+			delete(t.feeds, k)
+			back = append(back, k)
+			q.admitted = true
+			q.pace.reset()
+		}
+	}
+	t.answered = nil
+	switch {
+	case t.end != nil:
+		s.endTrial()
+		back = append(back, s.judge(now, t, t.end)...)
+	case len(t.keys) == 0:
+		s.endTrial()
+	case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
+		s.endTrial()
+		t.feeds = nil
+		for k := range t.keys {
+			back = append(back, k)
+		}
+	}
+	return back
+}
+
+// judge draws the conclusions from a trial that has ended. It returns the topics that go back to the stream. The caller
+// holds mu.
+func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
+	q := &s.quarantine
+	keys := make([]cache.Key, 0, len(t.keys))
+	for k := range t.keys {
+		if q.suspects[k] != nil {
+			keys = append(keys, k)
+		}
+	}
 	slices.SortFunc(keys, compareKeys)
 	q.next = now.Add(q.pace.delay())
 	switch half := len(keys) / 2; {
 	case len(keys) == 0:
-	case !endsForRequest(end), left:
+	case !endsForRequest(end), t.left:
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried, or what has left may be why
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
@@ -425,9 +424,9 @@ func (s *Stream) beginTrial(now time.Time) {
 	if len(keys) == 0 {
 		return
 	}
-	t := &trial{keys: map[cache.Key]struct{}{}, began: now}
+	t := &trial{keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
 	for _, k := range keys {
-		t.keys[k] = struct{}{}
+		t.keys[k], t.feeds[k] = struct{}{}, struct{}{}
 	}
 	o := s.opts
 	o.watch = func(delivery.Event) {} // whether the server can be reached, the other streams tell
@@ -450,17 +449,13 @@ func (s *Stream) beginTrial(now time.Time) {
 	q.trial = t
 }
 
-// endTrial closes the trial, and returns the suspects that it fed. The caller holds mu.
-func (s *Stream) endTrial() (keys []cache.Key) {
+// endTrial closes the trial. The caller holds mu.
+func (s *Stream) endTrial() {
 	q := &s.quarantine
 	t := q.trial
 	q.trial = nil
-	t.stream.Close()
+	t.stream.Close() // at once: the Stream may bring something newer
 	q.closing.Go(func() { <-t.stream.Done() })
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	keys, t.keys = slices.Collect(maps.Keys(t.keys)), nil
-	return keys
 }
 
 // dueQuarantine returns when attendQuarantine must be called. The caller holds mu.
