@@ -21,12 +21,15 @@ type linkKey struct {
 	typeURL string
 }
 
-// link is the stream on which a type is requested.
+// link has the streams on which a type is requested.
 type link struct {
-	opened, answered time.Time // for the current stream, zero if there is none or no answer
+	streams map[any]stream // by delivery.Event.Stream
 	// last is when the server last answered on any stream, and first when it began to do so again and again.
 	first, last time.Time
 }
+
+// stream is when a stream was opened, and when the server answered on it, zero if it has not.
+type stream struct{ opened, answered time.Time }
 
 const (
 	// settle is how long members stay after the first answer on a new stream. silent is how long after the start of a
@@ -40,19 +43,31 @@ const (
 // Event notes what happens to a type's stream to a server.
 func (l *Links) Event(server int, e delivery.Event) {
 	l.set(server, e.TypeURL, func(k *link) {
+		now := time.Now()
 		switch e.Kind {
 		case delivery.TypeOpened:
-			*k = link{opened: time.Now(), first: k.first, last: k.last}
+			k.streams[e.Stream] = stream{opened: now}
 		case delivery.TypeAnswered:
-			k.answered = time.Now()
-			if k.answered.Sub(k.last) > silent {
-				k.first = k.answered
+			k.streams[e.Stream] = stream{k.streams[e.Stream].opened, now}
+			if now.Sub(k.last) > silent {
+				k.first = now
 			}
-			k.last = k.answered
+			k.last = now
 		default:
-			*k = link{first: k.first, last: k.last}
+			delete(k.streams, e.Stream)
 		}
 	})
+}
+
+// close forgets the streams to a server, which is not heard any more.
+func (l *Links) close(server int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for at, k := range l.types {
+		if at.server == server {
+			clear(k.streams)
+		}
+	}
 }
 
 func (l *Links) set(server int, typeURL string, change func(*link)) {
@@ -61,7 +76,7 @@ func (l *Links) set(server int, typeURL string, change func(*link)) {
 	at := linkKey{server, typeURL}
 	k := l.types[at]
 	if k == nil {
-		k = &link{}
+		k = &link{streams: map[any]stream{}}
 		if l.types == nil {
 			l.types = map[linkKey]*link{}
 		}
@@ -82,21 +97,25 @@ func (l *Links) Waits(typeURL string, since, late time.Time) (until time.Time) {
 		if at.typeURL != typeURL {
 			continue
 		}
-		word := now.Add(recheck)
-		switch {
-		case !k.answered.IsZero() && !k.answered.After(since), k.brokenSince(late):
+		if k.brokenSince(late) {
 			return time.Time{}
-		case !k.answered.IsZero():
-			word = k.answered.Add(settle)
-		case !k.opened.IsZero():
-			word = k.opened.Add(silent)
 		}
-		if !known || word.Before(until) {
-			until, known = word, true
+		known = true
+		for _, st := range k.streams {
+			word := st.opened.Add(silent)
+			if !st.answered.IsZero() {
+				word = st.answered.Add(settle)
+			}
+			switch {
+			case !st.answered.IsZero() && !st.answered.After(since):
+				return time.Time{}
+			case until.IsZero() || word.Before(until):
+				until = word
+			}
 		}
 	}
-	if until.After(now.Add(recheck)) {
-		until = now.Add(recheck) // another server may be reachable sooner
+	if again := now.Add(recheck); known && (until.IsZero() || until.After(again)) {
+		until = again // another stream may be answered sooner
 	}
 	return until
 }

@@ -326,6 +326,7 @@ func (f *Feed) closeServer(i int) {
 	s := f.open[i]
 	f.open[i] = nil
 	s.closed, s.active = true, false
+	f.links.close(i)
 	s.source.Close()
 	f.closing = append(slices.DeleteFunc(f.closing, func(s Source) bool {
 		select {

@@ -325,6 +325,7 @@ func (c *chaosClient) read(ctx context.Context, s chaosStream, r *rand.Rand, qui
 // take checks a response, and accepts or rejects it.
 func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 	c.past.add("receives %s", summary(r))
+	first := h.isFirst(r)
 	c.check(h, r)
 	h.nonces[r.typeURL] = r.nonce
 	// The client does not reject removals, because the relay does not send a rejected removal again.
@@ -348,8 +349,8 @@ func (c *chaosClient) take(h *chaosHeld, s chaosStream, r *response) error {
 		if h.wants(t) {
 			h.held[t], h.versions[t] = revision, res.version
 			h.saw(t, revision, rejections)
-			if c.plane.poison != nil {
-				c.plane.poison.took(t)
+			if c.plane.poison != nil && first {
+				c.plane.poison.begins(t)
 			}
 			h.came(t)
 		}

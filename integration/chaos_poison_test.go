@@ -32,23 +32,23 @@ type chaosPoison struct {
 	refused  map[int]map[int]bool
 	rejected int // how often clients rejected poison
 	nacked   int // how many rejections the control plane received
-	// taken says when a client first received a resource. The rollout accepts the first answer, whatever its
-	// content.
-	taken map[topic]time.Time
+	// accepted says when a client that held nothing first received a resource in its first answer. Such clients begin
+	// with the accepted state; others may have received a resource of a change that is still being tried.
+	accepted map[topic]time.Time
 	// triedAgain is the newest revision of poison that a relay may send again: see mayTryAgain.
 	triedAgain int
 }
 
 func newChaosPoison() *chaosPoison {
-	return &chaosPoison{refused: map[int]map[int]bool{}, taken: map[topic]time.Time{}}
+	return &chaosPoison{refused: map[int]map[int]bool{}, accepted: map[topic]time.Time{}}
 }
 
-// took records that a client received a resource.
-func (p *chaosPoison) took(t topic) {
+// begins records that a client begins with a resource.
+func (p *chaosPoison) begins(t topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.taken[t].IsZero() {
-		p.taken[t] = time.Now()
+	if p.accepted[t].IsZero() {
+		p.accepted[t] = time.Now()
 	}
 }
 
@@ -57,7 +57,7 @@ func (p *chaosPoison) took(t topic) {
 func (p *chaosPoison) isAccepted(t topic) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.taken[t].IsZero() && time.Since(p.taken[t]) > stored
+	return !p.accepted[t].IsZero() && time.Since(p.accepted[t]) > stored
 }
 
 // add records that a revision is poison.
@@ -161,7 +161,8 @@ var (
 // poisonSome changes clusters until ctx ends, and now and then turns one into poison. Once clients have
 // rejected the poison, it changes a cluster that has never changed before: that change has to reach clients,
 // and the poison must not. Nothing else changes while there is poison. The relay takes everything new in a
-// rejected response for a possible cause, and tries all of it again if any of it changes.
+// rejected response for a possible cause, and tries all of it again if any of it changes: so the cluster that
+// changes has to be accepted before, too.
 func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 	const breath, lasting, most = 300 * time.Millisecond, 800 * time.Millisecond, 4
 	cluster := func(i int) topic { return topic{clusterType, fmt.Sprint("cluster-", i)} }
@@ -172,7 +173,7 @@ func (p *chaosPlane) poisonSome(ctx context.Context, r *rand.Rand) {
 			pause(ctx, r, breath)
 		}
 		t := cluster(r.IntN(chaosMore / 2))
-		if !p.poison.isAccepted(t) {
+		if !p.poison.isAccepted(t) || unchanged < chaosMore && !p.poison.isAccepted(cluster(unchanged)) {
 			continue
 		}
 		p.plane.change(func() {
@@ -200,7 +201,7 @@ func (c *chaosClient) checkPoison(h *chaosHeld, r *response) {
 		case !poison.is(revision):
 		case h.stopped[revision] && !poison.isTriedAgain(revision):
 			c.plane.truth.report(c, "received %s at revision %d, although the control plane knew before this stream that clients had rejected it", name, revision)
-		case h.fresh && !h.answered[r.typeURL]:
+		case h.isFirst(r):
 			c.plane.truth.report(c, "held nothing, and received as its first answer %s at revision %d, which every client rejects", name, revision)
 		}
 	}
@@ -212,3 +213,6 @@ func (h *chaosHeld) mayGoBack(t topic, rejections int) bool {
 	all := h.seen[t]
 	return len(all) > 0 && (all[len(all)-1].stream != h.stream || all[len(all)-1].rejections != rejections)
 }
+
+// isFirst reports whether a response is the first answer to a client that held nothing.
+func (h *chaosHeld) isFirst(r *response) bool { return h.fresh && !h.answered[r.typeURL] }

@@ -24,17 +24,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// heldListener is a Listener that a client has. stream is the number of the stream on which it was sent last.
+// heldListener is a Listener that a client has: on which stream, by which relay, and when it was sent last.
 type heldListener struct {
 	listenerState
-	version string
-	stream  int
+	version       string
+	stream, relay int
+	at            time.Time
+}
+
+// String describes the Listener, for the output of a failed test.
+func (l heldListener) String() string {
+	return fmt.Sprintf("%v version %s of stream %d", l.listenerState, l.version, l.stream)
 }
 
 // listenersHeld is the state of a client.
 type listenersHeld struct {
 	listeners map[string]heldListener
-	stream    int // the number of the stream
+	// The numbers of the stream, and of its relay.
+	stream, relay int
 	// refused has the Listeners whose newest state on this stream the client refused.
 	refused map[string]bool
 	// refusedLast has the states at unused ports that the client has refused.
@@ -88,7 +95,9 @@ func (c *listenerClient) report(format string, args ...any) {
 // connect opens a stream, and returns when it ends.
 func (c *listenerClient) connect(ctx context.Context, quiet <-chan struct{}) {
 	const lasting, stall = 2 * time.Second, 200 * time.Millisecond
-	conn, err := grpc.NewClient(c.relays.address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	address, which := c.relays.current()
+	c.update(func(h *listenersHeld) { h.relay = which })
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		c.report("cannot connect: %v", err)
 		return
@@ -218,7 +227,7 @@ func (c *listenerClient) take(h *listenersHeld, r *response, quiet bool) *rpcsta
 			errs = append(errs, name+": "+why)
 			continue
 		}
-		h.listeners[name] = heldListener{is[name], r.resources[name].version, h.stream}
+		h.listeners[name] = heldListener{is[name], r.resources[name].version, h.stream, h.relay, time.Now()}
 	}
 	if errs == nil {
 		return nil
@@ -257,9 +266,12 @@ func (c *listenerClient) refuses(h *listenersHeld, name string, is listenerState
 
 // mayRefuse checks that nobody could know that the client refuses a Listener because of another one that it has: the client
 // has refused what it was sent of the other one, or it has that from an earlier stream, in a state of which only the name
-// is known; or the Listener comes from a time before that of the other one.
+// is known; or the Listener comes from a time before that of the other one. The state is not known if the other one has
+// moved since, or if the relay that sent it may have been killed before it stored it: if the control plane no longer has the
+// other one, the next relay's guard holds it as it is stored.
 func (c *listenerClient) mayRefuse(h *listenersHeld, name string, is listenerState, other string, has heldListener) {
-	earlier := has.stream < h.stream && c.plane.hasMoved(other, has.listenerState)
+	unknown := c.plane.hasMoved(other, has.listenerState) || c.relays.diedWithin(has.relay, has.at, stored)
+	earlier := has.stream < h.stream && unknown
 	if !h.refused[other] && !earlier && has.revision < is.revision {
 		c.report("was sent %s %v, whose address %s %v has, as the relay knows", name, is, other, has)
 	}

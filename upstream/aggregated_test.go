@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -133,10 +134,14 @@ type strictRig struct {
 	watched map[cache.Key]*watcher
 
 	heard []string // the versions that the cache was given, in order
+
+	events sync.Mutex
+	links  map[string]map[any]bool // the streams on which each type is requested
 }
 
 // Deliver passes on what the streams deliver.
 func (r *strictRig) Deliver(e delivery.Event) {
+	r.note(e)
 	for _, u := range e.Types {
 		for _, set := range u.Sets {
 			for _, c := range set.Changes {
@@ -149,10 +154,33 @@ func (r *strictRig) Deliver(e delivery.Event) {
 	delivery.Direct(r.cache).Deliver(e)
 }
 
+// note notes what has happened to a type.
+func (r *strictRig) note(e delivery.Event) {
+	r.events.Lock()
+	defer r.events.Unlock()
+	switch e.Kind {
+	case delivery.TypeOpened:
+		if r.links[e.TypeURL] == nil {
+			r.links[e.TypeURL] = map[any]bool{}
+		}
+		r.links[e.TypeURL][e.Stream] = true
+	case delivery.TypeLost:
+		delete(r.links[e.TypeURL], e.Stream)
+	default:
+	}
+}
+
+// streams returns the streams on which a type is requested.
+func (r *strictRig) streams(typeURL string) map[any]bool {
+	r.events.Lock()
+	defer r.events.Unlock()
+	return maps.Clone(r.links[typeURL])
+}
+
 func runStrict(t *testing.T, test func(t *testing.T, r *strictRig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &strictRig{strictPlane: &strictPlane{has: []string{typeURLs["cds"], typeURLs["eds"]}}, logs: &logBuffer{}, watched: map[cache.Key]*watcher{}}
+		r := &strictRig{strictPlane: &strictPlane{has: []string{typeURLs["cds"], typeURLs["eds"]}}, logs: &logBuffer{}, watched: map[cache.Key]*watcher{}, links: map[string]map[any]bool{}}
 		lis := memconn.Listen(1 << 20)
 		server := grpc.NewServer()
 		discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, r.strictPlane)
@@ -277,6 +305,9 @@ func TestATypeThatReturnsIsNotHeardOnItsOwnStreamAnyMore(t *testing.T) {
 		pass(time.Minute)
 		if want := []string{"1", "1'"}; !slices.Equal(r.heard, want) {
 			t.Errorf("the cache was given the versions %q, want those of the type's own stream and then of the shared stream: %q", r.heard, want)
+		}
+		if of := r.streams(typeURLs["eds"]); len(of) != 1 || !of[r.of.Stream] {
+			t.Errorf("the type is requested on %d streams, want only the shared one", len(of))
 		}
 	})
 }

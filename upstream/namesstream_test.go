@@ -54,7 +54,7 @@ func newSides(scope cache.Scope, f *form, to delivery.Receiver) []*Stream {
 	for range sideNames {
 		sides = append(sides, &Stream{
 			scope: scope, to: to, form: f, forms: []*form{f}, feeds: map[string]*feed{},
-			inbox: inbox.New[note](), live: true,
+			inbox: inbox.New[note](), live: true, opts: Options{watch: func(delivery.Event) {}},
 		})
 	}
 	sides[0].namesStream = sides[1]

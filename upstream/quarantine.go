@@ -75,8 +75,12 @@ type trial struct {
 	left   bool                   // clients have left one of them
 	began  time.Time
 
-	// mu comes last in the order of locks.
-	mu       sync.Mutex
+	// mu is held while the trial delivers something. It comes before the receiver's locks. Who holds Stream.mu does not
+	// wait for it.
+	mu sync.Mutex
+	// feeds has the suspects of which the trial delivers what it hears: not those that are back on the Stream, which may
+	// have something newer.
+	feeds    map[cache.Key]struct{}
 	answered []cache.Key
 	end      error // nil as long as it has not ended
 }
@@ -91,38 +95,40 @@ type trialReceiver struct {
 
 // Deliver implements delivery.Receiver.
 func (r trialReceiver) Deliver(e delivery.Event) {
-	if e.Kind != delivery.Delivered {
-		return
+	if e.Kind == delivery.Delivered && r.trial.deliver(e, r.of.to) {
+		r.of.inbox.Wake()
 	}
+}
+
+// deliver delivers what the control plane says of the suspects that the trial feeds, and reports whether that is anything.
+func (t *trial) deliver(e delivery.Event, to delivery.Receiver) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	said := e.Types[:0:0]
 	for _, u := range e.Types {
-		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(c cache.Change) bool { return isOutage(c.Err) })
-		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(c cache.SetUpdate) bool { return isOutage(c.Err) })
+		u.Changes = slices.DeleteFunc(slices.Clone(u.Changes), func(c cache.Change) bool { return isOutage(c.Err) || !t.answers(&u, c.Name) })
+		u.Sets = slices.DeleteFunc(slices.Clone(u.Sets), func(c cache.SetUpdate) bool { return isOutage(c.Err) || !t.answers(&u, c.Name) })
 		if len(u.Changes)+len(u.Sets) > 0 {
 			said = append(said, u)
 		}
 	}
 	if len(said) == 0 {
-		return
+		return false
 	}
 	e.Types = said
-	r.of.to.Deliver(e)
-	r.trial.note(said)
-	r.of.inbox.Wake()
+	to.Deliver(e)
+	return true
 }
 
-// note notes what the control plane has answered.
-func (t *trial) note(said []cache.Update) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, u := range said {
-		for i := range u.Changes {
-			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Changes[i].Name})
-		}
-		for i := range u.Sets {
-			t.answered = append(t.answered, cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Sets[i].Name})
-		}
+// answers notes that the control plane has answered a topic, if the trial feeds it, and reports whether it does. The
+// caller holds mu.
+func (t *trial) answers(u *cache.Update, name string) bool {
+	k := cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: name}
+	_, fed := t.feeds[k]
+	if fed {
+		t.answered = append(t.answered, k)
 	}
+	return fed
 }
 
 // has reports whether there are suspects of a type.
@@ -292,31 +298,9 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 		q.queue = nil // all have left: nothing is due
 		return nil
 	}
-	if t := q.trial; t != nil {
-		t.mu.Lock()
-		answered, end := t.answered, t.end
-		t.answered = nil
+	if t := q.trial; t != nil && t.mu.TryLock() { // otherwise it delivers something, and wakes the Stream then
+		back = s.attendTrial(now, t)
 		t.mu.Unlock()
-		for _, k := range answered {
-			if _, waits := t.keys[k]; waits {
-				delete(t.keys, k)
-				back = append(back, k)
-				q.admitted = true
-				q.pace.reset()
-			}
-		}
-		switch {
-		case end != nil:
-			s.endTrial()
-			back = append(back, s.judge(now, t, end)...)
-		case len(t.keys) == 0:
-			s.endTrial()
-		case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
-			s.endTrial()
-			for k := range t.keys {
-				back = append(back, k)
-			}
-		}
 	}
 	for _, k := range back {
 		delete(q.suspects, k)
@@ -325,6 +309,35 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 		s.beginTrial(now)
 	}
 	s.postQuarantine()
+	return back
+}
+
+// attendTrial is attendQuarantine for the present trial. The caller also holds the trial's mu.
+func (s *Stream) attendTrial(now time.Time, t *trial) (back []cache.Key) {
+	q := &s.quarantine
+	for _, k := range t.answered {
+		if _, waits := t.keys[k]; waits {
+			delete(t.keys, k)
+			delete(t.feeds, k)
+			back = append(back, k)
+			q.admitted = true
+			q.pace.reset()
+		}
+	}
+	t.answered = nil
+	switch {
+	case t.end != nil:
+		s.endTrial()
+		back = append(back, s.judge(now, t, t.end)...)
+	case len(t.keys) == 0:
+		s.endTrial()
+	case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
+		s.endTrial()
+		t.feeds = nil
+		for k := range t.keys {
+			back = append(back, k)
+		}
+	}
 	return back
 }
 
@@ -411,7 +424,10 @@ func (s *Stream) beginTrial(now time.Time) {
 	if len(keys) == 0 {
 		return
 	}
-	t := &trial{keys: map[cache.Key]struct{}{}, began: now}
+	t := &trial{keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
+	for _, k := range keys {
+		t.keys[k], t.feeds[k] = struct{}{}, struct{}{}
+	}
 	o := s.opts
 	o.watch = func(delivery.Event) {} // whether the server can be reached, the other streams tell
 	o.typeAnswered, o.typesBlamed, o.noQuarantine = nil, nil, true
@@ -428,7 +444,6 @@ func (s *Stream) beginTrial(now time.Time) {
 	}
 	t.stream = newStream([]*form{s.form}, s.scope, s.conn, s.node, o, trialReceiver{t, s}, s.log.With("stream", "quarantine"))
 	for _, k := range keys {
-		t.keys[k] = struct{}{}
 		t.stream.Start(k)
 	}
 	q.trial = t

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -534,6 +535,38 @@ func TestANameThatWasAnsweredMayBecomeBad(t *testing.T) {
 		pass(5 * time.Second)
 		b.wantPresent(later["c"], good["a"], good["b"], good["revoked"])
 	})
+}
+
+// A suspect that was answered is back on the Stream, while the trial goes on for the others. What the trial still hears of
+// it is older than what the Stream has.
+func TestWhatIsBackHearsNothingFromItsTrial(t *testing.T) {
+	for _, protocol := range []Protocol{Delta, SotW} {
+		t.Run(string(protocol), func(t *testing.T) {
+			respond := func(b *bench, st *scripted, nonce string) {
+				if protocol == SotW {
+					b.respond(st, sotwResponse(t, "eds", nonce, "good"))
+				} else {
+					b.respond(st, deltaResponse(t, "eds", nonce, "good"))
+				}
+			}
+			run(t, Options{Protocol: protocol}, func(b *bench) {
+				of := b.watch("eds", "good", "silent")
+				first := b.next()
+				first.request(t)
+				first.end <- status.Error(codes.Unknown, "a bad day")
+				trial := b.next()
+				trial.request(t)
+				respond(b, trial, "1")
+				back := b.next()
+				back.request(t)
+				respond(b, back, "3")
+				respond(b, trial, "2")
+				if got, want := of["good"].State().Resource.Value(), value(t, "eds", "good", "3"); !bytes.Equal(got, want) {
+					t.Errorf("good is %q, want %q", got, want)
+				}
+			})
+		})
+	}
 }
 
 func (b *bench) wantPresent(entries ...*cache.Entry) {

@@ -180,5 +180,5 @@ func (s *Stream) event(kind delivery.Kind, reason string) {
 
 // typeEvent reports what has happened to a type. The caller holds mu.
 func (s *Stream) typeEvent(kind delivery.Kind, f *feed) {
-	s.opts.watch(delivery.Event{Kind: kind, TypeURL: f.typeURL()})
+	s.opts.watch(delivery.Event{Kind: kind, TypeURL: f.typeURL(), Stream: s})
 }

@@ -196,6 +196,7 @@ func (s *Stream) place(of *session.Topics) *feed {
 	f.topics, f.session, f.lastNack = of, nil, ""
 	if s.live && !f.stale {
 		f.session = s.form.begin(of)
+		s.typeEvent(delivery.TypeOpened, f)
 	}
 	return f
 }

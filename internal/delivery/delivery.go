@@ -71,6 +71,9 @@ type Event struct {
 	// names. Events of all streams as a whole have neither.
 	TypeURL     string
 	NamesStream bool
+	// Stream identifies the stream of what happens to a type. A server may have several streams with a type, one of which
+	// takes the place of another.
+	Stream any
 	// Reason is why the stream was lost or has failed.
 	Reason string
 }
