@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // A type moves from a stream of its own to the shared one, and its own stream ends after the shared one was answered.

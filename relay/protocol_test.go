@@ -29,7 +29,7 @@ var transcripts = []string{
 	"relay/testdata/silence/*.txt",
 	"relay/testdata/views/*/*.txt",
 	"loadreport/testdata/*.txt",
-	"prefetch/testdata/*.txt",
+	"internal/prefetch/testdata/*.txt",
 }
 
 // crossings has a folder for each form of the control plane and of the client. A link to a transcript stands for those
@@ -77,7 +77,7 @@ func TestRulesNameTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream/session", "upstream", "loadreport", "prefetch", "downstream", "cache", "integration", "urn", "xdstype", "relay", "cmd/xds-relay"} {
+	for _, folder := range []string{"upstream/session", "upstream", "loadreport", "internal/prefetch", "downstream", "cache", "integration", "urn", "internal/xdstype", "relay", "cmd/xds-relay"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

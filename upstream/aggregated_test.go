@@ -296,7 +296,9 @@ func TestATypeThatEndsTheStreamGetsOneOfItsOwn(t *testing.T) {
 func TestATypeThatReturnsIsNotHeardOnItsOwnStreamAnyMore(t *testing.T) {
 	runStrict(t, func(t *testing.T, r *strictRig) {
 		r.ask(typeURLs["cds"], "a")
+		r.mu.Lock()
 		r.has, r.parts = []string{typeURLs["cds"]}, "1"
+		r.mu.Unlock()
 		r.cache.WatchSet(cache.Key{Scope: testScope, TypeURL: typeURLs["eds"], Name: cache.Wildcard}, &setWatcher{})
 		pass(time.Minute)
 		r.mu.Lock()
