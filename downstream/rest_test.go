@@ -119,7 +119,7 @@ func TestRESTTakesOnlyJSON(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{}, (*httptest.Server).Start)
 	for kind, want := range map[string]int{
 		"application/json": http.StatusOK, "Application/JSON; charset=utf-8": http.StatusOK,
-		"": http.StatusOK, "text/plain": http.StatusUnsupportedMediaType,
+		"": http.StatusUnsupportedMediaType, "text/plain": http.StatusUnsupportedMediaType,
 		"application/x-www-form-urlencoded": http.StatusUnsupportedMediaType, "application/json;;": http.StatusUnsupportedMediaType,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/v3/discovery:clusters", strings.NewReader(`{"node": {"id": "n"}, "resource_names": ["nothing"]}`))
