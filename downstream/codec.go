@@ -22,10 +22,11 @@ func newCodec(maxRequest int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
 }
 
-// incoming receives a request, which stays encoded in data; the reader frees it. data stays empty for a request over
-// max_request_bytes.
+// incoming receives a request, which stays encoded: a large one in large until its turn, others in data. Both stay empty
+// for a request over max_request_bytes. The reader frees it.
 type incoming struct {
 	data   mem.Buffer
+	large  *largeIncoming
 	excess *excess
 }
 
@@ -64,6 +65,11 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
 		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
 		return nil // gRPC would turn an error into one of its own
+	}
+	if data.Len() > largeRequest {
+		data.Ref()
+		r.large = &largeIncoming{parts: data}
+		return nil
 	}
 	r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil

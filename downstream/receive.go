@@ -44,15 +44,16 @@ func decodeLimited[R request, S typeSession](s *Server, f form[R, S], request []
 	if e := limits.overCost(o.Cost); e != nil {
 		return req, nil, nil, e
 	}
+	into, _ = f.requests.Get().(*reusable[R])
+	if into == nil {
+		into = &reusable[R]{request: f.newRequest(), pool: f.requests}
+	}
+	into.nodeCost = costOfNode(o.Cost)
 	if o.Names.Count >= leastShared {
 		list = s.lists.find(request[o.Names.From:o.Names.To], f.fields.Subscribe, &s.known)
 	}
 	if list == nil {
 		o.Names = wire.Run{}
-	}
-	into, _ = f.requests.Get().(*reusable[R])
-	if into == nil {
-		into = &reusable[R]{request: f.newRequest(), pool: f.requests}
 	}
 	rest := request
 	if node != nil || list != nil {
@@ -72,6 +73,8 @@ type reusable[R request] struct {
 	rest    [256]byte // of the encoded request, if that is enough
 	names   *[]string
 	pool    *sync.Pool
+	// nodeCost is that of the Node, if no other client has the same.
+	nodeCost int
 }
 
 func (r *reusable[R]) recycle() {
@@ -157,6 +160,9 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 			}
 			return st.unreadable(err)
 		}
+		if !st.server.turn(st.grpc.Context(), st.uses, in) {
+			return nil
+		}
 		if in.excess != nil {
 			return st.refuse(in.excess)
 		}
@@ -167,7 +173,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		if !taken {
 			err = takeNew(st, f, data, g)
 		}
-		in.data.Free()
+		in.free()
 		if err != nil {
 			st.byRelay.Store(true)
 			return err
@@ -231,6 +237,7 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 		}
 		return false, st.invalid(err)
 	}
+	st.nodeCost = into.nodeCost
 	return acceptList(st, f, req, g, list)
 }
 
@@ -268,6 +275,8 @@ func acceptHeld[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.resumed = f.resumed(req)
 		admittedBy := st.sessionClient.Generation
 		st.identify(req.GetNode(), through)
+		st.countedNode = st.nodeCost
+		st.uses.countNode(st.countedNode)
 		if st.sessionClient.Generation != admittedBy {
 			if err := st.notAdmitted(); err != nil {
 				return false, err
@@ -475,6 +484,8 @@ func (st *stream) end() {
 	}
 	st.endPrefetch()
 	st.leaveNames()
+	st.uses.countNode(-st.countedNode)
+	st.countedNode = 0
 	for _, t := range st.trials.each() {
 		t.Leave(st.brokeOff())
 	}

@@ -60,6 +60,7 @@ type stream struct {
 
 	requests requestPace
 	incoming incoming // the request that is being read
+	nodeCost int      // of the Node in that request
 
 	mu            sync.Mutex // guards all below, and the sessions
 	node          *corev3.Node
@@ -83,6 +84,8 @@ type stream struct {
 	early   *earlyClusters
 	scopes  streamScopes
 	counted []countedNames // in ownCounted if there is one
+	// countedNode is the cost of the client's Node that is counted for its identity.
+	countedNode int
 	// Most streams have one session. The room for it is part of the stream.
 	ownSession [1]typeSession
 	ownCounted [1]countedNames
