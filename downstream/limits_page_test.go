@@ -96,6 +96,7 @@ var edges = map[string]edge{
 	"limits.connections":            {elsewhere: "conns_test.go", text: "func TestConnectionsAreLimited("},
 	"limits.connections_per_second": {elsewhere: "conns_test.go", text: "func TestConnectionsThatEndSoonDelayOthersOfTheirAddress("},
 	"load_report_parts":             {elsewhere: "loads_test.go", text: "func TestLoadReportsAreBounded("},
+	"incomplete_requests":           {elsewhere: "arriving_test.go", text: "func TestIncompleteRequestsAreBounded("},
 	"control_frames":                {elsewhere: "frames_test.go", text: "func TestControlFramesAreBounded("},
 	"limits.streams_per_second":     {elsewhere: "conns_test.go", text: "func TestStreamsAreReadNoFasterThanAllowed("},
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},

@@ -205,6 +205,7 @@ func TestRESTRefusesWhatIsNoRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Content-Type", "application/json")
 			resp, err := v3.Client().Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -433,6 +434,7 @@ func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Content-Type", "application/json")
 			done := make(chan error, 1)
 			go func() {
 				resp, err := (&http.Client{Transport: transport}).Do(req)
@@ -643,6 +645,7 @@ func TestRESTWaitIsNotBoundedByOtherTimes(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					req.Header.Set("Content-Type", "application/json")
 					resp, err := transport.RoundTrip(req)
 					if err != nil {
 						t.Fatal(err)

@@ -186,4 +186,3 @@ func (c *stallingConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
-

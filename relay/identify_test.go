@@ -232,6 +232,7 @@ func postFor(t *testing.T, client *http.Client, base, token string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
