@@ -213,7 +213,9 @@ func TestTypeURLsAreBoundedOverEveryService(t *testing.T) {
 		if service.Path != "" {
 			w := httptest.NewRecorder()
 			body := strings.NewReader(`{"typeUrl":"` + long + `"}`)
-			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, service.Path, body))
+			req := httptest.NewRequest(http.MethodPost, service.Path, body)
+			req.Header.Set("Content-Type", "application/json")
+			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, req)
 			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "type_url_bytes") {
 				t.Errorf("%s: got %d %s", service.Path, w.Code, w.Body)
 			}
