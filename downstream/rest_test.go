@@ -250,6 +250,7 @@ func TestRESTKeepsTheLimits(t *testing.T) {
 	go func() {
 		defer close(waits)
 		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"resource_names": ["a"]}`))
+		req.Header.Set("Content-Type", "application/json")
 		r.Config.Handler.ServeHTTP(httptest.NewRecorder(), req)
 	}()
 	eventually(t, "one waits", func() bool { return r.relay.Clients() == 1 })
