@@ -684,7 +684,7 @@ func beginRequest(t *testing.T, path string, want int) {
 	go func() { served <- srv.Serve(lis) }()
 	conn, _ := lis.dial(t.Context(), "", "")
 	began := time.Now()
-	if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: memory\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: memory\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
