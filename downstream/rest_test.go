@@ -471,6 +471,7 @@ func TestRESTClientIsAnsweredBeforeItGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour}, func(*httptest.Server) {})
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"version_info": "1", "resource_names": ["a"]}`))
+		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("x-envoy-expected-rq-timeout-ms", "5")
 		w := httptest.NewRecorder()
 		began := time.Now()
