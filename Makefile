@@ -15,7 +15,7 @@ BUGS     ?=
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run build generate test properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop lint-interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
+.PHONY: help run build generate test test-all properties page page-scale deploy deploy-generate chaos soak chaos-bugs interop lint-interop renames differential lint fmt bench bench-quick bench-compare fuzz clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,18 @@ generate: ## write what is derived from the configuration's keys (JSON Schema, r
 	$(GO) test ./lint -run '^TestThePageHasTheRules$$' -count 1 -update
 	cd tools/descriptors && $(GO) run .
 
-# Tests that count allocations or measure times run without the race detector, which changes both. Tests
-# that count work use the counters of coverage (costs/), in the packages that have such tests.
-test: ## run all tests with the race detector
+# Tests that count allocations or measure times run without the race detector, which changes both.
+test: ## run the tests with the race detector, without or with less of what takes long (-short)
+	GO=$(GO) tools/test-race -short ./...
+	$(GO) test -short -run '^TestCost' ./downstream
+
+# Tests that count work use the counters of coverage (costs/), in the packages that have such tests. The transcripts
+# of losses are more than the race detector has time for.
+test-all: ## run all tests: those of make test in full, what counts work or measures times, and deploy
 	GO=$(GO) tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
+	$(GO) test -run '^TestNoClientIsWorseOffThanWithoutTheRelay$$' ./relay
 	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
 	cd tools/descriptors && $(GO) test -count=1 ./...
 	$(MAKE) deploy
@@ -72,12 +78,14 @@ chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='na
 	GO=$(GO) tools/chaos-bugs $(TIME) $(BUGS)
 
 # Run in the folder and without a package's name, go test prints the table, and does not use its cache,
-# which does not notice changes of the relay.
+# which does not notice changes of the relay. Istio takes minutes to compile, and the tests with Envoy mostly wait:
+# both happen at the same time. go vet would analyse all of Istio; lint-interop has its checks.
 interop: ## run other people's clients and control planes with the relay (docs/clients.md: ARGS=-update)
-	cd integration/interop && $(GO) test ./peers
+	cd integration/interop && $(GO) test -vet=off ./peers
 	table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
-	(cd integration/interop && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS)) && \
-	(cd integration/interop/envoy && $(GO) test -timeout 20m -comparisons="$$table" $(ARGS))
+	{ (cd integration/interop && nice -n 19 $(GO) list -deps -export -test . >/dev/null) & \
+	(cd integration/interop/envoy && $(GO) test -vet=off -timeout 20m -comparisons="$$table" $(ARGS)); passed=$$?; wait; [ $$passed -eq 0 ]; } && \
+	(cd integration/interop && $(GO) test -vet=off -timeout 20m -comparisons="$$table" $(ARGS))
 
 # It compiles what the tests of interop import, among others Istio.
 lint-interop: ## check the code of interop, as lint does

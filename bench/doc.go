@@ -1,7 +1,7 @@
 // Command bench measures the cost of the relay, as ratios to a floor: a bare gRPC server without any
 // xDS, with the same options, that holds the same streams and broadcasts the same encoded bytes. Peers
-// are the caches of go-control-plane behind its own server. docs/performance.md has the method and the
-// last results.
+// are the caches of go-control-plane behind its own server. README.md has the method and all
+// results.
 //
 //	go run ./bench            all scenarios, about 40 minutes on two cores
 //	go run ./bench -quick     five minutes, without the peers

@@ -117,13 +117,15 @@ func (w *SetWatch) claimsFrom() uint64 {
 }
 
 // givers returns the keys of the members that a watcher has with a claim that another member has taken since. held is the
-// watcher's position, and lost its position among the removals.
-func (s *Set) givers(held, lost uint64) []string {
+// watcher's position, and lost its position among the removals. It does not have those that are set apart for it already.
+func (s *Set) givers(w *SetWatch) []string {
+	held, lost := w.seenUpTo, w.lostAt
 	all := s.claims
 	if all == nil || held == 0 || all.newest <= held {
 		return nil
 	}
-	if is := &all.givers; is.state == s.seq && is.held == held && is.lost == lost {
+	shared := len(w.apart) == 0
+	if is := &all.givers; shared && is.state == s.seq && is.held == held && is.lost == lost {
 		return is.keys
 	}
 	first, last := map[string]*claimChange{}, map[string]*claimChange{}
@@ -151,11 +153,13 @@ func (s *Set) givers(held, lost uint64) []string {
 			by, is := taken[claim]
 			return is && by != key && !apart[by]
 		}
-		if c := first[key]; (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.was, given) {
+		if c := first[key]; !w.isApart(key) && (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.was, given) {
 			keys, apart[key] = append(keys, key), true
 		}
 	}
-	all.givers.state, all.givers.held, all.givers.lost, all.givers.keys = s.seq, held, lost, keys
+	if shared {
+		all.givers.state, all.givers.held, all.givers.lost, all.givers.keys = s.seq, held, lost, keys
+	}
 	return keys
 }
 
@@ -167,9 +171,9 @@ func (s *Set) toSetApart(w *SetWatch) (apart []members.Member) {
 	if !w.inBatch {
 		w.lostAt = w.seq
 	}
-	for _, key := range s.givers(w.seenUpTo, w.lostAt) {
+	for _, key := range s.givers(w) {
 		m := s.members.Get(key)
-		if !w.isApart(key) && m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
+		if m.Seq > w.seenUpTo && !s.withheldFrom(w, m) {
 			apart = append(apart, m)
 		}
 	}

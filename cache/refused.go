@@ -108,6 +108,21 @@ func (s *Set) Renewed(w *SetWatch, yield func(name string) bool) {
 	}
 }
 
+// RenewedIn calls yield with the last change of each member that is Renewed, and has had its content since a change after
+// from, up to and including to. The rules for yield of Since apply.
+func (s *Set) RenewedIn(from, to uint64, yield func(change uint64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.renewed {
+		return
+	}
+	for key, n := range s.notes.byKey {
+		if m := s.members.Get(key); from < n.renewed && n.renewed <= to && m.Present() {
+			yield(m.Seq)
+		}
+	}
+}
+
 // newsOf returns what a changed member is to a watcher that has received everything up to a change.
 func (s *Set) newsOf(m members.Member, upTo uint64) News {
 	if n := s.notes.byKey[s.members.Key(m)]; n != nil && 0 < n.renewed && n.renewed <= upTo {

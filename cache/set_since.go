@@ -53,8 +53,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 			}
 		case s.withheldAt(w, m, w.batchEnd):
 		default:
-			member := s.memberOf(m, s.newsOf(m, w.batchStart))
-			if member.New = m.Added > known; !yield(member) {
+			if !yield(s.memberOf(m, s.newsOf(m, w.batchStart))) {
 				return false
 			}
 		}

@@ -98,8 +98,6 @@ type Member struct {
 	// Name is the origin's name of the member.
 	Name string
 	News News
-	// New: the watcher has not seen it before, or not since it was removed.
-	New bool
 	// Resource is the member's resource, or the last one if it is Removed. It is nil if there
 	// is only Err.
 	Resource *Resource

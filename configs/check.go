@@ -85,6 +85,9 @@ func (k *checker) listeners(c *Config) {
 			k.buffer(path+".buffers.read", l.Buffers.Read)
 			k.buffer(path+".buffers.write", l.Buffers.Write)
 		}
+		if l.ProxyProtocol != nil {
+			k.proxyProtocol(path+".proxy_protocol", l.Address, l.ProxyProtocol)
+		}
 		if l.JWT != nil {
 			k.jwt(path+".jwt", l.JWT)
 		}

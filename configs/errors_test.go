@@ -123,6 +123,12 @@ relay.yaml:2:68: authorities[0].servers[0].windows: is for gRPC, and this is res
 	{"a bare IPv6 address", "listeners: [{address: '::1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "::1" has too many colons (want host:port, with an IPv6 address in brackets: [::1]:18000)`},
 	{"half a bracket", "listeners: [{address: '[::1:1'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "[::1:1" is not an address (want host:port)`},
 	{"an address twice", "listeners: [{address: ':1'}, {address: ':1'}]\n" + authority, `relay.yaml:1:31: listeners[1].address: ":1" is already listeners[0].address (want another port)`},
+	{"balancers without addresses", "listeners: [{address: ':1', proxy_protocol: {}}]\n" + authority, `relay.yaml:1:29: listeners[0].proxy_protocol.trusted: missing (want the balancers' addresses, such as [10.0.0.0/24])`},
+	{"balancers by name", "listeners: [{address: ':1', proxy_protocol: {trusted: [lb.example.com]}}]\n" + authority, `relay.yaml:1:56: listeners[0].proxy_protocol.trusted[0]: "lb.example.com" is not an address of balancers (want an IP address, a network such as 10.0.0.0/24, or unix)`},
+	{"balancers in an address with a network", "listeners: [{address: ':1', proxy_protocol: {trusted: [10.0.0.1/24]}}]\n" + authority, `relay.yaml:1:56: listeners[0].proxy_protocol.trusted[0]: 10.0.0.1/24 has bits beyond its network (want 10.0.0.0/24)`},
+	{"balancers with mapped addresses", "listeners: [{address: ':1', proxy_protocol: {trusted: ['::ffff:10.0.0.1']}}]\n" + authority, `relay.yaml:1:56: listeners[0].proxy_protocol.trusted[0]: ::ffff:10.0.0.1 is an IPv4 address in IPv6 notation (want the IPv4 address or network)`},
+	{"balancers on a unix socket that there is not", "listeners: [{address: ':1', proxy_protocol: {trusted: [10.0.0.1, unix]}}]\n" + authority, `relay.yaml:1:66: listeners[0].proxy_protocol.trusted[1]: unix is for unix sockets (want an IP address or a network, or address: unix:/path)`},
+	{"balancers with addresses on a unix socket", "listeners: [{address: 'unix:/a', proxy_protocol: {trusted: [10.0.0.1]}}]\n" + authority, `relay.yaml:1:61: listeners[0].proxy_protocol.trusted[0]: 10.0.0.1 never connects to a unix socket (want unix)`},
 	{"a condition for clients over a Node", "listeners: [{address: ':1', admit: node.id == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 1: undeclared reference to 'node' (want CEL over identity)`},
 	{"a condition for clients over what they cannot prove", "listeners: [{address: ':1', admit: identity.name == ''}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: does not compile: column 9: undefined field 'name' (want CEL over identity)`},
 	{"a condition for clients that is text", "listeners: [{address: ':1', admit: identity.spiffe_id}]\n" + authority, `relay.yaml:1:29: listeners[0].admit: gives string (want bool)`},
@@ -348,7 +354,7 @@ cache:
   idle_entries: none
 `, `
 relay.yaml:3:5: listeners[0].adress: unknown key (did you mean "address"?)
-relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, csds, long_poll, max_request_bytes, max_response_bytes, redirects, prefetch, when_unreachable, secrets, limits, admission, max_connection_age, keepalive, windows, buffers, tls, jwt, admit, relays)
+relay.yaml:4:5: listeners[1]: "18001" is a number (want a map with address, mode, protocol, v2, csds, long_poll, max_request_bytes, max_response_bytes, redirects, prefetch, when_unreachable, secrets, limits, admission, max_connection_age, keepalive, windows, buffers, tls, jwt, proxy_protocol, admit, relays)
 relay.yaml:5:5: listeners[2].address: "localhost" has no port (want host:port)
 relay.yaml:6:18: admin.address: is a list (want text)
 relay.yaml:10:9: authorities[0].servers[0].address: "cp.example.com" has no port (want host:port)

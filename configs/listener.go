@@ -63,7 +63,7 @@ type Listener struct {
 	// one answer counts as a stream until it is answered.
 	Limits Limits `yaml:"limits"`
 	// How fast the relay admits streams when many clients connect at once, as after its restart. Other
-	// streams wait in a queue that is fair among addresses (drain.md).
+	// streams wait in a queue that is fair among identities, and among addresses (drain.md).
 	Admission Admission `yaml:"admission" with:"grpc"`
 	// How old a connection may become; the relay varies this at random by up to a quarter. Then the
 	// relay closes the connection as in a drain, so that clients spread over replicas of the relay
@@ -84,6 +84,9 @@ type Listener struct {
 	// `authorization`. A token that is not valid ends the stream with UNAUTHENTICATED; over REST the
 	// request gets status 401.
 	JWT *JWT `yaml:"jwt" absent:"tokens prove nothing"`
+	// The PROXY protocol, versions 1 and 2: TCP balancers begin each connection with a header that has the
+	// client's address. It is then the client's address for all purposes (security.md).
+	ProxyProtocol *ProxyProtocol `yaml:"proxy_protocol" absent:"no connection begins with a header"`
 	// Which clients the listener serves: an expression that gives a bool. It is CEL over `identity`, the
 	// client's authenticated identity (security.md). If it is false, or the relay cannot evaluate it,
 	// the client's stream ends with PERMISSION_DENIED; over REST it gets status 403.
@@ -159,8 +162,8 @@ type Admission struct {
 	// Streams that the listener admits in a burst.
 	Burst int `yaml:"burst" default:"1000"`
 	// How long a stream waits in the queue. Then the relay ends it with UNAVAILABLE and the time after
-	// which the client may retry. xDS clients wait 15s for a resource, and that includes the time in the
-	// queue. With 0s no stream waits.
+	// which the client may retry; at once, if it would wait longer. xDS clients wait 15s for a resource,
+	// and that includes the time in the queue. With 0s no stream waits.
 	Wait time.Duration `yaml:"wait" default:"10s" allow:"zero"`
 	// The part of the cgroup's memory limit, from more than 0 to 1, above which the relay admits no
 	// streams. Garbage that Go can free does not count. If the cgroup has no limit, memory does not

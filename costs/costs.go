@@ -7,7 +7,7 @@
 //
 //	go test -covermode=atomic -coverpkg=./... -run '^TestWork' ...
 //
-// as `make test` does. Otherwise they are skipped. Loops inside the standard library are
+// as `make test-all` does. Otherwise they are skipped. Loops inside the standard library are
 // not counted, unless they call a function of this project.
 package costs
 

@@ -1,11 +1,9 @@
 package downstream
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,20 +11,19 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // Admission of many clients that connect at once: new streams wait in line before the relay reads anything of their
-// requests, and so cost no more than gRPC's own stream. The line is fair among addresses. limits.streams bounds the
-// streams and addresses in it: a stream in line counts as open.
+// requests, and so cost no more than gRPC's own stream. The streams in line take turns: see turns. limits.streams bounds
+// the streams in it: a stream in line counts as open.
 
 // AdmissionRefusal is why a stream is not admitted.
 type AdmissionRefusal uint8
 
 const (
-	// RefusedWait means that the stream has waited for too long.
+	// RefusedWait means that the stream has waited for too long, or that it would.
 	RefusedWait AdmissionRefusal = iota
 	// RefusedMemory says that there is no memory for it.
 	RefusedMemory
@@ -66,76 +63,55 @@ type admission struct {
 	Admission
 	pace *rate.Limiter // nil without a limit
 
-	mu sync.Mutex
-	// lines are those of the addresses that have waiting streams. turns are the same lines in the order of their turns.
-	lines   map[netip.Prefix]*addressLine
-	turns   list.List // of *addressLine
-	waiting int
-	timer   *time.Timer // nil before the first line; armed while there are lines
-}
-
-// addressLine has the waiting streams of one address, the first to arrive first.
-type addressLine struct {
-	address netip.Prefix
-	turn    *list.Element // in turns
-	waiters list.List     // of chan struct{}
+	mu    sync.Mutex
+	line  turns
+	timer *time.Timer // nil before the first stream in line; armed while there are any
 }
 
 func newAdmission(a Admission) *admission {
 	q := &admission{Admission: a}
 	if a.StreamsPerSecond > 0 {
 		q.pace = rate.NewLimiter(rate.Limit(a.StreamsPerSecond), max(a.Burst, 1))
-		q.lines = map[netip.Prefix]*addressLine{}
 	}
 	return q
 }
 
-// join puts a stream in line. If it does not have to wait, it returns nil.
-func (q *admission) join(address netip.Prefix) (line *addressLine, place *list.Element, admitted chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.waiting == 0 && q.pace.Allow() {
-		return nil, nil, nil
-	}
-	line = q.lines[address]
-	if line == nil {
-		line = &addressLine{address: address}
-		line.turn = q.turns.PushBack(line)
-		q.lines[address] = line
-	}
-	admitted = make(chan struct{})
-	place = line.waiters.PushBack(admitted)
-	q.waiting++
-	if q.waiting == 1 {
-		q.arm()
-	}
-	return line, place, admitted
+// duration returns how long so many streams take.
+func (q *admission) duration(streams int) time.Duration {
+	return time.Duration(float64(streams) / float64(q.StreamsPerSecond) * float64(time.Second))
 }
 
-// leave takes a stream out of the line. It returns false if the stream was admitted.
-func (q *admission) leave(line *addressLine, place *list.Element, admitted chan struct{}) bool {
+// join puts a stream in line. place is nil if the stream does not have to wait, and also if it would have to wait for
+// longer than it may: then late is for how long. of returns whom the stream belongs to; few streams need that.
+func (q *admission) join(of func() party) (place *waiter, late time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.line.waiting() == 0 && q.pace.Allow() {
+		return nil, 0
+	}
+	conn := q.line.of(of())
+	if in := q.duration(conn.next()); in > q.Wait {
+		return nil, in
+	}
+	place = q.line.add(conn)
+	if q.line.waiting() == 1 {
+		q.arm()
+	}
+	return place, 0
+}
+
+// leave takes a stream out of the line, and returns for how long the next stream of its connection would wait. admitted
+// is true if the stream was admitted.
+func (q *admission) leave(place *waiter) (late time.Duration, admitted bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
-	case <-admitted:
-		return false
+	case <-place.admitted:
+		return 0, true
 	default:
 	}
-	q.remove(line, place)
-	return true
-}
-
-// remove takes a stream out of the line. The caller holds mu.
-func (q *admission) remove(line *addressLine, place *list.Element) {
-	line.waiters.Remove(place)
-	q.waiting--
-	if line.waiters.Len() == 0 {
-		q.turns.Remove(line.turn)
-		delete(q.lines, line.address)
-	}
-	if q.waiting == 0 { // the map has grown with the addresses
-		q.lines = map[netip.Prefix]*addressLine{}
-	}
+	q.line.remove(place)
+	return q.duration(place.conn.next()), false
 }
 
 // admitEvery is the shortest time between two moves of the line.
@@ -152,29 +128,18 @@ func (q *admission) arm() {
 	}
 }
 
-// move admits as many streams as it may: one of each address in turn.
+// move admits as many streams as it may. These are no more than Burst.
 func (q *admission) move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.waiting > 0 && q.pace.Allow() {
-		turn := q.turns.Front()
-		line, _ := turn.Value.(*addressLine)
-		place := line.waiters.Front()
-		admitted, _ := place.Value.(chan struct{})
-		q.turns.MoveToBack(turn)
-		q.remove(line, place)
-		close(admitted)
+	for q.line.waiting() > 0 && q.pace.Allow() {
+		place := q.line.turn()
+		q.line.remove(place)
+		close(place.admitted)
 	}
-	if q.waiting > 0 {
+	if q.line.waiting() > 0 {
 		q.arm()
 	}
-}
-
-// backlog returns how long the current line will take.
-func (q *admission) backlog() time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return time.Duration(float64(q.waiting) / float64(q.StreamsPerSecond) * float64(time.Second))
 }
 
 // When refused streams may retry: at the earliest after retryLeast, and at the latest after retryMost, however long the
@@ -211,20 +176,19 @@ func refused(r AdmissionRefusal, text string, after time.Duration) *refusedStrea
 	return &refusedStream{refusal: r, text: text, retry: after/2 + rand.N(after)}
 }
 
-// admit waits until a stream with this context is admitted, or returns why it is not.
-func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedStream {
+// admit waits until a stream is admitted, or returns why it is not. ctx is the stream's, and of returns whom it belongs to.
+func (q *admission) admit(ctx context.Context, of func() party, stats *admissionStats) *refusedStream {
 	if e := q.full(); e != nil {
 		return e
 	}
 	if q.pace == nil {
 		return nil
 	}
-	var address netip.Prefix
-	if p, ok := peer.FromContext(ctx); ok {
-		address = groupOf(p.Addr)
-	}
-	line, place, admitted := q.join(address)
-	if admitted == nil {
+	place, late := q.join(of)
+	switch {
+	case late > 0:
+		return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one would wait in line for %v, but admission.wait is %v", late.Round(time.Millisecond), q.Wait), late)
+	case place == nil:
 		return nil
 	}
 	stats.waiting.Add(1)
@@ -232,13 +196,13 @@ func (q *admission) admit(ctx context.Context, stats *admissionStats) *refusedSt
 	timer := time.NewTimer(q.Wait)
 	defer timer.Stop()
 	select {
-	case <-admitted:
+	case <-place.admitted:
 	case <-timer.C:
-		if q.leave(line, place, admitted) {
-			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.backlog())
+		if late, admitted := q.leave(place); !admitted {
+			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), late)
 		}
 	case <-ctx.Done(): // the client has gone, so the text does not matter
-		if q.leave(line, place, admitted) {
+		if _, admitted := q.leave(place); !admitted {
 			return &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
 		}
 	}

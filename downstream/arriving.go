@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -18,10 +19,10 @@ import (
 
 // The memory of requests that are being received. gRPC keeps a request until all of it has arrived: as much as
 // max_request_bytes allows on each stream, for as long as the client takes. So what has arrived of incomplete requests
-// is counted in the frames of each connection. While it is more than a part of the process's memory, connections whose
-// clients have much of it are not read: HTTP/2's flow control and TCP's hold the clients up. One of them at a time is
-// read nevertheless, so that its request gets complete: that of the client with the least. If that does not help,
-// because the clients that have the most do not go on, their streams end.
+// is counted in the frames of each connection. While it is more than a part of the process's memory, connections that
+// have much of it are not read: TCP's flow control holds the clients up. One of them at a time is read nevertheless, so
+// that its request gets complete; the clients take turns. If no request gets complete, because the clients that have the
+// most do not go on, their streams end.
 
 const (
 	// arrivingPart is the part of the memory that incomplete requests may take.
@@ -29,11 +30,13 @@ const (
 	// arrivingLeast is what the incomplete requests of a connection take, in bytes, before the connection may have to
 	// wait. Few requests are larger.
 	arrivingLeast = 32 << 10
-	// arrivingFrame is what a frame takes in memory besides its data.
+	// arrivingFrame is what a frame takes in memory besides its buffer.
 	arrivingFrame = 64
-	// arrivingTurn is how often a connection that goes ahead is chosen at most, among those that wait then.
+	// arrivingTurn is how often a connection that goes ahead is chosen at most, among those that wait then, and
+	// arrivingPace how many bytes have to arrive on it in this time, or else another one goes ahead.
 	arrivingTurn = 50 * time.Millisecond
-	// arrivingPatience is how long requests may be held up before the streams of the largest taker end, in turns.
+	arrivingPace = 16 << 10
+	// arrivingPatience is how many turns no request may get complete before the streams of the largest taker end.
 	arrivingPatience = 20
 )
 
@@ -49,9 +52,12 @@ type arrivals struct {
 	connRoom cache.Room // of conns
 	// waiting are the connections that are not read, each with a channel that is closed when it is.
 	waiting map[*arriving]chan struct{}
-	// ahead is the connection that is read although the requests take too much, nil if there is none.
+	// ahead is the connection that is read although the requests take too much, nil if there is none. It has to have
+	// reaches bytes by the next turn.
 	ahead   *arriving
-	stalled int         // how many turns ago ahead was complete, or all were read
+	reaches int64
+	turns   int         // how often a connection was chosen to go ahead
+	stalled int         // how many turns ago a request of ahead was complete, or all connections were read
 	timer   *time.Timer // set while connections wait
 }
 
@@ -59,7 +65,9 @@ type arrivals struct {
 type arrivalTaker struct {
 	key   identityKey
 	bytes atomic.Int64
-	conns int // guarded by arrivals.mu
+	// Guarded by arrivals.mu.
+	conns int
+	turn  int // arrivals.turns when a connection went ahead last, or when the client came
 }
 
 // arriving are the requests of a connection. nil counts nothing.
@@ -68,6 +76,9 @@ type arriving struct {
 	taker  *arrivalTaker
 	conn   *limitedConn
 	bytes  atomic.Int64
+
+	// warned: the connection's streams were ended. Guarded by arrivals.mu.
+	warned bool
 
 	mu      sync.Mutex // the innermost lock
 	left    bool
@@ -96,7 +107,7 @@ func (s *Server) joinArrivals(conn *limitedConn, info credentials.AuthInfo) *arr
 	}
 	taker := a.takers[key]
 	if taker == nil {
-		taker = &arrivalTaker{key: key}
+		taker = &arrivalTaker{key: key, turn: a.turns}
 		a.takers[key] = taker
 	}
 	taker.conns++
@@ -141,7 +152,6 @@ func (c *arriving) leave() {
 	}
 	if a.ahead == c {
 		a.ahead = nil
-		a.proceed(c.server.pressure.mostArriving())
 	}
 }
 
@@ -157,9 +167,10 @@ func (c *arriving) add(bytes int64) {
 	if bytes > 0 || a.waiters.Load() == 0 {
 		return
 	}
+	most := c.server.pressure.mostArriving()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.proceed(c.server.pressure.mostArriving())
+	a.proceed(most)
 }
 
 // open notes that the client has opened a stream.
@@ -193,19 +204,20 @@ func (c *arriving) end(stream uint32) {
 	}
 }
 
-// data follows the messages of a stream in the next bytes of a DATA frame. begins: they are its first bytes.
-func (c *arriving) data(stream uint32, b []byte, begins bool) {
+// data follows the messages of a stream in the next bytes of a DATA frame. The first bytes of a frame come with what it
+// takes besides its data.
+func (c *arriving) data(stream uint32, b []byte, besides int) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
-	change := c.follow(stream, b, begins)
+	change := c.follow(stream, b, besides)
 	c.mu.Unlock()
 	c.add(change)
 }
 
 // follow is data. It returns how much more the incomplete messages take. The caller holds mu.
-func (c *arriving) follow(stream uint32, b []byte, begins bool) (change int64) {
+func (c *arriving) follow(stream uint32, b []byte, besides int) (change int64) {
 	noted, open := c.streams[stream]
 	if !open {
 		return 0
@@ -214,9 +226,7 @@ func (c *arriving) follow(stream uint32, b []byte, begins bool) (change int64) {
 	if noted != nil {
 		m = *noted
 	}
-	if begins {
-		m.bytes += arrivingFrame
-	}
+	m.bytes += int64(besides)
 	for len(b) > 0 {
 		if m.have < len(m.header) {
 			n := copy(m.header[m.have:], b)
@@ -232,22 +242,30 @@ func (c *arriving) follow(stream uint32, b []byte, begins bool) (change int64) {
 			m = arrivingMessage{}
 		}
 	}
-	change = m.bytes
-	if noted != nil {
-		change -= noted.bytes
-	}
-	switch {
-	case m.have == 0:
-		if noted != nil {
-			c.streams[stream] = nil
+	if noted == nil {
+		if m.have == 0 {
+			return 0
 		}
-		return change - m.bytes
-	case noted == nil:
 		noted = new(arrivingMessage)
 		c.streams[stream] = noted
+	} else if m.have == 0 {
+		c.streams[stream] = nil
 	}
+	change = m.bytes - noted.bytes
 	*noted = m
 	return change
+}
+
+// bufferOf returns the size of the buffer in which gRPC keeps a DATA frame of so many bytes.
+func bufferOf(frame int) int {
+	switch {
+	case mem.IsBelowBufferPoolingThreshold(frame):
+		return frame
+	case frame <= 4<<10:
+		return 4 << 10
+	default:
+		return 16 << 10 // longer ones are an error
+	}
 }
 
 // wait waits until the connection may be read.
@@ -256,9 +274,6 @@ func (c *arriving) wait() {
 		return
 	}
 	a := &c.server.arrivals
-	if a.bytes.Load() <= arrivingLeast {
-		return
-	}
 	most := c.server.pressure.mostArriving()
 	if most == 0 || a.bytes.Load() <= most {
 		return
@@ -299,27 +314,33 @@ func (a *arrivals) proceed(most int64) {
 	}
 }
 
-// choose chooses the connection that is read although the requests take too much. The caller holds mu.
-func (a *arrivals) choose() {
-	if a.ahead != nil {
-		return
+// choose chooses the connection that is read although the requests take more than most. If one that does not go on gives
+// way, what has arrived on it stays, so there is an end. The caller holds mu.
+func (a *arrivals) choose(most int64) {
+	if a.ahead != nil && a.ahead.bytes.Load() < a.reaches {
+		a.ahead = nil
 	}
-	for c := range a.waiting {
-		if a.ahead == nil || c.less(a.ahead) {
-			a.ahead = c
+	if a.ahead == nil && a.bytes.Load() <= most+most/2 {
+		for c := range a.waiting {
+			if a.ahead == nil || c.compare(a.ahead) < 0 {
+				a.ahead = c
+			}
 		}
+		a.turns++
+		a.ahead.taker.turn = a.turns
+		a.read(a.ahead)
 	}
 	if a.ahead != nil {
-		a.read(a.ahead)
+		a.reaches = a.ahead.bytes.Load() + arrivingPace
 	}
 }
 
-// less reports whether the client of the connection has less than that of the other, or else the connection.
-func (c *arriving) less(other *arriving) bool {
-	if x, y := c.taker.bytes.Load(), other.taker.bytes.Load(); x != y {
-		return x < y
-	}
-	return c.bytes.Load() < other.bytes.Load()
+// compare returns a negative number if a connection goes ahead before the other: its client went ahead longer ago, or
+// else has less, or else the connection has less.
+func (c *arriving) compare(other *arriving) int {
+	return cmp.Or(cmp.Compare(c.taker.turn, other.taker.turn),
+		cmp.Compare(c.taker.bytes.Load(), other.taker.bytes.Load()),
+		cmp.Compare(c.bytes.Load(), other.bytes.Load()))
 }
 
 // read has a connection read again. The caller holds mu.
@@ -332,34 +353,42 @@ func (a *arrivals) read(c *arriving) {
 }
 
 // takeTurn has a connection go ahead of the others that wait. If no request has become complete lately, it ends streams
-// of the connections with the most, of the client with the most, until half of what requests may take is free.
+// of the connections with the most, of the client with the most, until half of what requests may take is free. If that
+// did not help before, because gRPC has not begun to serve a request or the client goes on, it closes the connection.
 func (s *Server) takeTurn() {
 	a := &s.arrivals
 	most := s.pressure.mostArriving()
 	a.mu.Lock()
-	var largest []*arriving
+	var end, closing []*arriving
 	a.stalled++
 	if a.proceed(most); len(a.waiting) > 0 && a.stalled >= arrivingPatience {
 		a.stalled = 0
-		largest = a.largest(a.bytes.Load() - most/2)
-		if a.ahead != nil && len(largest) > 0 && a.ahead.taker == largest[0].taker {
-			a.ahead = nil
+		for _, c := range a.largest(a.bytes.Load() - most/2) {
+			if c.warned {
+				closing = append(closing, c)
+			} else {
+				end = append(end, c)
+			}
+			c.warned = true
 		}
 	}
 	if len(a.waiting) == 0 {
 		a.timer = nil
 	} else {
-		a.choose()
+		a.choose(most)
 		a.timer.Reset(arrivingTurn)
 	}
 	a.mu.Unlock()
-	for _, c := range largest {
+	for _, c := range end {
 		e := c.needs(most)
 		s.stats.limits[e.limit].Add(1)
 		if log, ok := c.conn.listener.flooded.Next(c.conn.listener.log(c.conn)); ok {
 			logExcess(log, e)
 		}
 		c.conn.calls.endAll(e)
+	}
+	for _, c := range closing {
+		_ = c.conn.Close()
 	}
 }
 
@@ -397,7 +426,7 @@ func (a *arrivals) largest(bytes int64) (largest []*arriving) {
 		}
 	}
 	for c := range a.conns {
-		if c.taker == of && c.bytes.Load() > arrivingLeast {
+		if c.taker == of && c.bytes.Load() > 0 {
 			largest = append(largest, c)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,7 +78,8 @@ func TestIncompleteMessagesAreCounted(t *testing.T) {
 			all := append([]byte(http2.ClientPreface), frames(test.send)...)
 			for range 20 {
 				conn := &limitedConn{}
-				conn.addr = limitedAddr{Addr: &net.TCPAddr{}, conn: conn}
+				conn.addr.conn = conn
+				conn.origin.Store(&origin{addr: &net.TCPAddr{}})
 				c := server.joinArrivals(conn, nil)
 				m := newFrameMeter(time.Time{})
 				m.arriving = c
@@ -102,12 +104,16 @@ func TestIncompleteMessagesAreCounted(t *testing.T) {
 type arrivingConn struct {
 	client net.Conn
 	relay  net.Conn
-	ended  error
+	ended  atomic.Pointer[error]
+	lasts  bool          // it has more streams than those that the relay can end
+	closed chan struct{} // when the relay cannot read it any more
 }
 
 func (c *arrivingConn) end(why error) {
-	c.ended = why
-	go func() { _ = c.relay.Close() }() // as gRPC ends its only stream
+	c.ended.Store(&why)
+	if !c.lasts {
+		go func() { _ = c.relay.Close() }() // as gRPC ends its only stream
+	}
 }
 
 func arrivingFrom(t *testing.T, s *Server, ip string) *arrivingConn {
@@ -119,7 +125,7 @@ func arrivingFrom(t *testing.T, s *Server, ip string) *arrivingConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &arrivingConn{client: client}
+	c := &arrivingConn{client: client, closed: make(chan struct{})}
 	if c.relay, _, err = Metered(insecure.NewCredentials()).ServerHandshake(accepted); err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +133,7 @@ func arrivingFrom(t *testing.T, s *Server, ip string) *arrivingConn {
 		t.Fatal(err)
 	}
 	go func() {
+		defer close(c.closed)
 		b := make([]byte, 32<<10)
 		for {
 			if _, err := c.relay.Read(b); err != nil {
@@ -200,32 +207,109 @@ func TestIncompleteRequestsAreBounded(t *testing.T) {
 		isRead := large.sends(message(all))
 		time.Sleep(2 * arrivingPatience * arrivingTurn)
 		synctest.Wait()
-		if large.ended != nil || small.ended != nil {
-			t.Errorf("streams of others end: %v, %v", large.ended, small.ended)
+		if large.ended.Load() != nil || small.ended.Load() != nil {
+			t.Errorf("streams of others end: %v, %v", large.ended.Load(), small.ended.Load())
 		}
 		if !isRead() {
 			t.Error("a large request of another client is held up")
 		}
 		ended := 0
 		for _, c := range attackers {
-			if c.ended != nil {
-				if ended++; status.Code(c.ended) != codes.ResourceExhausted {
-					t.Errorf("a stream ends with %v", c.ended)
+			if why := c.ended.Load(); why != nil {
+				if ended++; status.Code(*why) != codes.ResourceExhausted {
+					t.Errorf("a stream ends with %v", *why)
 				}
-				_ = c.client.Close()
-				_ = c.relay.Close()
+				closeArriving(c)
 			}
 		}
 		if ended == 0 || ended == len(attackers) {
 			t.Errorf("%d of %d streams of incomplete requests end, of which %d were read", ended, len(attackers), read)
 		}
-		for _, c := range append(attackers, small, large) {
-			_ = c.client.Close()
-			_ = c.relay.Close()
-		}
+		closeArriving(append(attackers, small, large)...)
 		time.Sleep(2 * arrivingPatience * arrivingTurn)
-		if a := &s.arrivals; a.bytes.Load() != 0 || a.timer != nil || a.waiters.Load() != 0 {
+		a := &s.arrivals
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.bytes.Load() != 0 || a.timer != nil || a.waiters.Load() != 0 {
 			t.Errorf("%d bytes are left", a.bytes.Load())
 		}
+	})
+}
+
+// fillArriving has a client's connections take all that incomplete requests may take.
+func fillArriving(t *testing.T, ip string) (s *Server, conns []*arrivingConn) {
+	t.Helper()
+	ch := newTestCache(silentSource{}, 10)
+	t.Cleanup(ch.Close)
+	s = newFederatedServer(ch)
+	s.pressure.memory = &fakeMemory{limit: 10 << 20}
+	for range 10 {
+		c := arrivingFrom(t, s, ip)
+		conns = append(conns, c)
+		c.sends(message(2 << 20)[:300<<10])()
+	}
+	return s, conns
+}
+
+func closeArriving(conns ...*arrivingConn) {
+	for _, c := range conns {
+		_ = c.client.Close()
+		_ = c.relay.Close()
+	}
+}
+
+// A connection that goes ahead of others and then is sent nothing does not hold them up.
+func TestARequestThatDoesNotGoOnDoesNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hoarders := fillArriving(t, "10.0.0.1")
+		idle, large := arrivingFrom(t, s, "10.0.0.2"), arrivingFrom(t, s, "10.0.0.3")
+		idle.sends(message(2 << 20)[:40<<10])()
+		time.Sleep(2 * arrivingTurn)
+		isRead := large.sends(message(2 << 20))
+		time.Sleep(4 * arrivingTurn)
+		if !isRead() {
+			t.Error("a large request is held up by one that does not go on")
+		}
+		closeArriving(append(hoarders, idle, large)...)
+		time.Sleep(2 * arrivingTurn)
+	})
+}
+
+// If nothing serves the requests yet, as gRPC reads those of Fetch first, or the streams that end are no longer those of
+// the requests, the connections are closed.
+func TestConnectionsOfRequestsThatCannotEndAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hoarders := fillArriving(t, "10.0.0.1")
+		for _, c := range hoarders {
+			c.lasts = true
+		}
+		large := arrivingFrom(t, s, "10.0.0.2")
+		large.sends(message(2 << 20)[:40<<10])()
+		closed := func() (n int) {
+			synctest.Wait()
+			for _, c := range hoarders {
+				select {
+				case <-c.closed:
+					n++
+				default:
+				}
+			}
+			return n
+		}
+		time.Sleep(3 * arrivingPatience / 2 * arrivingTurn)
+		if n := closed(); n != 0 {
+			t.Errorf("%d connections are closed before their streams could end", n)
+		}
+		time.Sleep(arrivingPatience * arrivingTurn)
+		if n := closed(); n == 0 || n == len(hoarders) {
+			t.Errorf("%d of %d connections are closed", n, len(hoarders))
+		}
+		select {
+		case <-large.closed:
+			t.Error("the connection of another client is closed")
+		default:
+		}
+		closeArriving(append(hoarders, large)...)
+		time.Sleep(2 * arrivingTurn)
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
-// What one client costs: see docs/performance.md for many.
+// What one client costs: see bench/README.md for many.
 
 // silentSource feeds nothing.
 type silentSource struct{}

@@ -44,6 +44,8 @@ type limitedListener struct {
 	userTimeout time.Duration
 	// maxAge is how old a connection may become, 0 for no limit.
 	maxAge time.Duration
+	// proxies reports whether connections from an address begin with a header of the PROXY protocol; nil if none do.
+	proxies func(net.Addr) bool
 	// most is how many connections are allowed: Limits.Connections.
 	most     atomic.Int64
 	door     *Door
@@ -244,7 +246,8 @@ type limitedConn struct {
 	net.Conn
 	listener *limitedListener
 	addr     limitedAddr
-	group    netip.Prefix // see addressGroup
+	origin   atomic.Pointer[origin]
+	peer     origin // the other end of the connection, which is the client or a balancer
 	began    time.Time
 	close    sync.Once
 	closed   chan struct{}
@@ -259,6 +262,9 @@ type limitedConn struct {
 	// heard: the client has sent something. Only the goroutine that does the TLS handshake uses it, and without TLS no
 	// one.
 	heard bool
+	// proxied: the connection begins with a header of the PROXY protocol, and that has not been read. Only the goroutine
+	// that reads uses it.
+	proxied bool
 
 	ready readyReader
 	calls connCalls
@@ -279,20 +285,30 @@ func (c *limitedConn) counts(a *arriving) {
 	}
 }
 
-// limitedAddr is a connection's remote address. It serves to find the connection of a stream: gRPC offers no other way.
-type limitedAddr struct {
-	net.Addr
-	conn *limitedConn
-}
+// limitedAddr is the address of a connection's client. It serves to find the connection of a stream: gRPC offers no other
+// way.
+type limitedAddr struct{ conn *limitedConn }
 
 // Unwrap returns the plain address, for type checks.
-func (a *limitedAddr) Unwrap() net.Addr { return a.Addr }
+func (a *limitedAddr) Unwrap() net.Addr { return a.conn.origin.Load().addr }
+
+// Network implements net.Addr.
+func (a *limitedAddr) Network() string { return a.Unwrap().Network() }
+
+// String implements net.Addr.
+func (a *limitedAddr) String() string { return a.Unwrap().String() }
+
+// group returns the client's address, for what is counted by it: see addressGroup.
+func (c *limitedConn) group() netip.Prefix { return c.origin.Load().group }
 
 // RemoteAddr implements net.Conn.
 func (c *limitedConn) RemoteAddr() net.Addr { return &c.addr }
 
 // Read implements net.Conn.
 func (c *limitedConn) Read(b []byte) (int, error) {
+	if err := c.awaitProxyHeader(); err != nil {
+		return 0, err
+	}
 	c.wait()
 	n, err := c.Conn.Read(b)
 	c.heard = c.heard || n > 0
@@ -310,7 +326,7 @@ func (c *limitedConn) Close() error {
 			c.aged.Stop()
 		}
 		if most, now := c.listener.limits.ConnectionsPerSecond, time.Now(); most > 0 && now.Sub(c.began) < shortLived {
-			c.listener.door.churn.ended(c.group, most, now)
+			c.listener.door.churn.ended(c.group(), most, now)
 		}
 	})
 	return c.Conn.Close()

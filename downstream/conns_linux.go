@@ -54,6 +54,9 @@ func (r *readyReader) init(c net.Conn) {
 
 // ReadOnReady is called by gRPC to read, if a connection has this method.
 func (c *limitedConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	if err := c.awaitProxyHeader(); err != nil {
+		return nil, 0, err
+	}
 	c.wait()
 	r := &c.ready
 	if r.raw == nil {

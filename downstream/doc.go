@@ -11,5 +11,51 @@
 // be sent.
 //
 // A request of a client that polls gets such a stream without I/O, until there is a response or the time is over. Polls
-// come over gRPC as the Fetch methods, and over HTTP as REST-JSON.
+// come over gRPC as the Fetch methods, and over HTTP as REST-JSON. The relay keeps no state for such a client between
+// its requests.
+//
+// # What clients share
+//
+// A herd of clients that are configured alike costs little more than one of them:
+//
+//	decode.go          names of requests are interned
+//	namelist.go        a list of names is found by its bytes, and not decoded again
+//	namegroup.go       clients with one list watch its names as a group, which numbers the changes: a client is a
+//	                   position in them. groupsides.go does that for both sides of a rollout
+//	batches.go         clients outside of groups share the buffer of equal responses
+//	sharednodes.go     Nodes that differ only in their ids share the rest
+//	requestworkers.go  workers process requests, so that streams that wait have small stacks
+//
+// An ACK is not decoded at all (wire.Peek).
+//
+// # When a client is sent something
+//
+//	compose.go      types in their order: make before break. A type that changes at each turn does not go first forever
+//	ackorder.go     what waits until the client has answered
+//	hold.go         removals that wait for a moment
+//	warming.go      what Envoy waits for and is sent again
+//	flow.go         a client that lags is sent nothing until it answers
+//	reconfigure.go  a new configuration: removals wait until every subscription that moved has an answer
+//	trials.go       the new side of a rollout, and back
+//
+// # Locks
+//
+//	stream.mu          a stream, its sessions and the scopes that it uses
+//	watchGroup.moving  held while clients of a group change sides; comes before the cache's locks
+//	nameList.mu        the groups of a list; comes before the cache's locks
+//	watchGroup.mu      the names and changes of a group; comes after the cache's locks
+//	inbox.mu           which subscriptions of a stream have changed; comes after watchGroup.mu
+//
+// Locks are taken in this order. All others come last.
+//
+// # Slow, absent and hostile clients
+//
+//   - A client that does not read holds up a sender for 1 to 2 ms. Then another sender takes its place (senders.go).
+//   - The parts of a request are counted before it is decoded, so that it cannot cost more than its bytes
+//     (requestcost.go). A stream that goes over a limit ends (gate.go). Requests that come too fast are read more slowly
+//     (pace.go).
+//   - HTTP/2 frames that are no requests are counted, over REST too (frames.go, restconns.go). Addresses whose
+//     connections end soon are accepted later (churn.go).
+//   - If memory is scarce, the clients with the most names get no further names, and then lose their streams (memory.go).
+//   - A stream on which nothing can be served ends, so that the client tries its next server (unreachable.go).
 package downstream

@@ -51,6 +51,11 @@ const (
 	Incomplete
 	// OtherHandshake: the TLS handshake has failed for another reason.
 	OtherHandshake
+	// ProxyHeader: the connection does not begin with a valid header of the PROXY protocol, and the listener trusts its
+	// address.
+	ProxyHeader
+	// UntrustedProxyHeader: the client sends such a header, and the listener does not trust its address.
+	UntrustedProxyHeader
 	numConnFailures
 )
 
@@ -67,6 +72,8 @@ var connFailures = [numConnFailures]struct{ name, about string }{
 	ALPN:                 {"alpn", "the client does not offer HTTP/2 in its TLS handshake (ALPN h2)"},
 	Incomplete:           {"incomplete", "the client has not completed its TLS handshake"},
 	OtherHandshake:       {"other_handshake", "the TLS handshake has failed"},
+	ProxyHeader:          {"proxy_header", "the balancer has sent no valid header of the PROXY protocol (let it send one, or remove its address from proxy_protocol.trusted)"},
+	UntrustedProxyHeader: {"untrusted_proxy_header", "the client sends a header of the PROXY protocol, and the listener does not trust its address (proxy_protocol.trusted)"},
 }
 
 // String returns the failure's name in metrics and logs.
@@ -129,9 +136,12 @@ func (c *limitedConn) failed(f ConnFailure, err error) {
 		return
 	}
 	log = log.With("address", l.Addr().String(), "refused", f.String(), "reason", reason)
-	if err != nil {
+	switch {
+	case f == ProxyHeader:
+		log.Warn("balancer's connection has no client")
+	case err != nil:
 		log.Warn("client's TLS handshake failed")
-	} else {
+	default:
 		log.Warn("client speaks another protocol than the listener")
 	}
 }
@@ -164,6 +174,8 @@ func handshakeFailure(err error) ConnFailure {
 	var alert *net.OpError
 	text := err.Error()
 	switch {
+	case errors.As(err, &record) && record.Conn != nil && isProxyHeader(record.RecordHeader[:]):
+		return UntrustedProxyHeader
 	case errors.As(err, &record) && record.Conn != nil: // the first record
 		return PlaintextToTLS
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
@@ -199,6 +211,9 @@ func protocolOf(first string) ConnFailure {
 	if n := min(len(first), len(handshake)); first[:n] == handshake[:n] {
 		return TLSToPlaintext
 	}
+	if isProxyHeader([]byte(first)) {
+		return UntrustedProxyHeader
+	}
 	for _, method := range http1Methods {
 		if n := min(len(first), len(method)); first[:n] == method[:n] {
 			return HTTP1
@@ -221,7 +236,7 @@ func (c *meteredConn) begins(matched int, b []byte) error {
 	case !c.rest:
 		c.limited.failed(failure, nil)
 		return errNotHTTP2
-	case failure == TLSToPlaintext && c.tls == nil: // net/http answers in plaintext
+	case (failure == TLSToPlaintext || failure == UntrustedProxyHeader) && c.tls == nil: // net/http answers in plaintext
 		c.limited.failed(failure, nil)
 	}
 	return nil

@@ -158,8 +158,8 @@ func unary(s *Server, d *Door, implied string) func(any, context.Context, func(a
 		if !s.turn(ctx, nil, &in) {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		if in.excess != nil {
-			return nil, s.refuseRequest(g, addressOf(ctx), in.excess)
+		if e := in.excess(); e != nil {
+			return nil, s.refuseRequest(g, addressOf(ctx), e)
 		}
 		req, err := s.decodeUnary(ctx, g, &in)
 		if err != nil {

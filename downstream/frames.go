@@ -47,8 +47,8 @@ type frameMeter struct {
 	skip    int     // bytes until the next frame
 	streams int     // HEADERS frames that have arrived
 	padded  bool    // the next byte is the length of the padding of a DATA frame
-	first   bool    // the next byte is the first one of a DATA frame
 	data    int     // bytes until the end of the data in a DATA frame
+	buffer  int     // what a DATA frame takes, until its data begins
 	// arriving counts the requests in DATA frames.
 	arriving *arriving
 
@@ -98,7 +98,7 @@ func (m *frameMeter) note() {
 	case http2.FrameRSTStream:
 		m.arriving.end(streamOf(m.header))
 	case http2.FrameData:
-		m.data, m.first = m.skip, true
+		m.data, m.buffer = m.skip, bufferOf(m.skip)+arrivingFrame
 		m.padded = http2.Flags(m.header[4]).Has(http2.FlagDataPadded)
 	}
 }
@@ -109,9 +109,9 @@ func (m *frameMeter) follow(b []byte) {
 		m.data -= 1 + int(b[0])
 		m.padded, b = false, b[1:]
 	}
-	if n := min(max(m.data, 0), len(b)); n > 0 {
-		m.arriving.data(streamOf(m.header), b[:n], m.first)
-		m.data, m.first = m.data-n, false
+	if n := min(m.data, len(b)); n > 0 {
+		m.arriving.data(streamOf(m.header), b[:n], max(0, m.buffer-m.data))
+		m.data, m.buffer = m.data-n, 0
 	}
 }
 
@@ -267,6 +267,9 @@ func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 	}
 	if err != nil {
 		limited.handshakeFailed(err)
+		return conn, info, err
+	}
+	if err := limited.awaitProxyHeader(); err != nil { // requests are counted by the client's address
 		return conn, info, err
 	}
 	metered := &meteredConn{Conn: conn, limited: limited, goAway: &goAway{conn: conn.Write}, meter: newFrameMeter(time.Now())}

@@ -138,7 +138,7 @@ func (s *Server) farTooLong(g *gate, log *slog.Logger, err error) {
 }
 
 // slowDown delays the next reads on the connection of a refused stream, if too many streams of its client's identity
-// were refused.
+// were refused. id is nil if that is not known.
 func (s *Server) slowDown(ctx context.Context, id *identity.Identity) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -202,17 +202,19 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 }
 
 // admitStream waits until a stream is admitted. The error is the status with which the stream ends if it is not.
-func (s *Server) admitStream(g *gate, stream grpc.ServerStream) error {
-	why := g.admission.admit(stream.Context(), &s.stats.admission)
+func (s *Server) admitStream(g *gate, in *arrival) error {
+	stream, ctx := in.grpc, in.grpc.Context()
+	why := g.admission.admit(ctx, in.party, &s.stats.admission)
 	switch {
 	case why == nil:
 		return nil
 	case why.refusal == numAdmissionRefusals:
-		return stream.Context().Err()
+		return ctx.Err()
 	}
 	s.stats.admission.refused[why.refusal].Add(1)
+	s.slowDown(ctx, in.identity)
 	if log, ok := g.line(eventNotAdmitted, s.options.Log); ok {
-		log.Warn("client's stream is not admitted", "client", addressOf(stream.Context()), "refused", why.refusal.String(), "reason", why.text)
+		log.Warn("client's stream is not admitted", "client", addressOf(ctx), "refused", why.refusal.String(), "reason", why.text)
 	}
 	// gRFC A6: "Pushback".
 	stream.SetTrailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(why.retry.Milliseconds(), 10)))

@@ -40,6 +40,7 @@ func (s *Server) noteRefusedClient(ctx context.Context, g *gate, err error) {
 		return // nothing makes other errors
 	}
 	s.stats.clientsRefused[refused.Reason].Add(1)
+	s.slowDown(ctx, nil)
 	if refused.Reason == identity.CertificateExpired {
 		sendAway(ctx)
 	}

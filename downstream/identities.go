@@ -42,7 +42,7 @@ func identityKeyOf(ctx context.Context, id *identity.Identity) identityKey {
 func groupOf(addr net.Addr) netip.Prefix {
 	switch a := addr.(type) {
 	case *limitedAddr:
-		return a.conn.group
+		return a.conn.group()
 	case remoteAddr:
 		at, _ := netip.ParseAddrPort(string(a)) // zero if it is not an IP address
 		return prefixOf(at.Addr())

@@ -53,8 +53,9 @@ func (l largeRequests) give(of *identityUse) {
 	}
 }
 
-// largeIncoming is a large request that was received.
+// largeIncoming is a large request that was received, or one that is refused.
 type largeIncoming struct {
+	excess *excess // why the request is refused
 	parts  mem.BufferSlice
 	server *Server // from the request's turn on
 	uses   *identityUse
@@ -66,7 +67,7 @@ type largeIncoming struct {
 // client has gone first.
 func (s *Server) turn(ctx context.Context, of *identityUse, in *incoming) bool {
 	l := in.large
-	if l == nil {
+	if l == nil || l.excess != nil {
 		return true
 	}
 	l.size = int64(l.parts.Len())
@@ -78,7 +79,7 @@ func (s *Server) turn(ctx context.Context, of *identityUse, in *incoming) bool {
 	if e := l.conn.excess(); e != nil && isCompressed(ctx) {
 		l.parts.Free()
 		l.conn.add(-l.size)
-		in.excess, in.large = e, nil
+		l.excess = e
 		return true
 	}
 	ok := s.large.take(ctx, of)
@@ -91,6 +92,14 @@ func (s *Server) turn(ctx context.Context, of *identityUse, in *incoming) bool {
 	l.parts.Free()
 	l.parts = nil
 	return ok
+}
+
+// excess returns why the request is refused, nil if it is not. A request that is refused is not freed.
+func (in *incoming) excess() *excess {
+	if in.large == nil {
+		return nil
+	}
+	return in.large.excess
 }
 
 // free frees the request after its turn.

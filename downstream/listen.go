@@ -20,7 +20,7 @@ func (s *Server) Listen(socket net.Listener, o ListenerOptions) Listener {
 
 func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener {
 	l := &limitedListener{
-		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, door: o.door(),
+		Listener: socket, server: s, limits: o.Limits, userTimeout: o.UserTimeout, maxAge: o.MaxConnectionAge, proxies: o.Proxies, door: o.door(),
 		churning: rate.Sometimes{Interval: turnedAwayEvery},
 	}
 	l.SetConnections(o.Limits.Connections)
@@ -28,11 +28,14 @@ func (s *Server) listen(socket net.Listener, o ListenerOptions) *limitedListener
 }
 
 func newLimitedConn(l *limitedListener, c net.Conn) *limitedConn {
-	limited := &limitedConn{Conn: c, listener: l, group: addressGroup(c.RemoteAddr()), began: time.Now(), closed: make(chan struct{})}
-	limited.addr = limitedAddr{Addr: c.RemoteAddr(), conn: limited}
+	limited := &limitedConn{Conn: c, listener: l, began: time.Now(), closed: make(chan struct{})}
+	limited.addr.conn = limited
+	limited.peer = origin{c.RemoteAddr(), addressGroup(c.RemoteAddr())}
 	if local, ok := c.(*net.UnixConn); ok {
-		limited.addr.Addr = identity.UnixAddrOf(local)
+		limited.peer.addr = identity.UnixAddrOf(local)
 	}
+	limited.origin.Store(&limited.peer)
+	limited.proxied = l.proxies != nil && l.proxies(c.RemoteAddr())
 	limited.ready.init(c)
 	setUserTimeout(c, l.userTimeout)
 	return limited
@@ -60,7 +63,9 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			_ = conn.Close()
 			continue
 		}
-		l.delay(conn)
+		if !conn.proxied { // with a header, the client is not known yet
+			l.delay(conn)
+		}
 		return conn, nil
 	}
 }
@@ -71,7 +76,7 @@ func (l *limitedListener) delay(c *limitedConn) {
 	if most == 0 {
 		return
 	}
-	delay := l.door.churn.delay(c.group, most, c.began)
+	delay := l.door.churn.delay(c.group(), most, c.began)
 	if delay == 0 {
 		return
 	}

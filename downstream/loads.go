@@ -193,8 +193,8 @@ func (c *loadCall) receive() (*lrsv3.LoadStatsRequest, error) {
 	if !c.server.turn(c.grpc.Context(), c.in.uses, &in) {
 		return nil, io.EOF
 	}
-	if in.excess != nil {
-		return nil, c.refuse(in.excess)
+	if e := in.excess(); e != nil {
+		return nil, c.refuse(e)
 	}
 	defer in.free()
 	data := in.data.ReadOnlyData()

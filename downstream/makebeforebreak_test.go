@@ -14,11 +14,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // xDS: "Eventual consistency considerations": a listener comes before the route configuration that it names, so only
 // route configurations of accepted listeners count. Removals go in reverse order, so the two may be removed together,
-// the route configuration first. Nothing names a listener: one that is removed goes with the first new ones.
+// the route configuration first. Nothing names a listener, a scoped route or a virtual host: one that is removed goes with
+// the first new ones. So a client that applies the removals first, and refuses two with one address, key or domain, refuses
+// none.
 func TestMakeBeforeBreak(t *testing.T) {
 	for _, asks := range []struct {
 		name string
@@ -42,14 +45,17 @@ func TestMakeBeforeBreak(t *testing.T) {
 }
 
 func makeBeforeBreak(t *rapid.T, form string, limit int, asks func([]string) *rapid.Generator[[]string]) {
-	o := newOrderlyOrigin()
+	o := newOrderlyOrigin(rapid.SampledFrom([]string{deltaForm.name, sotwForm.name}).Draw(t, "upstream"))
 	defer o.cache.Close()
 	server, _ := newTestServer(o.cache, limit)
 	o.steps(t)
 	var clients []*orderlyClient
 	for i := range 2 {
-		c := &orderlyClient{server: server, cuts: limit < DefaultMaxResponseBytes, origin: o, form: form, id: fmt.Sprint(form, i), held: map[string]map[string]string{}, asks: map[string][]string{}}
-		for _, typeURL := range o.types() {
+		c := &orderlyClient{
+			server: server, cuts: limit < DefaultMaxResponseBytes, origin: o, form: form, id: fmt.Sprint(form, i),
+			held: map[string]map[string]string{}, asks: map[string][]string{}, resumed: map[string]bool{},
+		}
+		for _, typeURL := range c.types() {
 			c.held[typeURL] = map[string]string{}
 			c.asks[typeURL] = asks(o.names(typeURL)).Draw(t, c.id+" asks for")
 		}
@@ -80,6 +86,8 @@ type orderlyOrigin struct {
 	// that it names, that of a listener the route, either with a number.
 	state map[string]map[string]string
 	count int
+	// form is that of the control plane: in SotW, each update of a set is a full state. There are no virtual hosts in SotW.
+	form string
 }
 
 var orderlyNames = map[string][]string{
@@ -87,10 +95,13 @@ var orderlyNames = map[string][]string{
 	endpointType: {"c0", "c1", "c2", "c3"},
 	listenerType: {"l0", "l1", "l2"},
 	routeType:    {"r0", "r1", "r2"},
+
+	scopedRouteType: {"s0", "s1", "s2"},
+	virtualHostType: {"r/v0", "r/v1", "r/v2"},
 }
 
-func newOrderlyOrigin() *orderlyOrigin {
-	o := &orderlyOrigin{state: map[string]map[string]string{}}
+func newOrderlyOrigin(form string) *orderlyOrigin {
+	o := &orderlyOrigin{form: form, state: map[string]map[string]string{}}
 	for typeURL := range orderlyNames {
 		o.state[typeURL] = map[string]string{}
 	}
@@ -99,8 +110,11 @@ func newOrderlyOrigin() *orderlyOrigin {
 }
 
 func (*orderlyOrigin) types() []string {
-	return []string{clusterType, endpointType, listenerType, routeType}
+	return []string{clusterType, endpointType, listenerType, routeType, scopedRouteType, virtualHostType}
 }
+
+// claimTypes are the types of which no two resources have the same claim: see encodeOf.
+func claimTypes() []string { return []string{listenerType, scopedRouteType, virtualHostType} }
 
 func (*orderlyOrigin) names(typeURL string) []string { return slices.Clone(orderlyNames[typeURL]) }
 
@@ -115,8 +129,11 @@ func (o *orderlyOrigin) Stop(cache.Key) {}
 
 // step is one update that leaves the state consistent.
 func (o *orderlyOrigin) step(t *rapid.T) {
-	full := rapid.Bool().Draw(t, "full")
 	typeURL := rapid.SampledFrom(o.types()).Draw(t, "type")
+	full := o.form == sotwForm.name && typeURL != virtualHostType
+	if !full { // also the first answer on a stream is one
+		full = rapid.IntRange(0, 3).Draw(t, "full") == 0
+	}
 	var changed []string
 	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(o.names(typeURL)), 1, 2, rapid.ID).Draw(t, "names") {
 		content, ok := o.next(t, typeURL, name)
@@ -177,20 +194,22 @@ func (o *orderlyOrigin) next(t *rapid.T, typeURL, name string) (content string, 
 		return fmt.Sprintf("%s %d", rapid.SampledFrom(targets).Draw(t, "cluster"), o.count), true
 	case listenerType:
 		targets := append(slices.Sorted(maps.Keys(o.state[routeType])), "nowhere")
-		return fmt.Sprintf("%s %d %s", rapid.SampledFrom(targets).Draw(t, "route"), o.count, o.freeAddress(t, name)), true
+		return fmt.Sprintf("%s %d %s", rapid.SampledFrom(targets).Draw(t, "route"), o.count, o.freeClaim(t, typeURL, name)), true
+	case scopedRouteType, virtualHostType:
+		return fmt.Sprintf("%d %s", o.count, o.freeClaim(t, typeURL, name)), true
 	}
 	return fmt.Sprintf("%d %s", o.count, strings.Repeat("x", rapid.SampledFrom([]int{0, 100}).Draw(t, "size"))), true
 }
 
-// freeAddress draws an address that no other Listener has.
-func (o *orderlyOrigin) freeAddress(t *rapid.T, name string) string {
+// freeClaim draws a claim that no other resource of the type has.
+func (o *orderlyOrigin) freeClaim(t *rapid.T, typeURL, name string) string {
 	free := []string{"at-80", "at-81", "at-82", "at-83"}
-	for other, content := range o.state[listenerType] {
+	for other, content := range o.state[typeURL] {
 		if other != name {
-			free = slices.DeleteFunc(free, func(a string) bool { return a == address(content) })
+			free = slices.DeleteFunc(free, func(a string) bool { return a == claim(content) })
 		}
 	}
-	return rapid.SampledFrom(free).Draw(t, "address")
+	return rapid.SampledFrom(free).Draw(t, "claim")
 }
 
 // named says whether a resource is needed by another one.
@@ -252,7 +271,7 @@ type orderlyClient struct {
 	moment     map[string]map[string]string // the origin's state, of which the newest response is
 	held       map[string]map[string]string // contents by type URL and name
 	leftIn     map[string]bool              // routes
-	resumed    bool                         // it has Listeners from an earlier stream
+	resumed    map[string]bool              // it has resources of these types from an earlier stream
 	cuts       bool                         // its responses are cut for size
 	unanswered []*received
 	answered   map[string]*received // the last one, by type URL
@@ -261,12 +280,21 @@ type orderlyClient struct {
 // GoString keeps rapid's reports short.
 func (c *orderlyClient) GoString() string { return c.id }
 
+// types are those that the client may ask for: there are no virtual hosts in SotW.
+func (c *orderlyClient) types() []string {
+	all := c.origin.types()
+	if c.form == sotwForm.name {
+		all = slices.DeleteFunc(all, func(typeURL string) bool { return typeURL == virtualHostType })
+	}
+	return all
+}
+
 // connect asks for everything on a new stream, in the order of the types.
 func (c *orderlyClient) connect(t *rapid.T) {
 	t.Logf("%s connects, asking for %v", c.id, c.asks)
 	c.conn = newTestClient(c.server, c.form, &corev3.Node{Id: c.id})
 	c.unanswered, c.answered = nil, map[string]*received{}
-	for _, typeURL := range c.origin.types() {
+	for _, typeURL := range c.types() {
 		if c.form == sotwForm.name {
 			c.send(t, typeURL, nil, false)
 			continue
@@ -289,7 +317,9 @@ func (c *orderlyClient) reconnect(t *rapid.T) {
 	}
 	c.conn.close()
 	c.connect(t)
-	c.resumed = len(c.held[listenerType]) > 0
+	for _, typeURL := range claimTypes() {
+		c.resumed[typeURL] = len(c.held[typeURL]) > 0
+	}
 }
 
 // send sends what answers a response (nil: none).
@@ -329,7 +359,7 @@ func (c *orderlyClient) answer(t *rapid.T) bool {
 // repeat says again what it wants of a type: in SotW with a nonce that may be
 // stale by now, in delta as if it had forgotten what it was sent.
 func (c *orderlyClient) repeat(t *rapid.T) {
-	typeURL := rapid.SampledFrom(c.origin.types()).Draw(t, "type")
+	typeURL := rapid.SampledFrom(c.types()).Draw(t, "type")
 	if c.form == sotwForm.name {
 		c.send(t, typeURL, c.answered[typeURL], false)
 		return
@@ -361,7 +391,8 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 	c.unanswered = append(c.unanswered, r)
 	before := c.held[r.typeURL]
 	after := maps.Clone(before)
-	if c.conn.st.session(r.typeURL).Inspect().Full {
+	full := c.conn.st.session(r.typeURL).Inspect().Full
+	if full {
 		after = map[string]string{}
 	}
 	for _, res := range r.resources {
@@ -376,13 +407,15 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 		}
 	}
 	c.held[r.typeURL] = after
-	if r.typeURL == listenerType {
+	// In SotW, only a full state removes anything at once.
+	claims := slices.Contains(claimTypes(), r.typeURL) && (full || c.form == deltaForm.name)
+	if claims {
 		c.accept(t, r, before, after)
 	}
-	if r.typeURL == listenerType && slices.ContainsFunc(r.resources, func(res receivedResource) bool { return before[res.name] != res.content }) {
+	if claims && slices.ContainsFunc(r.resources, func(res receivedResource) bool { return before[res.name] != res.content }) {
 		for _, name := range slices.Sorted(maps.Keys(after)) {
-			if _, exists := c.moment[listenerType][name]; !exists {
-				t.Fatalf("%s still holds %s, whose address a new listener may need, after:\n%s", c.id, name, r)
+			if _, exists := c.moment[r.typeURL][name]; !exists {
+				t.Fatalf("%s still holds %s, whose claim a new one may need, after:\n%s", c.id, name, r)
 			}
 		}
 	}
@@ -421,18 +454,18 @@ func (c *orderlyClient) read(t *rapid.T) bool {
 	return true
 }
 
-// accept sees that the client, which is Envoy, refuses no Listener. It applies the removals first, and then one Listener
-// after another, and refuses one with the address of another that it has, in whatever version.
+// accept sees that the client, which is Envoy, refuses nothing because of a claim that another resource has, in whatever
+// version. It applies the removals first, and then one Listener after another; scoped routes and virtual hosts together.
 func (c *orderlyClient) accept(t *rapid.T, r *received, before, after map[string]string) {
-	if slices.ContainsFunc(c.asks[listenerType], func(name string) bool { return name != cache.Wildcard }) {
-		return // Envoy requests all Listeners
+	if slices.ContainsFunc(c.asks[r.typeURL], func(name string) bool { return name != cache.Wildcard }) && r.typeURL != virtualHostType {
+		return // Envoy requests all Listeners and scoped routes
 	}
 	if c.cuts {
-		return // a Listener may come in a piece before that in which another one gives its address up
+		return // a resource may come in a piece before that in which another one gives its claim up
 	}
-	if c.resumed {
-		// Nobody knows the addresses of the versions that it has from an earlier stream.
-		c.resumed = !maps.Equal(after, c.moment[listenerType])
+	if c.resumed[r.typeURL] {
+		// Nobody knows the claims of the versions that it has from an earlier stream.
+		c.resumed[r.typeURL] = !maps.Equal(after, c.moment[r.typeURL])
 		return
 	}
 	has := maps.Clone(before)
@@ -440,13 +473,18 @@ func (c *orderlyClient) accept(t *rapid.T, r *received, before, after map[string
 	for _, name := range r.removed {
 		delete(has, name)
 	}
+	if !xdstype.Of(r.typeURL).OneByOne {
+		for _, res := range r.resources {
+			delete(has, res.name)
+		}
+	}
 	for _, res := range r.resources {
 		if has[res.name] == res.content {
 			continue
 		}
 		for other, content := range has {
-			if other != res.name && address(content) == address(res.content) {
-				t.Fatalf("%s refuses %s, whose address %s (%s) has, in:\n%s", c.id, res.name, other, content, r)
+			if other != res.name && claim(content) == claim(res.content) {
+				t.Fatalf("%s refuses %s, whose %s %s (%s) has, in:\n%s", c.id, res.name, claim(content), other, content, r)
 			}
 		}
 		has[res.name] = res.content
@@ -455,7 +493,7 @@ func (c *orderlyClient) accept(t *rapid.T, r *received, before, after map[string
 
 // compare sees that in the end the client holds what the origin has.
 func (c *orderlyClient) compare(t *rapid.T) {
-	for _, typeURL := range c.origin.types() {
+	for _, typeURL := range c.types() {
 		if !maps.Equal(c.held[typeURL], c.origin.state[typeURL]) {
 			t.Fatalf("%s holds %s %v, want %v", c.id, shortName(typeURL), c.held[typeURL], c.origin.state[typeURL])
 		}

@@ -66,7 +66,8 @@ type pressure struct {
 	collected  time.Time
 }
 
-// part returns which part of its memory the process needs, and how much it may have. counted is Server.cost: what has come since the last garbage collection is added.
+// part returns which part of its memory the process needs, and how much it may have. counted is Server.cost: what has
+// come since the last garbage collection is added.
 func (p *pressure) part(counted int64) (part, limit float64) {
 	needed, collection, most := p.memory.Needed()
 	if most == 0 {
@@ -104,6 +105,9 @@ func reserve[R request, S typeSession](st *stream, f form[R, S], sess S, req R, 
 		bytes += len(name)
 	}
 	if names == 0 {
+		if req.GetNode() == nil || st.nodeCost == 0 {
+			return 0, nil
+		}
 		return 0, st.relieve()
 	}
 	cost = int64(costOf(names, bytes))
@@ -136,13 +140,9 @@ func reserve[R request, S typeSession](st *stream, f form[R, S], sess S, req R, 
 	return cost, nil
 }
 
-// relieve is reserve for a request without names: it ends the stream, or that of the client that takes the most, if that
-// is necessary. The caller holds mu.
+// relieve is reserve for a request with a Node and no names: it ends the stream, or that of the client that takes the
+// most, if that is necessary. The caller holds mu.
 func (st *stream) relieve() *excess {
-	if st.nodeCost == 0 {
-		return nil
-	}
-	st.nodeCost = 0
 	part, least := st.server.scarce(st.limits.MemoryStreams)
 	switch {
 	case part == 0:
@@ -196,6 +196,19 @@ func (s *Server) held(of *identityUse) int64 {
 	return of.cost() + loads
 }
 
+// countNode counts the client's Node, unless that was done.
+func (st *stream) countNode(cost int) {
+	if cost == 0 {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.nodeCost == 0 {
+		st.nodeCost = int32(cost)
+		st.uses.countNode(cost)
+	}
+}
+
 // release ends a reserve: the names are counted.
 func (st *stream) release(cost int64) {
 	if cost != 0 {
@@ -228,7 +241,7 @@ func (st *stream) takesMuch(more int64, least float64) bool {
 
 // cost returns that of the stream's names and Node, except those that it shares with others. The caller holds mu.
 func (st *stream) cost() (cost int64) {
-	cost = int64(st.countedNode)
+	cost = int64(st.nodeCost)
 	for _, c := range st.counted {
 		cost += int64(c.cost())
 	}

@@ -252,6 +252,9 @@ type ListenerOptions struct {
 	// MaxConnectionAge is how old a connection may become, give or take a quarter. Then its client is sent away. 0
 	// means no limit.
 	MaxConnectionAge time.Duration
+	// Proxies reports whether connections from an address begin with a header of the PROXY protocol, with the client's
+	// address. If Proxies is nil, no connections do.
+	Proxies func(net.Addr) bool
 	// LongPoll is how long a request that is answered once, over REST or by a Fetch method, waits for something that
 	// its client does not have.
 	LongPoll time.Duration

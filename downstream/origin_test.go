@@ -196,23 +196,36 @@ func newTestResource(typeURL, name, version, content string) *cache.Resource {
 	return cache.NewResource(cache.Spec{Name: name, Version: version, TypeURL: typeURL, Value: encodeOf(typeURL, name, content)})
 }
 
-// listenerContent is the field of a Listener's content, as the one of other types is its address.
-const listenerContent = 1000
+// contentBesideClaim is the field of the content of a resource with a claim: its own field of other types is that of the claim.
+const contentBesideClaim = 1000
 
-// encodeOf encodes a resource. A word such as "at-80" in the content of a Listener is its address.
+// encodeOf encodes a resource. A word such as "at-80" in the content is the address of a Listener, the key of a scoped
+// route, or the domain of a virtual host.
 func encodeOf(typeURL, name, content string) []byte {
-	at := address(content)
-	if typeURL != listenerType || at == "" {
+	at := claim(content)
+	text := func(b []byte, num protowire.Number, value string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), value)
+	}
+	b := text(nil, 1, name)
+	switch {
+	case at == "":
+		return encodeContent(name, content)
+	case typeURL == listenerType:
+		pipe := text(nil, 1, at)
+		b = text(b, 2, string(text(nil, 2, string(pipe))))
+	case typeURL == scopedRouteType:
+		fragment := text(nil, 1, at)
+		b = text(b, 3, string(text(nil, 1, string(fragment))))
+	case typeURL == virtualHostType:
+		b = text(b, 2, at)
+	default:
 		return encodeContent(name, content)
 	}
-	pipe := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), at)
-	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
-	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), pipe))
-	return protowire.AppendString(protowire.AppendTag(b, listenerContent, protowire.BytesType), content)
+	return text(b, contentBesideClaim, content)
 }
 
-// address is the address in the content of a Listener.
-func address(content string) string {
+// claim is the claim in the content of a resource: see encodeOf.
+func claim(content string) string {
 	for _, word := range strings.Fields(content) {
 		if strings.HasPrefix(word, "at-") {
 			return word
@@ -245,7 +258,7 @@ func decodeContent(b []byte) (name, content string) {
 			switch num {
 			case 1:
 				name = v
-			case 2, listenerContent:
+			case 2, contentBesideClaim:
 				content = v
 			}
 		}

@@ -163,8 +163,8 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		if !st.server.turn(st.grpc.Context(), st.uses, in) {
 			return nil
 		}
-		if in.excess != nil {
-			return st.refuse(in.excess)
+		if e := in.excess(); e != nil {
+			return st.refuse(e)
 		}
 		data := in.data.ReadOnlyData()
 		g := f.fields.Peek(data)
@@ -237,7 +237,7 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 		}
 		return false, st.invalid(err)
 	}
-	st.nodeCost = into.nodeCost
+	st.countNode(into.nodeCost)
 	return acceptList(st, f, req, g, list)
 }
 
@@ -275,8 +275,6 @@ func acceptHeld[R request, S typeSession](st *stream, f form[R, S], req R, g wir
 		st.resumed = f.resumed(req)
 		admittedBy := st.sessionClient.Generation
 		st.identify(req.GetNode(), through)
-		st.countedNode = st.nodeCost
-		st.uses.countNode(st.countedNode)
 		if st.sessionClient.Generation != admittedBy {
 			if err := st.notAdmitted(); err != nil {
 				return false, err
@@ -484,8 +482,8 @@ func (st *stream) end() {
 	}
 	st.endPrefetch()
 	st.leaveNames()
-	st.uses.countNode(-st.countedNode)
-	st.countedNode = 0
+	st.uses.countNode(-int(st.nodeCost))
+	st.nodeCost = 0
 	for _, t := range st.trials.each() {
 		t.Leave(st.brokeOff())
 	}

@@ -159,7 +159,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		body, err := h.server.toJSON(answer, service)
 		if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
-			if log, ok := h.gate.line(eventIncomplete, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+			if log, ok := h.gate.line(eventIncomplete, h.server.options.Log.With("client", clientAddress(r))); ok {
 				log.Warn("a client over REST gets no update, because a resource has no JSON form", "path", r.URL.Path, "name", loglines.Clip(incomplete.name), "reason", incomplete.why)
 			}
 			fail(w, http.StatusServiceUnavailable, codes.Unavailable, err.Error())
@@ -181,10 +181,10 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	switch {
 	case errors.As(err, &tooLarge):
 		e := over(limitRequestBytes, int(max(r.ContentLength, limit+1)), int(limit), "a request of at least %d bytes")
-		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, e).Error())
+		fail(w, http.StatusRequestEntityTooLarge, codes.ResourceExhausted, h.server.refuseRequest(h.gate, clientAddress(r), e).Error())
 		return nil, false
 	case tooMuch != nil:
-		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, r.RemoteAddr, tooMuch).Error())
+		fail(w, http.StatusTooManyRequests, codes.ResourceExhausted, h.server.refuseRequest(h.gate, clientAddress(r), tooMuch).Error())
 		return nil, false
 	case err != nil:
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request is incomplete: "+err.Error())
@@ -200,7 +200,7 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	// A client's API may be newer than the relay's, as it may over gRPC.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, req); err != nil {
 		// The error may quote the client, and so is for the client only.
-		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", clientAddress(r))); ok {
 			log.Warn("client's request is not valid", "path", r.URL.Path)
 		}
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the body is not a DiscoveryRequest in JSON: "+protoText(err))
@@ -283,10 +283,18 @@ func (h *restHandler) pace(r *http.Request) bool {
 		return true
 	}
 	h.server.stats.limits[limitRequests].Add(1)
-	if log, ok := h.gate.line(eventPaced, h.server.options.Log.With("client", r.RemoteAddr)); ok {
+	if log, ok := h.gate.line(eventPaced, h.server.options.Log.With("client", clientAddress(r))); ok {
 		log.Warn(fasterThanRead, "limit", limitRequests.String(), "max", h.gate.limits.RequestsPerSecond)
 	}
 	return ok
+}
+
+// clientAddress returns the address of a request's client. net/http has that of the balancer, if there is one.
+func clientAddress(r *http.Request) string {
+	if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok {
+		return c.conn.RemoteAddr().String()
+	}
+	return r.RemoteAddr
 }
 
 // peerOf returns a request's client in gRPC's form.

@@ -567,6 +567,7 @@ func FuzzREST(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
 		req.URL.Path = path
+		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		r.Config.Handler.ServeHTTP(w, req)
 		r.log.Reset()

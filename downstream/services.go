@@ -95,6 +95,14 @@ type arrival struct {
 	stream atomic.Pointer[stream]
 }
 
+// party returns whom the stream belongs to in line.
+func (in *arrival) party() party {
+	if in.uses != nil {
+		return party{in.uses.key, in.conn}
+	}
+	return party{identityKeyOf(in.grpc.Context(), in.identity), in.conn}
+}
+
 func (in *arrival) leave() {
 	in.server.leaveIdentity(in.uses)
 	if in.conn != nil {
@@ -131,9 +139,6 @@ func (s *Server) admitCall(call grpc.ServerStream, d *Door) (_ *arrival, err err
 		}
 		in.conn = conn
 	}
-	if err := s.admitStream(g, call); err != nil {
-		return nil, err
-	}
 	in.admittedBy = s.naming.Load().generation
 	if in.identity, err = s.identify(call.Context(), g); err != nil {
 		return nil, err
@@ -143,6 +148,9 @@ func (s *Server) admitCall(call grpc.ServerStream, d *Door) (_ *arrival, err err
 		return nil, s.turnAway(g, call, e)
 	}
 	in.uses = uses
+	if err := s.admitStream(g, in); err != nil {
+		return nil, err
+	}
 	return in, nil
 }
 

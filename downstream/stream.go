@@ -38,21 +38,22 @@ type stream struct {
 	maxResponse int32
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
-	// passes: redirects go to the client unchanged.
-	passes bool
 	// unreachable: whether the stream ends when nothing can be served on it.
 	unreachable WhenUnreachable
 	// slowness is how often the stream still has to be sent everything before a sender serves it again. Only the
 	// goroutine that has the awake inbox uses it.
 	slowness uint8
 
-	// Only the goroutine that receives uses paced, halfClosed, requests and incoming. The flags are here because they
-	// fit into memory that would otherwise be lost to alignment.
+	// Only the goroutine that receives uses paced, halfClosed, requests and incoming. The flags, and nodeCost, are here
+	// because they fit into memory that would otherwise be lost to alignment.
 
 	// paced: a line was logged that the client sends too fast.
 	paced bool
 	// halfClosed: the client has ended its requests.
 	halfClosed bool
+	// nodeCost is what the Node costs that is counted for the client's identity, 0 if another client has the same. mu
+	// guards it.
+	nodeCost int32
 
 	inbox inbox
 	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
@@ -60,7 +61,6 @@ type stream struct {
 
 	requests requestPace
 	incoming incoming // the request that is being read
-	nodeCost int      // of the Node in that request
 
 	mu            sync.Mutex // guards all below, and the sessions
 	node          *corev3.Node
@@ -84,8 +84,6 @@ type stream struct {
 	early   *earlyClusters
 	scopes  streamScopes
 	counted []countedNames // in ownCounted if there is one
-	// countedNode is the cost of the client's Node that is counted for its identity.
-	countedNode int
 	// Most streams have one session. The room for it is part of the stream.
 	ownSession [1]typeSession
 	ownCounted [1]countedNames
@@ -103,6 +101,8 @@ type stream struct {
 	namesNotRequested bool
 	// mayNeedSecrets: the client was sent resources that may name Secrets, and has not subscribed to Secrets yet.
 	mayNeedSecrets bool
+	// passes: redirects go to the client unchanged. It does not change.
+	passes bool
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error

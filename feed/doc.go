@@ -14,6 +14,14 @@
 // The stages are judges, which are values: failover.Machine, guard.Guard and store.Keeper have no lock, goroutine or
 // timer. Only a rollout has its own goroutine: see package rollout/gate.
 //
+// # What a source says and clients do not have
+//
+// It is where it is decided, because the cases have different keys and readers. The guard has a deviation for each held
+// member or content. A rollout's gate has the changes that are rolled out or wait, under a lock that clients' streams
+// need. The keeper has topics of which no server has said anything yet. That a topic is stale or outdated is a bit of the
+// topic in the cache, where sessions read it. The judges compare an update with what the cache has (Cache.Before), after
+// resolve has named everything that it removes.
+//
 // # Locks
 //
 // Feed.mu is held from the delivery to the end of cache.Apply, so it comes after the lock of the source's stream, and

@@ -39,6 +39,8 @@ type chaosClient struct {
 	// comesBack says that the client ends its stream when the failures stop, and resumes after the last
 	// changes. Other clients keep their streams.
 	comesBack bool
+	// leaves says that the client is gone when the failures stop.
+	leaves bool
 	// past has the newest requests and responses, for the output of a failed test.
 	past chaosPast
 }
@@ -83,6 +85,9 @@ func (c *chaosClient) live(ctx context.Context, quiet, published <-chan struct{}
 	for ctx.Err() == nil {
 		select {
 		case <-quiet:
+			if c.leaves {
+				return
+			}
 			select {
 			case <-published:
 				c.comesBack = false
@@ -146,7 +151,7 @@ func (c *chaosClient) wander(ctx context.Context, s chaosStream, ended, quiet <-
 	}
 	select {
 	case <-quiet: // the client keeps its stream, unless comesBack
-		if c.comesBack {
+		if c.comesBack || c.leaves {
 			return
 		}
 		select {
@@ -205,6 +210,9 @@ func (c *chaosClient) begin(s chaosStream) (ok bool) {
 // wish adds or removes one subscription.
 func (c *chaosClient) wish(s chaosStream) (ok bool) {
 	all := c.plane.all()
+	for _, name := range slices.Sorted(maps.Keys(c.plane.bad)) {
+		all = append(all, topic{endpointType, name})
+	}
 	sets := []topic{{clusterType, wildcard}}
 	if c.plane.plane.speaks == delta && c.form == delta {
 		// A SotW client that adds a glob to its names cannot tell whether a response that was already on its
@@ -394,6 +402,7 @@ func (c *chaosClient) check(h *chaosHeld, r *response) {
 	if c.plane.poison != nil {
 		c.checkPoison(h, r)
 	}
+	c.checkBlame(r)
 	for name, res := range r.resources {
 		t := topic{r.typeURL, name}
 		inner, revision, err := revisionOf(r.typeURL, []byte(res.value))
@@ -471,6 +480,9 @@ func (c *chaosClient) expected(h *chaosHeld) map[topic]int {
 
 // differences lists how the client's resources differ from expected.
 func (c *chaosClient) differences(h *chaosHeld) (all []string) {
+	if c.leaves {
+		return nil
+	}
 	want := c.expected(h)
 	for _, set := range chaosSets() {
 		if c.form == delta && h.wanted[set] && !h.barriers.known(set) {
@@ -478,7 +490,7 @@ func (c *chaosClient) differences(h *chaosHeld) (all []string) {
 		}
 	}
 	for t, revision := range want {
-		if h.held[t] != revision {
+		if held := h.held[t]; held != revision && (held != absent || !c.planeOf(t).mayLack(h, t)) {
 			all = append(all, fmt.Sprintf("%s has %v at revision %d, want %d", c.id, t, h.held[t], revision))
 		}
 	}

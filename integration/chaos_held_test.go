@@ -47,7 +47,11 @@ const viewerName = "viewer"
 
 // chaosSets are the sets that clients may request.
 func chaosSets() []topic {
-	return []topic{{clusterType, wildcard}, {endpointType, chaosGlob(delta) + wildcard}, {endpointType, chaosGlob(pairName) + wildcard}}
+	sets := []topic{{clusterType, wildcard}}
+	for _, authority := range []form{delta, pairName, oddName(delta)} {
+		sets = append(sets, topic{endpointType, chaosGlob(authority) + wildcard})
+	}
+	return sets
 }
 
 // chaosBarriers tell a delta client which of its requests for sets the relay has read. Without them, the

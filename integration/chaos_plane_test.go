@@ -15,6 +15,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -27,6 +29,10 @@ type chaosPlane struct {
 	names   []topic // these change; some are sometimes absent, see removable
 	calm    []topic // these change now and then, and are never absent
 	servers []*chaosServer
+	// bad has the names of endpoints for which the control plane ends streams, with these codes.
+	bad map[string]codes.Code
+	// requests has what is requested.
+	requests chaosRequests
 	// poison records which revisions clients reject. It is nil if changes are not rolled out.
 	poison *chaosPoison
 	// past has the newest messages on its streams, for the output of a failed test.
@@ -137,8 +143,8 @@ func (p *chaosPlane) change(ctx context.Context, r *rand.Rand) {
 func (p *chaosPlane) suffer(ctx context.Context, r *rand.Rand) {
 	const between, lasting = 800 * time.Millisecond, 600 * time.Millisecond
 	kinds := 6
-	if *chaosAll {
-		kinds++
+	if *chaosAll && p.bad == nil {
+		kinds++ // with a short linger, names are given up, and a resource that is hidden and was served by its name goes
 	}
 	for pause(ctx, r, between) {
 		s := p.servers[r.IntN(len(p.servers))]
@@ -273,7 +279,10 @@ func (s *chaosServer) speak() {
 }
 
 func (s *chaosServer) intercept(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(srv, &sufferingStream{stream, s})
+	suffering := &sufferingStream{stream, s}
+	s.plane.requests.begin(suffering)
+	defer s.plane.requests.end(suffering)
+	return handle(srv, suffering)
 }
 
 // sufferingStream is a stream to which the failures of its chaosServer apply.
@@ -282,7 +291,11 @@ type sufferingStream struct {
 	of *chaosServer
 }
 
-var errChaos = errors.New("a bad day")
+// errChaos is one of the errors that make the relay look for a bad name, and errOutage is none.
+var (
+	errChaos  = errors.New("a bad day")
+	errOutage = status.Error(codes.Unavailable, "a bad day")
+)
 
 // SendMsg implements grpc.ServerStream.
 func (s *sufferingStream) SendMsg(m any) error {
@@ -293,7 +306,10 @@ func (s *sufferingStream) SendMsg(m any) error {
 		s.of.broken--
 	}
 	s.of.mu.Unlock()
-	if breaks {
+	switch {
+	case breaks && len(s.of.plane.bad) > 0:
+		return errOutage // every other end of a stream is because of a bad name
+	case breaks:
 		return errChaos
 	}
 	if muted != nil {
@@ -320,8 +336,16 @@ func (s *sufferingStream) SendMsg(m any) error {
 func (s *sufferingStream) RecvMsg(m any) error {
 	err := s.ServerStream.RecvMsg(m)
 	s.of.plane.past.add("%p hears %v (%v)", s, m, err)
-	if poison := s.of.plane.poison; poison != nil && err == nil {
+	if err != nil {
+		return err
+	}
+	for _, t := range s.of.plane.requests.take(s, m) {
+		if code, bad := s.of.plane.bad[t.name]; bad {
+			return status.Errorf(code, "%s is not for you", t.name)
+		}
+	}
+	if poison := s.of.plane.poison; poison != nil {
 		poison.hears(m)
 	}
-	return err
+	return nil
 }

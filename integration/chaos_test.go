@@ -29,8 +29,11 @@ var (
 // no content older than what it had, no removal of a resource that was never removed, and no empty state
 // before the first answer. After one RPC has reached a backend through a redirect to another authority, all
 // later RPCs do. Once the control plane knows that clients have rejected a change, the relay sends it to no
-// new client; new clients begin with the accepted state. After the failures, every client holds exactly the
-// resources of the control planes, also through a view.
+// new client; new clients begin with the accepted state. If a control plane ends streams because of some names,
+// no client hears that of another name. No client is sent a Listener whose address another one of its Listeners has, as
+// far as the relay can know. After the failures, every client holds exactly the resources of the control planes, also
+// through a view, and those that it refused and that came again with another version; and a control plane is requested
+// only what clients want.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -55,11 +58,14 @@ func TestChaos(t *testing.T) {
 	}
 	shop := startChaosShop(t, actor())
 	evil := startHostilePlane(t, actor())
-	config := chaosConfig(append(slices.Clone(planes), shop.planes()...), evil)
+	listeners := startChaosListeners(t, actor)
+	config := chaosConfig(slices.Concat(planes, shop.planes(), listeners.all()), evil)
 	if *chaosAll {
 		config = storing(t, config, "")
 	}
 	relays := newRelays(t, config)
+	odd := []*chaosPlane{startOddPlane(t, delta, actor()), startOddPlane(t, sotw, actor())}
+	oddRelays := newRelays(t, oddConfig(odd))
 
 	chaos, stop := context.WithTimeout(context.Background(), *chaosTime)
 	defer stop()
@@ -74,7 +80,7 @@ func TestChaos(t *testing.T) {
 	var rejecting atomic.Bool
 	rejecting.Store(true)
 	var clients []*chaosClient
-	for _, p := range planes {
+	for _, p := range append(slices.Clone(planes), odd...) {
 		p.truth.found = stop
 		changes, accidents := actor(), actor()
 		if p.poison != nil {
@@ -83,6 +89,10 @@ func TestChaos(t *testing.T) {
 			running.Go(func() { p.change(chaos, changes) })
 		}
 		running.Go(func() { p.suffer(chaos, accidents) })
+		relays := relays
+		if p.bad != nil {
+			relays = oddRelays
+		}
 		for n := range 6 {
 			f := []form{delta, sotw}[n%2]
 			r, rejections := actor(), actor()
@@ -96,6 +106,7 @@ func TestChaos(t *testing.T) {
 				c.steady = topic{clusterType, wildcard}
 			}
 			c.comesBack = n%4 < 2 // clients of both forms
+			c.leaves = p.bad != nil && n >= 4
 			clients = append(clients, c)
 			living.Go(func() { c.live(life, quiet, published) })
 		}
@@ -107,6 +118,7 @@ func TestChaos(t *testing.T) {
 		clients = append(clients, c)
 		living.Go(func() { c.live(life, quiet, published) })
 	}
+	listeners.run(chaos, life, &running, &living, relays, quiet, stop, actor)
 	channel := shop.open(t, relays)
 	shop.tour(channel)
 	moves := actor()
@@ -123,8 +135,9 @@ func TestChaos(t *testing.T) {
 		r := actor()
 		running.Go(func() { beHostile(chaos, relays.address, r) })
 	}
-	deaths := actor()
+	deaths, oddDeaths := actor(), actor()
 	running.Go(func() { relays.die(chaos, deaths) })
+	running.Go(func() { oddRelays.die(chaos, oddDeaths) })
 	running.Go(func() {
 		showProgress(chaos, os.Stdout, isTerminal(os.Stdout), began, *chaosTime, func() string {
 			return fmt.Sprintf("%d relays, %d RPCs", relays.count(), shop.visits.Load())
@@ -134,7 +147,8 @@ func TestChaos(t *testing.T) {
 
 	// The failures are over. All resources change once more, so that clients receive those that they have
 	// rejected.
-	all := append(slices.Clone(planes), shop.planes()...)
+	planes = append(planes, odd...)
+	all := slices.Concat(planes, shop.planes(), listeners.all())
 	if wrong(t, all) {
 		t.Logf("found after %v", time.Since(began).Round(time.Second))
 		return
@@ -143,7 +157,8 @@ func TestChaos(t *testing.T) {
 	close(quiet)
 	for _, p := range planes {
 		for _, topic := range p.all() {
-			if p.truth.now(topic) != absent {
+			// A control plane that is strict, or does not say that a name is absent, has all names at the end.
+			if p.truth.now(topic) != absent || p.bad != nil {
 				p.publish(topic, true)
 			}
 		}
@@ -165,6 +180,11 @@ func TestChaos(t *testing.T) {
 				}
 			})
 		}
+		for _, p := range odd {
+			if len(p.beyondWants(clients)) > 0 {
+				t.Logf("the last events of %s:\n%v", p.name, &p.past)
+			}
+		}
 	}()
 	within(t, guardsSilence+patience, "all clients hold what the control planes have", func() error {
 		var all []string
@@ -177,6 +197,17 @@ func TestChaos(t *testing.T) {
 		}
 		return nil
 	})
+	within(t, oddLinger+patience, "the control planes are requested only what clients want", func() error {
+		var all []string
+		for _, p := range odd {
+			all = append(all, p.beyondWants(clients)...)
+		}
+		if len(all) > 0 {
+			return errors.New(strings.Join(all, "\n"))
+		}
+		return nil
+	})
+	listeners.settle(t)
 	wrong(t, all)
 	for _, p := range planes {
 		p.truth.mu.Lock()
@@ -212,30 +243,13 @@ func wrong(t *testing.T, planes []*chaosPlane) (is bool) {
 func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 	var b strings.Builder
 	b.WriteString(prelude + "authorities:\n")
-	server := func(address string, speaks form) string {
-		return fmt.Sprintf("{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}", address, speaks)
-	}
-	hold := 500 * time.Millisecond
-	if *chaosAll {
-		hold = 5 * time.Second
-	}
 	for _, p := range planes {
-		var servers []string
-		for _, s := range p.servers {
-			servers = append(servers, server(s.address, p.plane.speaks))
-		}
-		// The guard holds all resources that a restarted control plane does not have. It holds them for
-		// longer than the control plane takes to restore them, but not beyond the end of the test.
-		fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
-		if p.poison != nil {
-			fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
-		}
-		fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
+		b.WriteString(p.authority())
 	}
-	fmt.Fprintf(&b, "  - name: evil\n    servers: [%s]\n", server(evil.address, delta))
+	fmt.Fprintf(&b, "  - name: evil\n    servers: [%s]\n", chaosServerConfig(evil.address, delta))
 	b.WriteString("old_style_names:\n")
 	for _, p := range planes {
-		fmt.Fprintf(&b, "  - {when: node.cluster == %q, authority: %s}\n", p.name, p.name)
+		b.WriteString(p.oldStyle())
 	}
 	b.WriteString("  - {when: node.cluster == \"evil\", authority: evil}\n")
 	fmt.Fprintf(&b, "views:\n  - match: {type: endpoint, wildcard: true}\n    when: node.cluster == %q\n    collections:\n", viewerName)
@@ -243,6 +257,36 @@ func chaosConfig(planes []*chaosPlane, evil *hostilePlane) string {
 		fmt.Fprintf(&b, "      - %s\n", p.glob()+wildcard)
 	}
 	return b.String()
+}
+
+// authority is the configuration of a control plane's authority.
+func (p *chaosPlane) authority() string {
+	hold := 500 * time.Millisecond
+	if *chaosAll {
+		hold = 5 * time.Second
+	}
+	var b strings.Builder
+	var servers []string
+	for _, s := range p.servers {
+		servers = append(servers, chaosServerConfig(s.address, p.plane.speaks))
+	}
+	// The guard holds all resources that a restarted control plane does not have. It holds them for
+	// longer than the control plane takes to restore them, but not beyond the end of the test.
+	fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
+	if p.poison != nil {
+		fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
+	}
+	fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
+	return b.String()
+}
+
+func chaosServerConfig(address string, speaks form) string {
+	return fmt.Sprintf("{address: %s, protocol: %s, backoff: {base: 20ms, max: 200ms}}", address, speaks)
+}
+
+// oldStyle is the rule that looks up the names of a control plane's clients in its authority.
+func (p *chaosPlane) oldStyle() string {
+	return fmt.Sprintf("  - {when: node.cluster == %q, authority: %s}\n", p.name, p.name)
 }
 
 // viewed returns the control planes that are in the view: those with globs.

@@ -22,6 +22,13 @@ type collectionPlane struct {
 	// repeats: in delta, a glob that is requested later than other names is answered with all of its members, also if
 	// they were all sent because of these names.
 	repeats bool
+	// forgetful: in delta, as java-control-plane does, it does not read initial_resource_versions, does not say that a
+	// name is absent unless it has sent the name on the stream, and sends a name that it has removed only to a new
+	// subscription.
+	forgetful bool
+	// strict: in SotW, as java-control-plane does, it sends a type only if it has every name of the last request for it. A
+	// response ends its watch until the next request, and so does a request, or a change, by which it does not have them all.
+	strict bool
 
 	mu       sync.Mutex
 	says     map[topic]*discoveryv3.Resource
@@ -38,7 +45,8 @@ type requestedNames struct {
 	fresh []string          // names to answer even if the client was sent their current versions
 	late  bool              // they are not in the first request
 	// unnamed says that a SotW client has a wildcard because it never requested a name. xDS: the legacy rule.
-	unnamed bool
+	unnamed   bool
+	unwatched bool // see collectionPlane.strict
 }
 
 // covers reports whether a name is requested: by itself, by the wildcard, or by the glob of its directory.
@@ -107,7 +115,7 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 		return p.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(stream)
 	}
 	nonces := 0
-	return serveRequests(p, stream.Context().Done(), stream.Recv, takeDelta, func(typeURL string, a *requestedNames) error {
+	return serveRequests(p, stream.Context().Done(), stream.Recv, p.takeDelta, func(typeURL string, a *requestedNames) error {
 		found, version := p.matching(typeURL, a)
 		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, SystemVersionInfo: version}
 		for name, r := range found {
@@ -120,6 +128,9 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 			if found[name] == nil {
 				delete(a.sent, name)
 				resp.RemovedResources = append(resp.RemovedResources, name)
+				if p.forgetful {
+					delete(a.names, name)
+				}
 			}
 		}
 		for _, name := range a.fresh {
@@ -136,7 +147,7 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 					}
 				}
 			}
-			if empty && name != wildcard && !slices.Contains(resp.RemovedResources, name) {
+			if empty && name != wildcard && (isGlob || !p.forgetful) && !slices.Contains(resp.RemovedResources, name) {
 				resp.RemovedResources = append(resp.RemovedResources, name)
 			}
 		}
@@ -150,7 +161,10 @@ func (p *collectionPlane) DeltaAggregatedResources(stream discoveryv3.Aggregated
 	})
 }
 
-func takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*requestedNames) {
+func (p *collectionPlane) takeDelta(r *discoveryv3.DeltaDiscoveryRequest, all map[string]*requestedNames) {
+	if p.forgetful {
+		r.InitialResourceVersions = nil
+	}
 	a, names := all[r.GetTypeUrl()], r.GetResourceNamesSubscribe()
 	if a != nil {
 		a.late = true
@@ -191,7 +205,15 @@ func (p *collectionPlane) StreamAggregatedResources(stream discoveryv3.Aggregate
 		if len(a.fresh) == 0 && maps.Equal(versions, a.sent) || len(found) == 0 && !full || len(a.names) == 0 {
 			return nil
 		}
-		a.sent, a.fresh = versions, nil
+		if p.strict {
+			for name := range a.names {
+				a.unwatched = a.unwatched || found[name] == nil && name != wildcard
+			}
+			if a.unwatched {
+				return nil
+			}
+		}
+		a.sent, a.fresh, a.unwatched = versions, nil, p.strict
 		nonces++
 		a.nonce = fmt.Sprint(nonces)
 		resp := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: a.nonce, VersionInfo: version}
@@ -223,6 +245,7 @@ func takeSotW(r *discoveryv3.DiscoveryRequest, all map[string]*requestedNames) {
 	} else if r.GetResponseNonce() != a.nonce {
 		return // a stale nonce: the client will send the request again
 	}
+	a.unwatched = false
 	names := r.GetResourceNames()
 	a.unnamed = len(names) == 0 && (a.unnamed || r.GetResponseNonce() == "")
 	if a.unnamed {

@@ -74,6 +74,7 @@ const (
 // of connections: streams and types at the control plane, memory, log lines and metrics. The relay refuses
 // the clients, and the canary's updates are not late.
 func TestWhatClientsMakeUpIsBounded(t *testing.T) {
+	long(t, "clients make up nine kinds of things by the thousand; TestOnlyTheClientOverALimitIsRefused and the tests of downstream have the limits")
 	t.Parallel()
 	cp := startControlPlane(t, delta)
 	counting := startCountingPlane(t)

@@ -1,11 +1,13 @@
 package integration
 
 import (
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
 
@@ -42,6 +44,9 @@ func TestMain(m *testing.M) {
 		_ = os.RemoveAll(dir)
 		os.Exit(1)
 	}
+	// Most tests wait for relays and control planes, so that more of them can run at the same time than there are
+	// processors. The command line, which is parsed later, may have another number.
+	_ = flag.Set("test.parallel", fmt.Sprint(3*runtime.GOMAXPROCS(0)))
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(status)

@@ -18,10 +18,10 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 	const (
 		names   = 16
 		size    = 16 << 10 // bytes of a resource; a client's flow-control window holds four
-		updates = 10_000   // 160 MiB in total, and 16 times that in full states
 		round   = 500
 		allowed = 80 << 20 // growth of the relay's memory, in bytes
 	)
+	updates := inShort(10_000, 5_000) // 160 MiB in total, and 16 times that in full states
 	padding := strings.Repeat("x", size)
 	cluster := func(i, version int) *clusterv3.Cluster {
 		return plainCluster(fmt.Sprintf("cluster-%02d", i), fmt.Sprintf("%d %s", version, padding))

@@ -6,6 +6,10 @@
 // requests reports on, and how often. A [Client] is the stream of one client. Its reports go to the collectors of
 // their clusters, and the relay asks it for the union of what their control planes request.
 //
+// All clients add to one sum. Requests in progress are subtracted again with the client's next report, or when it leaves,
+// so the newest ones of each client are kept. A cluster or locality that the sum does not have yet counts for the memory
+// of the client that reported it, until the sum is sent.
+//
 // The package has no I/O. The streams of clients are in package downstream, those to control planes in
 // package upstream.
 package loadreport

@@ -39,9 +39,11 @@ listeners:
 - {address: "127.0.0.2:0", tls: {%[1]s, client_ca_file: %[2]s}}
 - {address: "127.0.0.3:0", protocol: rest}
 - {address: "127.0.0.4:0", protocol: rest, tls: {%[1]s}}
+- {address: "127.0.0.5:0", proxy_protocol: {trusted: [127.0.0.1]}}
+- {address: "127.0.0.6:0", tls: {%[1]s}, proxy_protocol: {trusted: [127.0.0.0/8]}}
 authorities: [{name: a, directory: %[3]s}]
 `, tlsKeys, writeFile(t, dir, "ca.pem", certtest.PEM(ca)), t.TempDir()), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	const grpcPlain, grpcTLS, restPlain, restTLS = 0, 1, 2, 3
+	const grpcPlain, grpcTLS, restPlain, restTLS, proxiedPlain, proxiedTLS = 0, 1, 2, 3, 4, 5
 
 	// handshake does a TLS handshake, and reads until the end: with TLS 1.3, the listener verifies the client later.
 	handshake := func(c *tls.Config) func(net.Conn) {
@@ -72,6 +74,10 @@ authorities: [{name: a, directory: %[3]s}]
 			_, _ = io.Copy(io.Discard, conn)
 		}
 	}
+	const (
+		v1 = "PROXY TCP4 192.0.2.1 192.0.2.2 1234 443\r\n"
+		v2 = "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc0\x00\x02\x02\x04\xd2\x01\xbb"
+	)
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	certificate := func(from *certtest.CA, o certtest.Options) []tls.Certificate {
 		return []tls.Certificate{from.Issue(t, o).TLS}
@@ -112,6 +118,19 @@ authorities: [{name: a, directory: %[3]s}]
 
 		{"TLS to plaintext REST", restPlain, handshake(&tls.Config{}), "tls_to_plaintext"},
 		{"HTTP/1 to REST", restPlain, sends("GET / HTTP/1.0\r\n\r\n"), ""},
+		{"a header of the PROXY protocol", grpcPlain, sends(v1 + preface), "untrusted_proxy_header"},
+		{"a header of its version 2", grpcPlain, sends(v2 + preface), "untrusted_proxy_header"},
+		{"a header to TLS", grpcTLS, sends(v1 + preface), "untrusted_proxy_header"},
+		{"a header of version 2 to TLS", grpcTLS, sends(v2 + preface), "untrusted_proxy_header"},
+		{"a header to REST", restPlain, sends(v1 + "GET / HTTP/1.0\r\n\r\n"), "untrusted_proxy_header"},
+		{"a header to REST with TLS", restTLS, sends(v2 + "GET / HTTP/1.0\r\n\r\n"), "untrusted_proxy_header"},
+		{"a balancer without a header", proxiedPlain, sends(preface), "proxy_header"},
+		{"a balancer with TLS without a header", proxiedTLS, handshake(&tls.Config{NextProtos: h2}), "proxy_header"},
+		{"a balancer with a part of a header", proxiedPlain, goes(v2[:20]), "proxy_header"},
+		{"a balancer with a header that is too long", proxiedTLS, sends(v2[:14] + "\xff\xff" + strings.Repeat("x", 1<<16)), "proxy_header"},
+		{"a balancer's probe of the port", proxiedTLS, goes(""), ""},
+		{"a balancer's probe with a header", proxiedTLS, goes(v2), ""},
+
 		{"HTTP/1 to REST with TLS", restTLS, sends("GET / HTTP/1.0\r\n\r\n"), "plaintext_to_tls"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

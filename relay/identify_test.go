@@ -109,6 +109,18 @@ old_style_names: [{authority: files}]
 type caller struct {
 	tls   *tls.Config // nil for plaintext
 	token string
+	// header comes first on each connection.
+	header string
+}
+
+// connect connects to host:port or unix:/path.
+func (c caller) connect(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := dialAny(ctx, address)
+	if err != nil || c.header == "" {
+		return conn, err
+	}
+	_, err = io.WriteString(conn, c.header)
+	return conn, err
 }
 
 // door is a way to request the cluster c. It returns the error, whose code is gRPC's.
@@ -172,7 +184,7 @@ func (c caller) dial(t *testing.T, address string) (_ context.Context, _ *grpc.C
 	if c.tls != nil {
 		creds = credentials.NewTLS(c.tls)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dialAny))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(c.connect))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +212,7 @@ func overREST(protocols func(*http.Protocols)) func(*testing.T, string, caller) 
 		t.Helper()
 		scheme, host := "http", address
 		transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: c.tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialAny(ctx, address)
+			return c.connect(ctx, address)
 		}}
 		protocols(transport.Protocols)
 		defer transport.CloseIdleConnections()

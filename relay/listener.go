@@ -70,6 +70,7 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 			StreamsPerSecond: l.Admission.StreamsPerSecond, Burst: l.Admission.Burst, Wait: l.Admission.Wait,
 			Full: func() bool { return r.memory.Above(float64(l.Admission.Memory)) },
 		},
+		Proxies:          l.ProxyProtocol.Trusts(),
 		LongPoll:         l.LongPoll,
 		V2:               l.V2,
 		PassRedirects:    l.Redirects == configs.RedirectsPass,

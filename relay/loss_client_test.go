@@ -48,7 +48,7 @@ func (s *lossSubject) over(service string) bool {
 	return s.services == "" || slices.Contains(strings.Fields(s.services), service)
 }
 
-// lossClient applies what it is sent, as Envoy and gRPC do (docs/safety.md says where):
+// lossClient applies what it is sent, as Envoy and gRPC do (testdata/loss.md says where):
 //
 //   - A SotW response of clusters is all there is. One of endpoints changes those in it.
 //   - resource_errors take nothing away.

@@ -13,61 +13,81 @@ import (
 	"testing"
 )
 
-// lossTables are the tables of docs/safety.md: for each state of the relay, the states of the control plane, each
+// lossTables are the tables of the loss matrix: for each state of the relay, the states of the control plane, each
 // with its transcript.
 var lossTables = []struct {
 	title   string
+	relay   string      // in the summary
 	columns [][2]string // transcript, title
 }{
-	{"A relay that has just been started, without a store", [][2]string{
+	{"A relay that has just been started, without a store", "started, no store", [][2]string{
 		{"cold_all", "there"}, {"cold_away", "never reached"}, {"cold_refusing", "refusing"}, {"cold_half_open", "half-open"}, {"cold_silent", "silent"},
 		{"cold_restarting", "restarting"}, {"cold_nothing", "back with nothing"}, {"cold_half", "half back"},
 	}},
-	{"A relay that has just been started, with its store", [][2]string{
+	{"A relay that has just been started, with its store", "started, with a store", [][2]string{
 		{"store_all", "there"}, {"store_newer", "there, with something newer"}, {"store_away", "away"}, {"store_refusing", "refusing"}, {"store_half_open", "half-open"}, {"store_silent", "silent"},
 		{"store_restarting", "restarting"}, {"store_nothing", "back with nothing"}, {"store_half", "half back"},
 		{"store_behind", "away, clients have something newer"}, {"store_behind_silent", "silent, clients have something newer"},
 	}},
-	{"A relay that runs", [][2]string{
+	{"A relay that runs", "running", [][2]string{
 		{"warm_away", "away"}, {"warm_refusing", "refusing"}, {"warm_half_open", "half-open"}, {"warm_silent", "silent"},
 		{"warm_restarting", "restarting"}, {"warm_nothing", "back with nothing"}, {"warm_half", "half back"},
 		{"warm_nothing_for_good", "nothing for good"}, {"warm_half_for_good", "half for good"},
 	}},
-	{"A relay that runs: the control plane goes away, and another server of its authority takes over", [][2]string{
+	{"A relay that runs: the control plane goes away, and another server of its authority takes over", "running, another server takes over", [][2]string{
 		{"failover_half", "with half"}, {"failover_nothing", "with nothing"},
 	}},
-	{"A relay that has just been started: the control plane is away, and another server has less", [][2]string{
+	{"A relay that has just been started: the control plane is away, and another server has less", "started, another server has less", [][2]string{
 		{"failover_cold_half", "half"}, {"failover_cold_nothing", "nothing"},
 		{"failover_store_half", "half, and there is a store"}, {"failover_store_nothing", "nothing, and there is a store"},
 	}},
 }
 
-const (
-	lossPage  = "../docs/safety.md"
-	lossBegin = "<!-- The tables of the loss matrix: go test ./relay -run 'Loss|Worse' -rewrite -->\n"
-	lossEnd   = "<!-- The end of the loss matrix -->\n"
-)
+// lossPage is a page with a part that is made of the transcripts.
+type lossPage struct {
+	path, begin, end string
+	markdown         func(*testing.T) string
+}
 
-// With -rewrite, the test writes the page.
-func TestLossTablesOfTheSafetyPageAreWhatWasRecorded(t *testing.T) {
-	page, err := os.ReadFile(lossPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(page), lossBegin)
-	is, after, ok2 := strings.Cut(rest, lossEnd)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the loss matrix", lossPage)
-	}
-	want := lossMarkdown(t)
-	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
-		if err := os.WriteFile(lossPage, []byte(before+lossBegin+want+lossEnd+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if is != want {
-		t.Errorf("%s is not what the transcripts in %s say: write it with -rewrite", lossPage, lossFolder)
+var lossPages = map[string]lossPage{
+	"matrix": {
+		"testdata/loss.md",
+		"<!-- The tables of the loss matrix: go test ./relay -run 'Loss|Worse' -rewrite -->\n",
+		"<!-- The end of the loss matrix -->\n",
+		lossMarkdown,
+	},
+	"summary": {
+		"../docs/safety.md",
+		"<!-- The summary of the loss matrix: go test ./relay -run 'Loss|Worse' -rewrite -->\n",
+		"<!-- The end of the summary -->\n",
+		lossSummary,
+	},
+}
+
+// With -rewrite, the test writes the pages.
+func TestLossTablesOfThePagesAreWhatWasRecorded(t *testing.T) {
+	for name, page := range lossPages {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(page.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, rest, ok := strings.Cut(string(text), page.begin)
+			shown, after, ok2 := strings.Cut(rest, page.end)
+			if !ok || !ok2 {
+				t.Fatalf("%s has no place for it", page.path)
+			}
+			want := page.markdown(t)
+			if f := flag.Lookup("rewrite"); f != nil && f.Value.String() == "true" {
+				if err := os.WriteFile(page.path, []byte(before+page.begin+want+page.end+after), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if shown != want {
+				t.Errorf("%s is not what the transcripts in %s say: write it with -rewrite", page.path, lossFolder)
+			}
+		})
 	}
 }
 
@@ -107,7 +127,7 @@ func lossMarkdown(t *testing.T) string {
 		var rows []*row
 		at := map[string]*row{}
 		for i, c := range table.columns {
-			fmt.Fprintf(&out, " [%s](../relay/%s/%s.txt) |", c[1], lossFolder, c[0])
+			fmt.Fprintf(&out, " [%s](%s/%s.txt) |", c[1], filepath.Base(lossFolder), c[0])
 			listed[c[0]] = true
 			for _, r := range readLossTranscript(t, c[0]) {
 				id := r.session + "/" + r.subject + "/" + r.service
@@ -154,6 +174,77 @@ func lossMarkdown(t *testing.T) string {
 		}
 	}
 	return out.String() + "\n"
+}
+
+// lossSummary makes the table of what clients are better and worse off in than with a direct connection. Names are in
+// parentheses if that is so over some services only, or with some forms of the control plane.
+func lossSummary(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	out.WriteString("\n| relay | control plane | fresh | resumed | open |\n|---|---|---|---|---|\n")
+	for _, table := range lossTables {
+		var planes, rows []string // one row for the control planes with equal cells
+		for _, column := range table.columns {
+			records := readLossTranscript(t, column[0])
+			var row strings.Builder
+			for _, session := range []string{"fresh", "resumed", "open"} {
+				fmt.Fprintf(&row, " %s |", lossCompared(records, session))
+			}
+			if i := slices.Index(rows, row.String()); i >= 0 {
+				planes[i] += "; " + column[1]
+				continue
+			}
+			planes, rows = append(planes, column[1]), append(rows, row.String())
+		}
+		for i, row := range rows {
+			fmt.Fprintf(&out, "| %s | %s |%s\n", table.relay, planes[i], row)
+		}
+	}
+	return out.String() + "\n"
+}
+
+// lossCompared names what clients of a session are better and worse off in.
+func lossCompared(records []lossRecord, session string) string {
+	if !slices.ContainsFunc(records, func(r lossRecord) bool { return r.session == session }) {
+		return "-"
+	}
+	var parts []string
+	for _, sign := range []string{"▲", "▼"} {
+		var names []string
+		all := true
+		for _, subject := range lossSubjects {
+			runs, hits := 0, 0
+			for _, r := range records {
+				if r.session == session && r.subject == subject.name {
+					runs++
+					hits += strings.Count(r.cell, sign)
+					if !strings.Contains(r.cell, "delta: ") {
+						hits += strings.Count(r.cell, sign) // a cell for both forms
+					}
+				}
+			}
+			if runs == 0 {
+				continue
+			}
+			name := strings.NewReplacer("glob, as Envoy", "Envoy's glob", "clusters", "Clusters").Replace(subject.name)
+			switch hits {
+			case 0:
+				all = false
+			case 2 * runs:
+				names = append(names, name)
+			default:
+				all = false
+				names = append(names, "("+name+")")
+			}
+		}
+		if all {
+			names = []string{"all"}
+		}
+		if names != nil {
+			parts = append(parts, sign+" "+strings.Join(names, ", "))
+		}
+	}
+	return cmp.Or(strings.Join(parts, " "), "=")
 }
 
 var lossSpaces = regexp.MustCompile(`\s+\| `)

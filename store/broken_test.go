@@ -88,7 +88,9 @@ func TestAFileThatIsDamagedWhileItIsOpen(t *testing.T) {
 							s.Set(wildcard())
 							s.HasKey(nil)
 							s.Stats()
-							_, _ = s.All(func(*Record) bool { return true })
+							if j%10 == 0 { // it reads everything
+								_, _ = s.All(func(*Record) bool { return true })
+							}
 						}
 					})
 				}

@@ -153,9 +153,13 @@ func (j *journaled) killed(when string) {
 // With a journal, a store has what it would have without: at any moment, after any end, and on a disk that
 // takes only some of what is written.
 func TestAStoreHasTheSameWithAJournal(t *testing.T) {
+	seeds := uint64(25)
+	if testing.Short() {
+		seeds = 5
+	}
 	for kind, key := range keysToTest(t) {
 		folded, kept := 0, 0
-		for seed := range uint64(25) {
+		for seed := range seeds {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				j := &journaled{

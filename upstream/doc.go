@@ -4,7 +4,30 @@
 //
 // Package session has the protocol, in plain values. A [Stream] does the rest: the goroutines,
 // the clock and the connection. To a Stream, polling looks like a gRPC stream (pollStream) on a
-// [RESTConn].
+// [RESTConn]. The clients concerned are woken before a response gets its ACK or NACK.
+//
+// # Locks
+//
+//	Stream.mu      the subscriptions and the session; that of a first stream comes before that of its names stream. It is
+//	               held during a delivery, so the locks of the feed and the cache come after it
+//	pollStream.mu  what is polled for; comes after Stream.mu
+//	peers.mu       the streams of one scope to one control plane; comes after Stream.mu
+//	Aggregated.mu  which types have a stream of their own; comes after Stream.mu and the cache's locks
+//	Streams.mu     the stream of each type; comes after the cache's locks
+//
+// The inbox of a Stream comes after all of these, and after the cache's locks. All other locks come last.
+//
+// # Slow, absent and hostile control planes
+//
+//   - One that only is silent keeps its streams. A half-open connection is found by a probe (scannedconn.go).
+//   - After a loss the relay serves all that it holds, and resumes with it (backoff.go, session/recall.go).
+//   - What cannot be stored is NACKed with the reason, and the good resources of the response are used. A panic of a
+//     validator is a finding.
+//   - One that ends streams because of a name gets a stream without the suspects (quarantine.go).
+//   - One that allows few streams on a connection gets further connections, up to 100 (conn.go).
+//   - Polls have bounded answers, and HTTP redirects are not followed (rest.go).
+//   - A large response is processed in parts, between which its goroutine yields (session/yield.go). Its length is known
+//     from its first bytes (messagescanner.go), so that the runtime is tuned in time (package process).
 //
 // # Where the protocol leaves a choice
 //

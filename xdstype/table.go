@@ -3,7 +3,7 @@
 // the protocol that differ between types. The relay passes on resources of any other
 // type without looking inside, under the rules of [Other].
 //
-// A new type is one line in the table (ARCHITECTURE.md says what its service and the docs need).
+// A new type is one line in the table (ARCHITECTURE.md, "Two things to add", says what its service and the docs need).
 package xdstype
 
 import (

@@ -107,6 +107,13 @@ func (s *subscriptions) noteRejection(r *sentResponse, words string) *Rejection 
 		for _, p := range set.spans {
 			if p.number == r.number {
 				is.spans = append(is.spans, rejectedSpan{p, set})
+				// It came with another version while the answer was on its way, which the client was not sent then.
+				if set.set == nil {
+					continue
+				}
+				set.set.RenewedIn(p.from, p.to, func(change uint64) {
+					is.spans = append(is.spans, rejectedSpan{span{change - 1, change, p.number}, set})
+				})
 			}
 		}
 	}

@@ -220,6 +220,8 @@ func (d *Delta) sendReviewedOf(r *Response, set *setSub) bool {
 	return d.sendReviewedNames(r, set, slices.Sorted(maps.Keys(set.reviews)))
 }
 
+// sendReviewedNames adds to r what the client's sets have under names that it has unsubscribed from, or that another of
+// its subscriptions has lost: the resource, an error, or the removal. It returns false if r is full.
 func (d *Delta) sendReviewedNames(r *Response, set *setSub, keys []string) bool {
 	for _, key := range keys {
 		u := set.reviews[key]

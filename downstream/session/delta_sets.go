@@ -271,10 +271,10 @@ func (d *Delta) takeFromSet(sub *nameSub) {
 //
 //   - The member is from before the relay was started, and the client has another version, which may be newer. Versions
 //     do not show which one is newer.
-//   - The member is new to the client, and claims what a resource may claim that the client holds, and that the relay does
-//     not know: see cache.Resource.Claims. The client would refuse the new one before the other one is removed.
+//   - The member claims what a resource may claim that the client holds, and that the relay does not know: see
+//     cache.Resource.Claims. The client would refuse it before the other one is removed. That holds for a member that the
+//     client has in another version, too: what that one claims is not known.
 func (d *Delta) holdsBack(set *setSub, m *cache.Member) bool {
-	_, back := set.heldBack[m.Name]
 	if !set.stale && !set.unclear {
 		delete(set.heldBack, m.Name)
 		return false
@@ -283,13 +283,11 @@ func (d *Delta) holdsBack(set *setSub, m *cache.Member) bool {
 	if !has && (!set.glob() || d.isView(set)) {
 		version, has = d.initial[m.Name]
 	}
-	switch {
-	case has && set.stale:
+	if back := has && set.stale || set.unclear && len(m.Resource.Claims()) > 0; back {
 		put(&set.heldBack, m.Name, struct{}{})
-		put(&set.initial, m.Name, version)
-		return true
-	case !has && set.unclear && (m.New || back) && len(m.Resource.Claims()) > 0:
-		put(&set.heldBack, m.Name, struct{}{})
+		if has {
+			put(&set.initial, m.Name, version)
+		}
 		return true
 	}
 	delete(set.heldBack, m.Name)

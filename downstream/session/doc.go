@@ -9,4 +9,12 @@
 // A lock of the stream guards its sessions, and the stream holds the cache (see [cache.Reader]) while they put a
 // response together. What several clients share has locks of its own, behind small interfaces: see [WatchGroup] and
 // [Response.ShareBatches].
+//
+// A subscription to a name takes 32 bytes: it is an element in the entry's list of watchers, and records there what it
+// has sent. State that few subscriptions need is separate (rareSub). While a session reads the cache, it only notes which
+// subscriptions have to move to other topics (redirects in follow.go, rollouts in sides.go, a new configuration in
+// reconfigure.go), and moves them after that.
+//
+// What a client holds, has rejected, or had before, is computed from this state when somebody asks: held.go, answers.go,
+// earlier.go.
 package session

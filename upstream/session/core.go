@@ -84,8 +84,8 @@ type subscription struct {
 
 	// The rest is for names only.
 
-	// fulls and asked are names.fulls and names.responses when it was requested.
-	fulls, asked uint64
+	// asked is names.responses when it was requested.
+	asked uint64
 	// left, in SotW, says that it was given up recently. If it is wanted again,
 	// a response without it may have been sent in between.
 	left bool
@@ -298,12 +298,17 @@ func (c *core) ask(subs []*subscription, first bool, now time.Time) {
 	c.wait(subs, now)
 }
 
+// waitsFor reports whether a subscription waits for an answer.
+func (c *core) waitsFor(sub *subscription) bool {
+	return !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses()
+}
+
 // wait has subscriptions wait for an answer from now on.
 func (c *core) wait(subs []*subscription, now time.Time) {
 	c.waits++
 	w := waiting{id: c.waits, since: now}
 	for _, sub := range subs {
-		if !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses() {
+		if c.waitsFor(sub) {
 			sub.waitID = w.id
 			w.subs = append(w.subs, sub)
 		}
@@ -319,7 +324,7 @@ func (c *core) overdue(then time.Time) []*subscription {
 	for len(c.waiting) > 0 && !c.waiting[0].since.After(then) {
 		w := &c.waiting[0]
 		for _, sub := range w.subs {
-			if sub.waitID == w.id && sub.wanted && sub.sent && (!sub.answered || sub.left || sub.crosses()) && sub.failure == nil {
+			if sub.waitID == w.id && sub.wanted && sub.sent && c.waitsFor(sub) && sub.failure == nil {
 				subs = append(subs, sub)
 			}
 		}

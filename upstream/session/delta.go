@@ -239,7 +239,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 		p.must()
 	}
 	if c := s.wildcard; c != nil && c.silent {
-		d.force, c.silent = true, false
+		d.force, c.silent = c.doubted == "", false
 	}
 	listing := s.wildcard != nil && s.members() == nil
 	for _, key := range slices.Sorted(maps.Keys(members)) {
@@ -248,6 +248,9 @@ func (d *deltaSession) list(p *deltaPacker) {
 			// It cannot be listed without a name, and comes again: see dropNameless.
 		case p.room(versionSize(r.Name(), r.Version())):
 			version := d.versionOf(r)
+			if s.wildcard != nil && key == s.wildcard.doubted {
+				version = ""
+			}
 			p.list(r.Name(), version)
 			if version == "" && s.wildcard != nil {
 				s.wildcard.invite(key)

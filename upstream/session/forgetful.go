@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"time"
@@ -12,11 +13,22 @@ import (
 // read these: a new stream gets everything that is requested, and nothing about the rest. Such a control plane shows
 // that it has not read them: it sends again what was listed, in the same version. Then its first answer is the
 // whole, once it is complete (see grace.go): what was listed and does not come is gone.
+//
+// A control plane that has restarted may have given all resources other versions. If it sends a member of the wildcard
+// again with the same content, and not all of them, it has either not read the list, or knows that the others are held
+// in the version that they have. So the relay opens another stream, on which it lists one of the others without its
+// version. A control plane that reads the list sends this one, or that it is gone. One that does not sends what it
+// sent before.
 
 // sendsAgain reports whether a response has a resource that the control plane was told to be held, in the version that
 // it was told.
 func (v *resourceUpdate) sendsAgain(held *cache.Resource) bool {
 	return v.resource != nil && held != nil && v.resource.Version != "" && v.resource.Version == held.Version()
+}
+
+// renews reports whether a response has the content of a held resource, with another version.
+func (v *resourceUpdate) renews(held *cache.Resource) bool {
+	return v.resource != nil && held != nil && v.resource.Version != held.Version() && bytes.Equal(v.resource.value, held.Value())
 }
 
 // noteTold notes a response for a name that was listed with its version.
@@ -76,16 +88,7 @@ func (s *Sets) noteTold(now time.Time, v *accepted) {
 	}
 	if c.told {
 		c.told = false
-		for i := range v.list {
-			o := &v.list[i]
-			if _, invited := c.invited[o.key]; !invited && o.sendsAgain(c.members.Get(o.key)) {
-				c.unsaid = make(map[string]struct{}, c.members.Len())
-				for key := range c.members.All() {
-					c.unsaid[key] = struct{}{}
-				}
-				break
-			}
-		}
+		s.noteRepeats(c, v)
 	}
 	if c.unsaid == nil {
 		return
@@ -96,22 +99,62 @@ func (s *Sets) noteTold(now time.Time, v *accepted) {
 	s.graces.Set(c, now.Add(s.habits.grace()))
 }
 
-// loseTold removes the members that were listed and have not come.
-func (s *Sets) loseTold(c *set, u *cache.Update) {
-	if len(c.unsaid) == 0 {
-		c.unsaid = nil
-		return
+// noteRepeats notes whether the first response repeats members that were listed with their versions.
+func (s *Sets) noteRepeats(c *set, v *accepted) {
+	repeats, renews := false, false
+	for i := range v.list {
+		o := &v.list[i]
+		if _, invited := c.invited[o.key]; invited {
+			continue
+		}
+		held := c.members.Get(o.key)
+		repeats = repeats || o.sendsAgain(held)
+		renews = renews || o.renews(held)
 	}
-	lost := cache.SetUpdate{Name: c.name, Origin: c.origin, Answer: cache.FirstAnswer}
+	switch {
+	case repeats || renews && !s.habits.readsList():
+		c.renewed = !repeats
+		c.unsaid = make(map[string]struct{}, c.members.Len())
+		for key := range c.members.All() {
+			c.unsaid[key] = struct{}{}
+		}
+	case c.doubted != "":
+		c.doubted = ""
+		s.habits.readList()
+	}
+}
+
+// doubt reports whether it is not known that the members that have not come are gone. In that case it lists one of them
+// on another stream.
+func (s *Sets) doubt(c *set) bool {
+	doubted := c.doubted
+	c.doubted = ""
+	_, lost := c.unsaid[doubted]
+	switch {
+	case !c.renewed || lost:
+		return false
+	case doubted != "":
+		s.habits.readList()
+	case len(c.unsaid) > 0:
+		c.doubted, c.silent = slices.Min(slices.Collect(maps.Keys(c.unsaid))), true
+	}
+	return true
+}
+
+// loseTold removes the members that were listed and have not come, and returns their removals.
+func (s *Sets) loseTold(c *set) []cache.Change {
+	if c.unsaid == nil || s.doubt(c) {
+		c.unsaid = nil
+		return nil
+	}
+	var lost []cache.Change
 	for _, key := range slices.Sorted(maps.Keys(c.unsaid)) {
 		if c.members.Get(key) != nil {
 			c.put(key, nil)
 			s.drop(key)
-			lost.Changes = append(lost.Changes, cache.Change{Name: key, Gone: true, Origin: c.origin})
+			lost = append(lost, cache.Change{Name: key, Gone: true, Origin: c.origin})
 		}
 	}
 	c.unsaid = nil
-	if len(lost.Changes) > 0 {
-		s.send(lost, u)
-	}
+	return lost
 }

@@ -101,9 +101,9 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 			s.graces.Set(c, now.Add(restGrace))
 			continue
 		}
-		s.loseTold(c, u)
+		lost := s.loseTold(c)
 		s.endGrace(c)
-		s.send(cache.SetUpdate{Name: c.name, Extent: cache.Ends, Origin: c.origin, Answer: cache.FirstAnswer}, u)
+		s.send(cache.SetUpdate{Name: c.name, Changes: lost, Extent: cache.Ends, Origin: c.origin, Answer: cache.FirstAnswer}, u)
 	}
 }
 

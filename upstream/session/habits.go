@@ -45,6 +45,8 @@ type Habits struct {
 	cuts bool
 	// lenient: in SotW, it has answered a request of names that it does not have. See strict.go.
 	lenient bool
+	// reads: in delta, it has read initial_resource_versions. See forgetful.go.
+	reads bool
 	// pause is the longest time between two parts of a first answer. See grace.go.
 	pause time.Duration
 }
@@ -130,6 +132,17 @@ func (h *Habits) wasWhole(size int) {
 func (h *Habits) wasCut() {
 	defer h.lock()()
 	h.cuts = true
+}
+
+// readList notes that the control plane has read initial_resource_versions, and readsList reports whether it has.
+func (h *Habits) readList() {
+	defer h.lock()()
+	h.reads = true
+}
+
+func (h *Habits) readsList() bool {
+	defer h.lock()()
+	return h.reads
 }
 
 // firstAnswer observes the first answer for a set, to learn whether it was whole.

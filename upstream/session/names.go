@@ -24,8 +24,8 @@ type Names struct {
 	having int
 	// claims are the resources that list the names as aliases.
 	claims claims
-	// fulls counts the responses that were the whole state.
-	fulls uint64
+	// full is the last response that was the whole state.
+	full uint64
 
 	// answers and habits are those of Config.
 	answers Answers

@@ -19,7 +19,7 @@ func (n *Names) apply(now time.Time, v *accepted, sotw bool, version string) cac
 	// with a TTL. xDS: "SotW TTL".
 	full := sotw && !v.hidden && !v.onlyBeats() && xdstype.Of(n.typeURL).FullState
 	if full {
-		n.fulls++
+		n.full = n.responses
 	}
 	v.list = n.resolve(v.list, full, n)
 	if n.takeVersion(v, version, n.hasAll) {

@@ -58,9 +58,12 @@ type set struct {
 	// hidden: there was a bad resource without a known name, which may be a member,
 	// and no good response since.
 	hidden bool
-	// silent: nothing came for the recalled wildcard, so that it must be requested on another stream. It was pressed then,
-	// which happens once. See recall.go.
+	// silent: nothing came for the recalled wildcard, or for its member doubted, so that it must be requested on another
+	// stream. It was pressed if nothing came at all, which happens once. See recall.go and forgetful.go.
 	silent, pressed bool
+	// doubted is the member that the next stream lists without its version, to see whether the control plane still has it.
+	// See forgetful.go.
+	doubted string
 	// incomplete: more of its first answer may follow. See grace.go.
 	incomplete bool
 
@@ -72,6 +75,8 @@ type set struct {
 	// unsaid, if not nil, are the members that were listed and have not come, of a control plane that has not read the
 	// list. See forgetful.go.
 	unsaid map[string]struct{}
+	// renewed: what has come of the list came with the same content and other versions, so the rest may be held.
+	renewed bool
 	// invited are the members that were listed without their versions, so that they come again.
 	invited map[string]struct{}
 	// came are the first members that came in the first answers of the stream, at most maxCame.

@@ -392,7 +392,7 @@ func (s *Sets) Lost() {
 			s.drop(key)
 		}
 		c.listed, c.recalled, c.first, c.latest, c.lastPart = nil, false, firstAnswer{}, time.Time{}, time.Time{}
-		c.large, c.overtaken, c.unsaid, c.invited = false, false, nil, nil
+		c.large, c.overtaken, c.unsaid, c.renewed, c.invited = false, false, nil, false, nil
 		if c.again {
 			s.shown = "" // the control plane must send all of it
 		}

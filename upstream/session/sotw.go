@@ -192,18 +192,16 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		s.version = s.resume(n)
 	}
 	for _, sub := range added {
-		sub.fulls, sub.asked = n.fulls, n.responses
+		sub.asked = n.responses
 	}
 	n.ask(added, !s.begun, now)
 	wanted := s.requestOf()
 	if len(wanted) == 0 && n.parked > 0 {
-		s.unpark() // a request without names would be another one
+		s.unpark(now) // a request without names would be another one
 		wanted = s.requestOf()
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
-	if s.wanted = wanted; changed {
-		s.trials.changed = now
-	}
+	s.wanted = wanted
 	if len(added) > 0 {
 		s.awaitAnswer(now)
 	}
@@ -225,7 +223,7 @@ func (s *sotwNames) requestOf() []string {
 func (s *sotwNames) drop(now time.Time) {
 	for _, sub := range s.names.changed {
 		if s.names.subs[sub.name] == sub && !sub.wanted && sub.sent {
-			sub.sent, sub.left = false, true
+			sub.sent, sub.left, sub.parked = false, true, false
 			s.budget.release(s.names, sub)
 			s.leaving = append(s.leaving, leaving{sub, now})
 			s.names.forgetAt = now.Add(onTheWay)
@@ -333,7 +331,7 @@ func (s *sotwNames) Conclude(now time.Time, timeout time.Duration, what Silence)
 			sub.repeated, sub.answered = false, true
 		case n.hidden:
 			n.fail(sub, errHidden(), &u)
-		case n.fulls > sub.fulls && !sub.parked, what == Polled:
+		case n.full > sub.asked && !sub.parked && (!n.strict() || n.knew(sub, n.full)), what == Polled:
 			// It is missing in a full response, or in the answer to a poll for these names.
 			sub.answered, sub.answer, sub.via = true, cache.Change{Name: sub.name}, ""
 			u.Changes = append(u.Changes, sub.answer)

@@ -55,7 +55,6 @@ type trials struct {
 	heard   bool              // there was an answer in this series
 	forced  bool              // the request was sent without a version
 	ended   time.Time         // when the last series ended
-	changed time.Time         // when the names of the request last changed
 }
 
 // Strict reports whether the control plane may answer only requests of which it has every name. h may be nil.
@@ -187,9 +186,7 @@ func (s *sotwNames) nextTrial(now time.Time) {
 		if t.rest = t.rest[1:]; len(t.current) == 0 {
 			continue
 		}
-		for _, sub := range t.current {
-			sub.parked, sub.fulls = false, s.names.fulls
-		}
+		s.restore(now, t.current)
 		t.vain, t.others = t.vain+1, nil
 		s.dirty = true
 		s.until(now.Add(trialWait))
@@ -218,10 +215,10 @@ func (s *sotwNames) endTrials(now time.Time) {
 		if n.strict() && t.all && n.responses > n.before {
 			n.relist, n.shown = true, ""
 		}
-		s.unpark()
+		s.unpark(now)
 	}
 	again := t.news && t.heard
-	*t = trials{forced: t.forced, ended: now, changed: t.changed}
+	*t = trials{forced: t.forced, ended: now}
 	s.until(time.Time{})
 	s.dirty = true
 	parked := s.those(isParked)
@@ -234,13 +231,23 @@ func (s *sotwNames) endTrials(now time.Time) {
 	}
 }
 
-// unpark requests the parked names again.
-func (s *sotwNames) unpark() {
-	for _, sub := range s.names.subs {
-		if sub.parked {
-			sub.parked, sub.fulls = false, s.names.fulls
+// restore requests parked names again. What was answered before waits as if it were requested anew: a full response that
+// does not have it may answer the request without it.
+func (s *sotwNames) restore(now time.Time, subs []*subscription) {
+	n := s.names
+	var answered []*subscription
+	for _, sub := range subs {
+		sub.parked, sub.left, sub.asked = false, true, n.responses
+		if sub.answered {
+			answered = append(answered, sub)
 		}
 	}
+	n.wait(answered, now)
+}
+
+// unpark requests all parked names again.
+func (s *sotwNames) unpark(now time.Time) {
+	s.restore(now, s.those(isParked))
 	s.names.parked = 0
 	s.names.leaveOut(nil)
 }
@@ -259,7 +266,7 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	if !n.strict() {
 		return
 	}
-	if n.answers == AnswersAuto && !v.hidden && !v.onlyBeats() && s.lacks(now) {
+	if n.answers == AnswersAuto && !v.hidden && !v.onlyBeats() && s.lacks() {
 		n.habits.answersAll()
 		s.endTrials(now)
 		return
@@ -288,17 +295,20 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	}
 }
 
-// lacks reports that a response lacks a name that the control plane knew to be requested.
-func (s *sotwNames) lacks(now time.Time) bool {
-	read := settleTime
-	if s.trials.series {
-		read = trialWait / 2
-	}
-	n, settled := s.names, !s.trials.changed.IsZero() && now.Sub(s.trials.changed) >= read
+// lacks reports that the last response lacks a name that the control plane knew to be requested.
+func (s *sotwNames) lacks() bool {
+	n := s.names
 	return slices.ContainsFunc(s.wanted, func(name string) bool {
 		sub := n.subs[name]
-		return sub != nil && sub.seen != n.responses && (settled || sub.first)
+		return sub != nil && sub.seen != n.responses && n.knew(sub, n.responses)
 	})
+}
+
+// knew reports that a control plane knew a name to be requested when it sent a response. A strict control plane answers a
+// request once, with whatever was known when it read it, and ignores requests that do not have the nonce of its last
+// response. So the first response after the name was requested may be for an earlier request, and the next one is not.
+func (n *Names) knew(sub *subscription, response uint64) bool {
+	return !sub.repeated && (sub.first || sub.asked > n.before && response > sub.asked+1)
 }
 
 // Heard notes that the control plane has sent a response, of any type. It reports whether that changes what is due.

@@ -76,7 +76,7 @@ func TestThePrintedBootstrapFitsTheListener(t *testing.T) {
 					config["listeners"] = []any{listener}
 				},
 				// Those of the bootstrap.
-				differs:        func(line string) bool { return strings.HasPrefix(line, "+ certificate ") },
+				differs:        func(_ row, line string) bool { return strings.HasPrefix(line, "+ certificate ") },
 				bootstrapFlags: func(*side) []string { return flags },
 				run: func(s *side) {
 					first, second := s.backend("first"), s.backend("second")

@@ -127,7 +127,7 @@ func TestTheEndpointsOfALocalityAreACollection(t *testing.T) {
 		// Envoy gets collections in delta only; in SotW per type, the others come in SotW.
 		forms: []form{{delta: true, aggregated: true}, {delta: true, aggregated: false}, {delta: false, aggregated: false}},
 		// Envoy has the members in the order of a hash table. The hosts are compared.
-		differs: func(line string) bool { return strings.HasPrefix(line[2:], "dynamic_endpoint_configs one") },
+		differs: func(_ row, line string) bool { return strings.HasPrefix(line[2:], "dynamic_endpoint_configs one") },
 		run: func(s *side) {
 			first, second := s.backend("first"), s.backend("second")
 			members := *s

@@ -146,6 +146,6 @@ func TestJavaControlPlaneRestartsWithLess(t *testing.T) {
 		s.step("endpoints change after the restart", s.reaches(third))
 	})
 	// With SotW upstream, the relay knows that it is gone.
-	sc.differs = func(line string) bool { return strings.HasPrefix(line, "- ") && strings.Contains(line, "other") }
+	sc.differs = func(_ row, line string) bool { return strings.HasPrefix(line, "- ") && strings.Contains(line, "other") }
 	play(t, sc)
 }

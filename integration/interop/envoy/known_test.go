@@ -16,18 +16,10 @@ type known struct {
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
 var knownDifferences = []known{
 	{
-		scenario: "TestOneListenerIsBad", when: func(r row) bool { return r.form.delta && r.upstream == sotw },
-		reason: "A SotW control plane gives all resources a new version at once, so the relay sends a refused one again with each",
-	},
-	{
 		scenario: "TestJavaControlPlaneRenamesAClusterUnderItsRoute", when: func(r row) bool { return r.upstream == sotw },
 		reason: "In SotW, java-control-plane does not send the endpoints of the new Cluster while those of the old one are requested, so the route goes before them",
 		// How many requests fail depends on how long an exchange with the control plane takes.
 		sometimes: func(row) bool { return true },
-	},
-	{
-		scenario: "TestJavaControlPlaneRestartsWithLess", when: func(r row) bool { return !r.form.delta && r.upstream == delta },
-		reason: "java-control-plane does not say in delta what it has lost during a restart, and has other versions after it: the relay cannot tell that it did not read `initial_resource_versions`",
 	},
 }
 

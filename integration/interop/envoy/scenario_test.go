@@ -76,8 +76,8 @@ type scenario struct {
 	maxConnectionAge time.Duration
 	// unversioned reports whether versions may differ with a form. Say why.
 	unversioned func(form) bool
-	// differs reports whether some lines of the summaries may differ. Say why.
-	differs func(line string) bool
+	// differs reports whether some lines of the summaries may differ in a row. Say why.
+	differs func(r row, line string) bool
 	// slack returns how many more requests may fail with the relay, or with a sign how many fewer must, in a scenario in
 	// which requests fail without it.
 	slack func(direct int) int
@@ -451,7 +451,7 @@ func (s *side) differencesFrom(expected, summary []string) []string {
 		expected = withoutVersions(expected)
 	}
 	for _, line := range difference(expected, summary) {
-		if s.scenario.differs == nil || !s.scenario.differs(line) {
+		if s.scenario.differs == nil || !s.scenario.differs(s.row(), line) {
 			lines = append(lines, line)
 		}
 	}

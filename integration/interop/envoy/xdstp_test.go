@@ -215,7 +215,7 @@ func TestNamesAreNotInNormalForm(t *testing.T) {
 func TestMembersOfAGlobGoWhileEnvoyIsAway(t *testing.T) {
 	play(t, scenario{
 		globs: true, forms: globForms, linked: true,
-		differs: func(line string) bool { return strings.HasPrefix(line, "- ") && ofGoneMember(line) },
+		differs: func(_ row, line string) bool { return strings.HasPrefix(line, "- ") && ofGoneMember(line) },
 		run: func(s *side) {
 			first, second := s.backend("first"), s.backend("second")
 			s.push(func(w world) { s.members(w, first) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +80,7 @@ type JavaControlPlane struct {
 	done     chan javaLine // the answers to commands, closed when the program's output ends
 
 	mu   sync.Mutex
-	owed map[javaSubject]string // the nonces of responses that have no answer yet
+	owed map[javaSubject]string // the nonces of responses that have no answer yet, on streams that have not ended
 }
 
 // JavaRequest is a request that java-control-plane has received.
@@ -104,6 +105,7 @@ type javaLine struct {
 	Done     *bool        `json:"done"`
 	Error    string       `json:"error"`
 	Request  *JavaRequest `json:"request"`
+	Ended    *int         `json:"ended"` // a stream
 	Response *struct {
 		javaSubject
 		Nonce string `json:"nonce"`
@@ -146,6 +148,10 @@ func (p *JavaControlPlane) listen(lines io.Reader) {
 			}
 			p.mu.Unlock()
 			p.heard(*line.Request)
+		case line.Ended != nil:
+			p.mu.Lock()
+			maps.DeleteFunc(p.owed, func(s javaSubject, _ string) bool { return s.Stream == *line.Ended })
+			p.mu.Unlock()
 		case line.Response != nil:
 			p.mu.Lock()
 			p.owed[line.Response.javaSubject] = line.Response.Nonce

@@ -29,6 +29,7 @@ import io.envoyproxy.envoy.service.discovery.v3.DeltaDiscoveryRequest;
 import io.envoyproxy.envoy.service.discovery.v3.DeltaDiscoveryResponse;
 import io.envoyproxy.envoy.service.discovery.v3.DiscoveryRequest;
 import io.envoyproxy.envoy.service.discovery.v3.DiscoveryResponse;
+import io.grpc.Context;
 import io.grpc.Metadata;
 import io.grpc.Server;
 import io.grpc.ServerCall;
@@ -45,6 +46,8 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * java-control-plane with a SimpleCache. Its first argument is the form that it serves, "sotw", "delta" or "both". Its second argument says which snapshot a Node has: "all" for the same snapshot, or
@@ -157,10 +160,20 @@ public final class ControlPlane {
     }
   }
 
-  /** Prints the requests and the responses. */
+  /** Prints the requests and the responses, and when a stream ends. */
   private static final class Printer implements DiscoveryServerCallbacks {
+    private final Set<Long> streams = ConcurrentHashMap.newKeySet();
+
+    // java-control-plane has no callback for a stream that the client cancels.
+    private void watch(long stream) {
+      if (streams.add(stream)) {
+        Context.current().addListener(context -> Lines.print(Map.of("ended", stream)), Runnable::run);
+      }
+    }
+
     @Override
     public void onV3StreamRequest(long stream, DiscoveryRequest request) {
+      watch(stream);
       Map<String, Object> line = line(stream, request.getNode(), request.getTypeUrl(), request.getResponseNonce());
       line.put("names", request.getResourceNamesList());
       if (request.hasErrorDetail()) {
@@ -171,6 +184,7 @@ public final class ControlPlane {
 
     @Override
     public void onV3StreamDeltaRequest(long stream, DeltaDiscoveryRequest request) {
+      watch(stream);
       Map<String, Object> line = line(stream, request.getNode(), request.getTypeUrl(), request.getResponseNonce());
       line.put("subscribe", request.getResourceNamesSubscribeList());
       line.put("unsubscribe", request.getResourceNamesUnsubscribeList());

@@ -1,0 +1,167 @@
+package downstream
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// rival is one of those that take turns in the model of a line: a part of the streams that are in it.
+type rival struct {
+	level string
+	key   string
+	above string // its rivals have the same
+}
+
+// rivals returns those to which a stream belongs, one on each level.
+func (k memberKey) rivals() []rival {
+	proven := fmt.Sprint(k.identity.proven != "")
+	id := proven + fmt.Sprint(k.identity)
+	return []rival{{"class", proven, ""}, {"identity", id, proven}, {"connection", fmt.Sprintf("%s %p", id, k.conn), id}}
+}
+
+// Two that take turns with each other, and both have streams in line all the time, get the same number of turns, give
+// or take one. And each stream is admitted when next says at the latest, if no more come.
+func TestTurnsAreFair(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var line turns
+		conns := []*limitedConn{nil, new(limitedConn), new(limitedConn), new(limitedConn)}
+		inLine := map[rival]int{}
+		var order []*waiter // in line, in the order of their arrival
+		// ahead[a][b] is how many turns a had more than b since both have been in line.
+		ahead := map[rival]map[rival]int{}
+		count := func(w *waiter, by int) {
+			for _, r := range w.conn.key.rivals() {
+				if inLine[r] += by; inLine[r] > 0 {
+					continue
+				}
+				delete(inLine, r)
+				delete(ahead, r)
+				for _, others := range ahead {
+					delete(others, r)
+				}
+			}
+		}
+		remove := func(w *waiter) {
+			line.remove(w)
+			for i := range order {
+				if order[i] == w {
+					order = append(order[:i:i], order[i+1:]...)
+					break
+				}
+			}
+			count(w, -1)
+		}
+		admit := func() *waiter {
+			w := line.turn()
+			for _, r := range w.conn.key.rivals() {
+				for other := range inLine {
+					if other == r || other.level != r.level || other.above != r.above {
+						continue
+					}
+					if ahead[r] == nil {
+						ahead[r] = map[rival]int{}
+					}
+					if ahead[other] == nil {
+						ahead[other] = map[rival]int{}
+					}
+					ahead[r][other]++
+					ahead[other][r]--
+					if n := ahead[r][other]; n > 1 {
+						t.Fatalf("%+v had %d turns more than %+v while both were in line", r, n, other)
+					}
+				}
+			}
+			for _, first := range order {
+				if first.conn == w.conn {
+					if first != w {
+						t.Fatal("a stream overtakes another one of its connection")
+					}
+					break
+				}
+			}
+			remove(w)
+			return w
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"join": func(t *rapid.T) {
+				p := party{conn: conns[rapid.IntRange(0, 3).Draw(t, "connection")]}
+				switch n := rapid.IntRange(0, 5).Draw(t, "identity"); {
+				case n < 3:
+					p.identity.proven = fmt.Sprint("id-", n)
+				case n < 5:
+					p.identity.address = prefixOf(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}))
+				}
+				for range rapid.IntRange(1, 5).Draw(t, "streams") {
+					w := line.add(line.of(p))
+					order = append(order, w)
+					count(w, 1)
+				}
+			},
+			"leave": func(t *rapid.T) {
+				if len(order) == 0 {
+					t.Skip()
+				}
+				remove(order[rapid.IntRange(0, len(order)-1).Draw(t, "who")])
+			},
+			"turn": func(t *rapid.T) {
+				if len(order) == 0 {
+					t.Skip()
+				}
+				for range min(len(order), rapid.IntRange(1, 10).Draw(t, "turns")) {
+					admit()
+				}
+			},
+			"": func(t *rapid.T) {
+				if line.waiting() != len(order) {
+					t.Fatalf("%d are in line, want %d", line.waiting(), len(order))
+				}
+				members := 0
+				for r := range inLine {
+					if r.level != "class" {
+						members++
+					}
+				}
+				if len(line.members) != members {
+					t.Fatalf("%d members are kept, want %d", len(line.members), members)
+				}
+			},
+		})
+		// One more comes, and then nobody.
+		late := line.of(party{identity: identityKey{proven: "id-0"}, conn: conns[1]})
+		within := late.next()
+		w := line.add(late)
+		order = append(order, w)
+		count(w, 1)
+		for n := 1; ; n++ {
+			if n > within {
+				t.Fatalf("a stream is not admitted after %d turns", within)
+			}
+			if admit() == w {
+				break
+			}
+		}
+	})
+}
+
+// The cost of a turn does not depend on how many wait.
+func BenchmarkTurns(b *testing.B) {
+	for _, n := range []int{10, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var line turns
+			parties := make([]party, n)
+			for i := range parties {
+				parties[i] = party{identityKey{proven: fmt.Sprint("id-", i)}, new(limitedConn)}
+				line.add(line.of(parties[i]))
+			}
+			for b.Loop() {
+				line.of(parties[rand.IntN(n)]).next()
+				line.remove(line.turn())
+				line.add(line.of(parties[rand.IntN(n)]))
+			}
+		})
+	}
+}
