@@ -34,16 +34,18 @@ generate: ## write what is derived from the configuration's keys (JSON Schema, r
 # Tests that count allocations or measure times run without the race detector, which changes both.
 test: ## run the tests with the race detector, without or with less of what takes long (-short)
 	GO=$(GO) tools/test-race -short ./...
+	cd bench && GO=$(GO) ../tools/test-race -short ./...
 	$(GO) test -short -run '^TestCost' ./downstream
 
-# Tests that count work use the counters of coverage (costs/), in the packages that have such tests. The transcripts
+# Tests that count work use the counters of coverage (internal/costs/), in the packages that have such tests. The transcripts
 # of losses are more than the race detector has time for.
 test-all: ## run all tests: those of make test in full, what counts work or measures times, and deploy
 	GO=$(GO) tools/test-race ./...
+	cd bench && GO=$(GO) ../tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -run '^TestNoClientIsWorseOffThanWithoutTheRelay$$' ./relay
-	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/costs / {print $$NF}')
+	$(GO) test -covermode=atomic -coverpkg=./... -run '^TestWork' $$($(GO) list -f '{{join .TestImports " "}} {{join .XTestImports " "}} {{.Dir}}' ./... | awk '/xds-relay\/internal\/costs / {print $$NF}')
 	cd tools/descriptors && $(GO) test -count=1 ./...
 	$(MAKE) deploy
 
@@ -99,8 +101,10 @@ differential: ## compare the checks of resources with gRPC's own, over a million
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...
-	cd deploy/checks && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
-	cd tools/descriptors && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+	@set -e; for module in bench deploy/checks tools/descriptors; do \
+		echo "golangci-lint $$module"; \
+		(cd $$module && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
+	done
 	@bad=$$(grep -rl --include='*_test.go' 'time\.Sleep' . | xargs -r grep -L '"testing/synctest"'); \
 	if [ -n "$$bad" ]; then \
 		echo "$$bad: time.Sleep outside of testing/synctest; wait for the event itself"; exit 1; \
@@ -110,17 +114,17 @@ fmt: ## format all Go files
 	$(LINT) fmt ./...
 
 bench: ## measure the relay against a bare gRPC server and others (bench/; 40 min)
-	$(GO) run ./bench $(ARGS)
+	cd bench && $(GO) run . $(ARGS)
 
 bench-quick: ## the same with small numbers in 5 min, and Go's benchmarks of the hot pieces
-	$(GO) run ./bench -quick $(ARGS)
+	cd bench && $(GO) run . -quick $(ARGS)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 100ms -benchmem ./urn ./authority ./cache ./downstream
 
 # A few scenarios take minutes, all of them an hour. BASE is a commit; changes in this
 # checkout need not be committed.
 bench-compare: ## this checkout's relay against that of commit BASE, in turns (ARGS='-only b1,e')
 	@test -n "$(BASE)" || { echo "make bench-compare BASE=<commit> [ARGS='-only b1,e -rounds 8']: BASE is missing"; exit 2; }
-	$(GO) run ./bench -base '$(BASE)' $(ARGS)
+	cd bench && $(GO) run . -base '$(BASE)' $(ARGS)
 
 # `go test -fuzz` takes one target of one package at a time.
 fuzz: ## run every fuzz target for FUZZTIME (60s) each

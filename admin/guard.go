@@ -15,7 +15,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // guard answers 403 to requests for another host, and to requests of another site.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Explain describes, one step per line, how the router routes a name that a client requests under typeURL. For an

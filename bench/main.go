@@ -17,7 +17,7 @@ func main() {
 	flag.BoolVar(&o.quick, "quick", false, "small numbers, one round, no peers: about five minutes")
 	flag.StringVar(&o.only, "only", "", "scenarios to run, by the beginnings of their ids, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 0, "how often each system is measured in each scenario (3, 1 if quick, 6 with -base)")
-	flag.StringVar(&o.out, "out", "bench/out", "folder for results.md, results.json and the plots, or for compare.md and compare.json")
+	flag.StringVar(&o.out, "out", "out", "folder for results.md, results.json and the plots, or for compare.md and compare.json")
 	flag.StringVar(&o.relay, "relay", "", "the relay's binary (built if not given)")
 	flag.StringVar(&o.base, "base", "", "compare the relay of this checkout with that of this commit, instead of all systems")
 	role := flag.String("role", "", "internal: the role of this process")

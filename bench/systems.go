@@ -189,11 +189,15 @@ func freeAddresses(n int) (all []string, err error) {
 	return all, nil
 }
 
-// buildRelay builds the relay from this module, and returns the binary's path.
+// buildRelay builds the relay of this checkout with the libraries of its own module, and returns the binary's path.
 func buildRelay(dir string) (string, error) {
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/xds-relay/xds-relay").Output()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the relay's module; run this in bench/: %w", err)
+	}
 	binary := filepath.Join(dir, "xds-relay")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", binary, "github.com/xds-relay/xds-relay/cmd/xds-relay")
-	cmd.Stderr = os.Stderr
+	cmd := exec.Command("go", "build", "-trimpath", "-o", binary, "./cmd/xds-relay")
+	cmd.Dir, cmd.Stderr = strings.TrimSpace(string(module)), os.Stderr
 	return binary, cmd.Run()
 }
 

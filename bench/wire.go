@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/mem"
 	goproto "google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // Messages as bytes: encoded messages are sent as they are, and received ones are decoded only

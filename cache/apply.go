@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // applications are reused, because the lists of wakers are long if there are many clients.

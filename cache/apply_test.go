@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // readAttempt is a watcher that tries to begin a read when it is notified of a change.

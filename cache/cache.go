@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/recent"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/recent"
 )
 
 // Source gives topics their resources. The cache calls its methods with the scope's topics

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/cache/internal/members"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Claims that move from one member to another: see [resource.Resource.Claims].

@@ -3,7 +3,7 @@ package cache
 import (
 	"iter"
 
-	"github.com/xds-relay/xds-relay/hashtable"
+	"github.com/xds-relay/xds-relay/internal/hashtable"
 )
 
 // Resources is a table of resources by their keys (such as the Key.Name of an entry). It needs few

@@ -3,7 +3,7 @@ package cache
 import (
 	"testing"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // When a member becomes a redirect, the set remembers its previous resource until the redirect's

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 // Watcher is notified of changes of the one topic that it watches. It embeds a [Watch].

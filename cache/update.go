@@ -1,7 +1,7 @@
 package cache
 
 import (
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 // Answer says to which answer of a source an update belongs: see the package guard.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/internal/costs"
 )
 
 // Things of which clients and control planes can have any number: twice as many must cost twice

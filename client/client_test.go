@@ -15,8 +15,8 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/testplane"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 var bothProtocols = []Protocol{Delta, SotW}
@@ -108,7 +108,7 @@ func TestGetWaitsForTheRestOfADeltaWildcard(t *testing.T) {
 			Resources: []*discoveryv3.Resource{{Name: name, Resource: content}},
 		}
 	}
-	address := testplane.Listen(t, &puppet{responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
+	address := testplane.Listen(t, &puppet{atOnce: true, responses: []*discoveryv3.DeltaDiscoveryResponse{part("a"), part("b"), part("c")}})
 	answer, err := Get(t.Context(), Server{Address: address}, testQuery(Delta, xdstype.ClusterV3), long)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 	"go.uber.org/goleak"
 )
 
@@ -20,12 +20,15 @@ func TestMain(m *testing.M) {
 type puppet struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	responses []*discoveryv3.DeltaDiscoveryResponse
-	requests  chan *discoveryv3.DeltaDiscoveryRequest
+	// atOnce says that the first request is answered with all responses.
+	atOnce   bool
+	requests chan *discoveryv3.DeltaDiscoveryRequest
 }
 
 // DeltaAggregatedResources serves one stream.
 func (p *puppet) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	for i := 0; ; i++ {
+	left := p.responses
+	for {
 		request, err := stream.Recv()
 		if err != nil {
 			return err
@@ -34,10 +37,11 @@ func (p *puppet) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscovery
 		case p.requests <- request:
 		default:
 		}
-		if i < len(p.responses) {
-			if err := stream.Send(p.responses[i]); err != nil {
+		for more := true; more && len(left) > 0; more = p.atOnce {
+			if err := stream.Send(left[0]); err != nil {
 				return err
 			}
+			left = left[1:]
 		}
 	}
 }

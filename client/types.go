@@ -1,8 +1,8 @@
 package client
 
 import (
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TypeOfName returns the type URL that an xdstp name carries, or "" for an old-style

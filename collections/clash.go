@@ -1,7 +1,7 @@
 package collections
 
 import (
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Clashes: two members with one name and different contents, of which only the first is

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // plain evaluates a set, as a recursion over TP1's rules: from the states of the leaf topics

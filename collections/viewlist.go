@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // viewList is a view that is requested as a list collection: one list with the entries of

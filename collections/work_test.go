@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/costs"
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/costs"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Things of which control planes can write any number: twice as many must cost twice the

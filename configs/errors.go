@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-relay/xds-relay/fileerrors"
+	"github.com/xds-relay/xds-relay/internal/fileerrors"
 )
 
 // Error is one mistake in a configuration. Its File is the name that the caller gave to Load or Parse,

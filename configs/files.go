@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/xds-relay/xds-relay/certs/credfile"
-	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/identity/tokens"
+	"github.com/xds-relay/xds-relay/internal/certs/credfile"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
 )
 
 // CheckFiles reads the files that c names. Load and Parse do not, so that one can check a configuration

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // View gives clients a wildcard, a glob or a list collection that is the union of

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Warnings returns one warning for each dangerous setting, in the order of the file's lines. The relay

@@ -23,8 +23,8 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // holder is a relay that has requested n resources.

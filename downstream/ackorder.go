@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Make before break with acknowledgement. xDS: "Eventual consistency considerations".

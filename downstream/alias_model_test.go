@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // TestClientsThatAskByAliasesHoldEachResourceOnce is for delta clients that request names, some of which are aliases,

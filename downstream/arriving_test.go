@@ -155,7 +155,7 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.addr }
 
-// sends sends a part of a message, and returns a function that reports whether the relay has read it.
+// sends has the client send a part of a message, and returns a function that reports whether the relay has read it.
 func (c *arrivingConn) sends(b []byte) (read func() bool) {
 	done := make(chan struct{})
 	go func() {

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/recent"
+	"github.com/xds-relay/xds-relay/internal/recent"
 )
 
 // Responses with many resources by name. Clients that are configured alike request the same names in the same order.

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Clients that are relays. The relay refuses a client whose requests have already passed through this relay: that would

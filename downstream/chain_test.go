@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 )
 
 // On every service, the relay knows through which other relays a request comes, and refuses the request if it is one of

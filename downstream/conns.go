@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Bounds on what one connection costs before it carries a request: the open connection, short-lived connections, and

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // The names in requests. Thousands of clients request the same names, often all at once. So the relay looks up a name

@@ -9,7 +9,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 )

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Flow control by answers. Responses that a client has no time for grow old in buffers: gRPC's, those of both operating

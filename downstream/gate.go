@@ -17,7 +17,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Enforcing limits: what the relay refuses to a listener, a stream or a request, and what the operator sees of it.

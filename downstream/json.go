@@ -14,11 +14,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Responses as JSON. Only for them does the relay unmarshal resources in order to serve them.

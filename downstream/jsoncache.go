@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/xds-relay/xds-relay/descriptors"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
 )
 
 // A cache of rendered JSON.

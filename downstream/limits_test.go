@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 func TestAStreamHasABoundedNumberOfTypes(t *testing.T) {

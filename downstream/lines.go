@@ -1,7 +1,7 @@
 package downstream
 
 import (
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // event is something that clients can cause again and again, and that is logged.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // The load reporting service (LRS). Its streams come in by the door of their listener, as xDS streams do, and have the

@@ -12,8 +12,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/recent"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/recent"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // Lists of names in requests. Clients that are configured alike send the same list, often all at once. From the second

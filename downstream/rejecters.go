@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/internal/chain"
 )
 
 // Who rejects what a control plane has sent. The sessions of the clients know it. So nothing is counted while clients

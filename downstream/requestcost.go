@@ -1,6 +1,6 @@
 package downstream
 
-import "github.com/xds-relay/xds-relay/wire"
+import "github.com/xds-relay/xds-relay/internal/wire"
 
 // The cost of decoding a request is checked against the limits before it is decoded.
 

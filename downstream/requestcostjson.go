@@ -6,7 +6,7 @@ import (
 	"io"
 	"runtime"
 
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // The cost of a request in JSON, counted while it is being read: if it exceeds a limit, the rest is not read. For

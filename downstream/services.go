@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // servicesOf returns the discovery services of a listener. The same sessions serve all of them. The messages of the v2

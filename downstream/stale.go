@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // Stale requests. xDS: "Resource updates": a SotW request that answers an earlier response than the newest is ignored,

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // How many clients reject something now, and how many have refused names now. An operator is alerted by these numbers:

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // What the whole life of a stream allocates, apart from gRPC's allocations.

@@ -23,12 +23,12 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TestTranscripts plays the transcripts in testdata. Each of them is about one

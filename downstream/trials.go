@@ -12,7 +12,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Rollouts: some clients get a change before others. Such a client is on the new side of a scope, and watches other

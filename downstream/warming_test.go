@@ -14,7 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // xDS: "Resource warming": when a Cluster changes, Envoy waits for a response with its ClusterLoadAssignment, changed

@@ -11,7 +11,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/internal/costs"
 )
 
 // What one client may have any number of: with twice as many of it there is twice the work,

@@ -3,7 +3,7 @@ package failover
 import (
 	"time"
 
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // Event passes what happens to the streams to a server to the method of its kind.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // Links tracks a scope's streams to its servers, by type, to know whether a server has confirmed that held members

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/failover"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // TestOnlyServerIsWatched holds when a scope with one server counts as unreachable.

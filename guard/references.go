@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/internal/graph"
 	"github.com/xds-relay/xds-relay/urn"
 )
 

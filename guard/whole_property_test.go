@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // wholeStep is a step of a property test: what a source says of some Clusters and ClusterLoadAssignments.

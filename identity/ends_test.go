@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 func TestStreamsEndALittleBeforeTheCertificate(t *testing.T) {

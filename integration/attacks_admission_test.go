@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 const (

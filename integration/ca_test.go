@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 // issued returns a certificate with this common name, for servers on 127.0.0.1 and for clients.

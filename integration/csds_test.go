@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 // clientStatus sends a request to CSDS: as grpcdebug does, without matchers, if id is empty; otherwise for

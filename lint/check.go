@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/xds-relay/xds-relay/graph"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Resource is a resource to check.

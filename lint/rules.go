@@ -3,7 +3,7 @@ package lint
 import (
 	"fmt"
 
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/taster"
 )
 
 // Severity says what a finding means for clients.

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	_ "github.com/xds-relay/xds-relay/client/render" // all of Envoy's messages
-	"github.com/xds-relay/xds-relay/graph"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/upstream/directory"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const examples = "testdata/rules"

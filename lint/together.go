@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-relay/xds-relay/graph"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // This file checks resources together.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Hub has the clients that report, and a collector for each scope that they report to. Its methods may be called

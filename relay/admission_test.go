@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/process"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // While memory use is above admission.memory of the container's limit, the relay refuses further streams. Open

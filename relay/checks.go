@@ -7,8 +7,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/taster"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Resources that clients would reject, as the operator sees them.

@@ -3,7 +3,7 @@ package relay
 import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/internal/process"
 )
 
 // connections returns how many connections a listener may have: its configured limit, but

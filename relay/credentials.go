@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
 // listenerTLS returns the TLS configuration of a listener, nil for plaintext.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 

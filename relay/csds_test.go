@@ -14,7 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // ownView returns the names of clusters that a client sees in the relay's own view by CSDS. The relay has a glob and a

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/internal/process"
 )
 
 // drain waits until load balancers know that the relay is not ready, then sends the clients of all listeners away,

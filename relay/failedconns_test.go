@@ -17,7 +17,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 func hasProblem(r *Relay, severity, text string) bool {

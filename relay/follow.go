@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/xds-relay/xds-relay/watch"
+	"github.com/xds-relay/xds-relay/internal/watch"
 )
 
 // ByWatch is the requester of a reload that a change of the file causes.

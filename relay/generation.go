@@ -8,10 +8,10 @@ import (
 
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/guard"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/rollout/gate"
-	"github.com/xds-relay/xds-relay/taster"
 )
 
 // generation is everything that follows from one configuration. It does not change, so code that loads it once sees a

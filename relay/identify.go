@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/identity/tokens"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // identifier identifies the clients of a listener.

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	grpcpeer "google.golang.org/grpc/peer"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 // BenchmarkIdentify measures what an identity adds to the start of a stream.

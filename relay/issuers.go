@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/identity/tokens"
+	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
 // issuers has the keys that the relay fetches from URLs. Listeners share the keys of one URL.

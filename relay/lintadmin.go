@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/lint"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/taster"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const (

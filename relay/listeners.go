@@ -6,9 +6,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
 // listenerPlan is one listener as a configuration wants it.

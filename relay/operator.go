@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
 // operator is the admin listener: its turn of a socket, and its HTTP server.

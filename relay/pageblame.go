@@ -11,7 +11,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // How the words of a NACK refer to a resource of the rejected response: HeldResource.Blame.

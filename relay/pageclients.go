@@ -13,7 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/admin/page"
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // PropagationStatus has the propagation times of changes, as /api/propagation shows it.

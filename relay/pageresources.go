@@ -12,9 +12,9 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // ResourceRef is a resource of an authority, as an operator selects it.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // A list of 100,000 resources (10,000 with -short) has pages. The relay makes a page without collecting all resources:

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/store"
 )
 

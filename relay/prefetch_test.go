@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/testplane"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // shopPlane has the resources of a proxyless gRPC client under each name NAME: a Listener that refers to the

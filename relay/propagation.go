@@ -9,9 +9,9 @@ import (
 	otelmetric "go.opentelemetry.io/otel/metric"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/telemetry"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/telemetry"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Metrics of how long changes take to reach clients.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,9 +12,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // proxied returns a header of version 2 of the PROXY protocol, as a balancer sends it for a client.
@@ -97,12 +96,7 @@ func TestClientsBehindALocalBalancerAreNotLocal(t *testing.T) {
 
 // Over a unix socket, the user of the balancer's process is not that of its clients.
 func TestABalancerOnAUnixSocket(t *testing.T) {
-	folder, err := os.MkdirTemp("", "relay")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	path := filepath.Join(folder, "xds.sock")
+	path := filepath.Join(t.TempDir(), "xds.sock")
 	r := listen(t, fmt.Sprintf("listeners:\n- {address: 'unix:%s', proxy_protocol: {trusted: [unix]}}", path))
 	if got := described(t, r, "unix:"+path, caller{header: proxied("192.0.2.7:4711")}).Peer; got != "192.0.2.7:4711" {
 		t.Errorf("/clients shows %s", got)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/process"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Readiness: the relay is ready when its listeners accept connections and each authority has something to serve, or a

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/internal/inbox"
 )
 
 // refusingSource is the source of a scope whose authority is not configured any more. Its topics get an error and

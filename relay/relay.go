@@ -15,18 +15,18 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/collections"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/descriptors"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/feed"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/prefetch"
-	"github.com/xds-relay/xds-relay/process"
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/prefetch"
+	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/telemetry"
 	"github.com/xds-relay/xds-relay/rollout/gate"
-	"github.com/xds-relay/xds-relay/telemetry"
 )
 
 // removalHold is longer than the time between the first and the last response with which a

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Reloads that change nothing are few lines in the log, however many there are. A reload that changes something is always

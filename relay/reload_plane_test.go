@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 )
 
 // labelledPlane has clusters that name the plane. It has every xdstp name that is requested.

@@ -14,8 +14,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 const xdstpX = "xdstp://a/envoy.config.cluster.v3.Cluster/x"

@@ -13,7 +13,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 )
 
 // noTopics is a cache that has nothing.

@@ -34,8 +34,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/rights"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // rightsClient is one client: its identity, its protocol, and its requests, in order.

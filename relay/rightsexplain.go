@@ -11,9 +11,9 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/rights"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // ExplainRights describes, one step per line, whether a client may have a name, and which rule decides that. The

@@ -20,10 +20,10 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/secrets"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/rollout/gate"
-	"github.com/xds-relay/xds-relay/secrets"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // RolloutStatus is one rollout, as /rollouts shows it.

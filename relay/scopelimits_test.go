@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 )
 
 func underPattern(authority string) string {

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/graph"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // secretNames finds the names of Secrets in resources, for all clients that are sent a resource: it is decoded for the

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 
-	"github.com/xds-relay/xds-relay/certs"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
 // The relay sends peers the HTTP/2 settings of its configuration.

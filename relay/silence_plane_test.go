@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

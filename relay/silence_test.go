@@ -28,7 +28,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 )
 
 // TestNoClientLosesAnythingBySilence plays the silence matrix: a relay that has just been started, with a control

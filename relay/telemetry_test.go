@@ -16,8 +16,8 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
 
-	"github.com/xds-relay/xds-relay/telemetry"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/telemetry"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // collector is an OpenTelemetry collector.

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/certs"
-	"github.com/xds-relay/xds-relay/certs/certtest"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 // The keys of `tls` determine the configurations of handshakes.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/testplane/memconn"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // snapshotPlane has some resources. In SotW it answers a request only if it has every name of it, and in delta the names

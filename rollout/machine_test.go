@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 )
 
 // TestMachine plays testdata/*.txt: which clients are shown which state, and when a change is accepted or taken back.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 )
 
 // world is the knowledge of a Machine's caller: the state that each client was shown, and the accepted state.

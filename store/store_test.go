@@ -20,7 +20,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 const (

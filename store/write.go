@@ -8,7 +8,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/internal/secrets"
 )
 
 // This file has the goroutine that writes. No other goroutine writes to the file.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/internal/costs"
 )
 
 // madeUp is a topic of a made-up type.

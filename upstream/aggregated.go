@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Aggregated feeds the topics of one scope from a control plane over one aggregated stream. It is

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // The same against a control plane that others wrote: go-control-plane's.

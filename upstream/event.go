@@ -3,7 +3,7 @@ package upstream
 import (
 	"sync"
 
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // mergeEvents merges the events of a control plane's streams: the control plane can be

@@ -1,7 +1,7 @@
 package upstream
 
 import (
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"google.golang.org/grpc"
 
 	"github.com/xds-relay/xds-relay/upstream/session"

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
 // Load reports (LRS): one stream for each scope, to its active server.

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 )
 
 // loadPlane is a control plane that takes load reports as handle says.

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/upstream/session"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 )

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 )
 
 // Dynamic parameters (TP2) are part of a scope, so each set of them has its own stream.

@@ -10,7 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/testplane/memconn"
+	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 )
 
 // When a control plane is back, both streams of a scope are open at the same time, however

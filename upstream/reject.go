@@ -1,8 +1,8 @@
 package upstream
 
 import (
-	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/xds-relay/xds-relay/chain"
-	"github.com/xds-relay/xds-relay/secrets"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/secrets"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // REST-JSON over HTTP. xDS: "REST-JSON polling subscriptions".

@@ -26,8 +26,8 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/upstream/session"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The tests of polling run in a synctest bubble, over HTTP in memory: time is the

@@ -3,7 +3,7 @@ package upstream
 import (
 	"slices"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // serviceForms returns the forms in which a type can be requested on a stream of

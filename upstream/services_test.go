@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 func TestFormsOfATypeOfItsOwn(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 

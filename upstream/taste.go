@@ -1,7 +1,7 @@
 package upstream
 
 import (
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/taster"
 
 	"github.com/xds-relay/xds-relay/upstream/session"
 )

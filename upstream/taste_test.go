@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 

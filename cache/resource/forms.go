@@ -3,9 +3,9 @@ package resource
 import (
 	"google.golang.org/grpc/mem"
 
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The forms of a resource on the wire. All clients of one form share the same bytes; in other

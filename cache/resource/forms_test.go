@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // constraintsFor are those of the variant for who asks with env=value.

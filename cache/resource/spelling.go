@@ -3,7 +3,7 @@ package resource
 import (
 	"strings"
 
-	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/internal/graph"
 	"github.com/xds-relay/xds-relay/urn"
 )
 

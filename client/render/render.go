@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/internal/secrets"
 )
 
 // Options select what to print.

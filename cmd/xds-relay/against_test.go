@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const againstConfig = `listeners:

@@ -12,11 +12,11 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/store"
-	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/upstream/directory"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 type checkFlags struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 )
 
 func TestCheckSaysHowConnectionsAreSecured(t *testing.T) {

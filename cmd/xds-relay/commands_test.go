@@ -19,7 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/xds-relay/xds-relay/descriptors/descriptorstest"
+	"github.com/xds-relay/xds-relay/internal/descriptors/descriptorstest"
 )
 
 // asCommand is a variable in whose environment the test's binary is xds-relay.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // completeWithin is how long a shell waits for a relay.

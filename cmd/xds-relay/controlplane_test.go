@@ -12,7 +12,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 	"go.uber.org/goleak"
 )
 

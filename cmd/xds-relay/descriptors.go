@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/xds-relay/xds-relay/descriptors"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
 )
 
 // descriptorFlags are the flags of commands that read or print resources.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/descriptors"
-	"github.com/xds-relay/xds-relay/descriptors/descriptorstest"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/descriptors/descriptorstest"
 )
 
 // listenerWith returns a Listener in YAML whose HTTP filter has a configuration.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/descriptors"
-	"github.com/xds-relay/xds-relay/descriptors/descriptorstest"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/descriptors/descriptorstest"
 )
 
 var warnings = regexp.MustCompile(`(?m)^warning: .*\n`)

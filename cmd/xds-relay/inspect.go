@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func newStatusCommand() *cobra.Command {

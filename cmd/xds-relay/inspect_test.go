@@ -9,9 +9,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // inspected runs a command for a relay, and returns what it prints. Its exit status has to be as wanted.

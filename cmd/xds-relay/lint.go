@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/xds-relay/xds-relay/fileerrors"
-	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/internal/fileerrors"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/lint"
-	"github.com/xds-relay/xds-relay/taster"
 	"github.com/xds-relay/xds-relay/upstream/directory"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 type lintFlags struct {

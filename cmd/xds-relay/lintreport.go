@@ -8,9 +8,9 @@ import (
 	"io"
 	"strings"
 
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/lint"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/taster"
 )
 
 // lintReport is the output of `lint -o json`.

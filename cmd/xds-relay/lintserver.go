@@ -9,11 +9,11 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/client"
-	"github.com/xds-relay/xds-relay/graph"
+	"github.com/xds-relay/xds-relay/internal/graph"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/lint"
-	"github.com/xds-relay/xds-relay/loglines"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // server checks the resources of a server.

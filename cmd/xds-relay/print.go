@@ -13,7 +13,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/client/render"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 type printFlags struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xds-relay/xds-relay/client"
-	"github.com/xds-relay/xds-relay/envoyjson"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/envoyjson"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // defaultServer is the address of the demo, and of most examples.

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // rolledOut is a relay with a directory whose changes are rolled out, and a client.

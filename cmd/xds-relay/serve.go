@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/process"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/internal/telemetry"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/telemetry"
 )
 
 //go:embed demo

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/store"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 func newStoreCommand() *cobra.Command {

@@ -14,8 +14,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/store"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const storedKey = "-----BEGIN PRIVATE KEY----- MARKER"

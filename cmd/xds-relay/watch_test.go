@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/testplane"
+	"github.com/xds-relay/xds-relay/internal/testplane"
 )
 
 // watched is a watch in progress whose output can be read line by line.

@@ -7,10 +7,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/secrets"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/secrets"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // The client's answers to what it was sent, for the operator's pages (held.go). To keep this cheap, a session only

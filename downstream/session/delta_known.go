@@ -2,7 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // What a delta client holds, and what is kept to be sent to it.

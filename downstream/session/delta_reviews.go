@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/wire"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
 )
 
 // Names that several subscriptions of a delta client cover. The owner of a name sends it (overlap.go). The name is gone

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // What a delta client is sent of its sets: the wildcard and glob collections. overlap.go has the rule for a name that

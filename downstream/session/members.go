@@ -6,8 +6,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Globs that mean the same are one set, even if clients add context parameters that their authority's policy drops. A

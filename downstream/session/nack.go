@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/loglines"
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 // sentResponse is what a session remembers of a response.

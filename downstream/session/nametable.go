@@ -4,7 +4,7 @@ import (
 	"iter"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 func (t *nameTable) len() int { return t.table.Len() + t.shared.len() }

@@ -1,6 +1,6 @@
 package session
 
-import "github.com/xds-relay/xds-relay/propagation"
+import "github.com/xds-relay/xds-relay/internal/propagation"
 
 // Measuring how changes reach the client (package propagation): a session reports which changes a response brings, and
 // which of them the client has accepted.

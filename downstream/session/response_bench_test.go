@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Putting a response together: from the change to the bytes that gRPC is given.

@@ -4,7 +4,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 // What the sessions of several clients with the same names share. The implementations lock it.

@@ -2,7 +2,7 @@ package session
 
 import (
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // What clients are not sent because an authority is silent or cannot be reached. xDS has no message for that, and

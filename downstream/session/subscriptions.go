@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/hashtable"
-	"github.com/xds-relay/xds-relay/propagation"
+	"github.com/xds-relay/xds-relay/internal/hashtable"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 )
 
 // subscriptions are one client's subscriptions of one type: the common part of both forms.

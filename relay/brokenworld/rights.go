@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/xds-relay/xds-relay/testplane"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // The clients of a world with rights.

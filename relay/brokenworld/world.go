@@ -26,9 +26,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
-	"github.com/xds-relay/xds-relay/testplane"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // World is a relay with its clients. It runs until the test ends.

@@ -10,9 +10,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"golang.org/x/net/html"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // Clients and control planes choose names. No name may become markup, a script or a link to another site, and a name

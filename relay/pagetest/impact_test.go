@@ -9,9 +9,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // A change of endpoints touches the clusters, the route and the listener that refer to them, and the clients that

@@ -14,8 +14,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 var scale = flag.Int("scale", 0, "measure the page with so many clients (make page-scale)")

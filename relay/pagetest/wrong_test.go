@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // The pages describe problems in words that an operator who is called at night does not misread.

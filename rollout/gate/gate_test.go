@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/rollout"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 const testType = "type.googleapis.com/envoy.config.listener.v3.Listener"

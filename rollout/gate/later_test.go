@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/rollout"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 )
 
 // Client describes a client's stream to a Controller.

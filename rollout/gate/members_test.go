@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/xds-relay/xds-relay/inbox"
+	"github.com/xds-relay/xds-relay/internal/inbox"
 )
 
 // Streams with one node id on one connection are one client. Streams on other connections are other clients: each

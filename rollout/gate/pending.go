@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // item identifies the unit of acceptance: an entry, or a member of a set.

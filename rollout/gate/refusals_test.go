@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/xds-relay/xds-relay/chain"
+	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/rollout"
 )
 

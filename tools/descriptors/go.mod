@@ -1,4 +1,4 @@
-// The program that writes descriptors/embedded.pb.gz: a module of its own, for Envoy's contrib extensions.
+// The program that writes internal/descriptors/embedded.pb.gz: a module of its own, for Envoy's contrib extensions.
 module github.com/xds-relay/xds-relay/tools/descriptors
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// Command descriptors writes descriptors/embedded.pb.gz: the files of Envoy's contrib extensions, and those of their
+// Command descriptors writes internal/descriptors/embedded.pb.gz: the files of Envoy's contrib extensions, and those of their
 // imports that no package of the relay defines. With -imports, it writes imports.go first, for the version of contrib in
 // go.mod; then it has to run again.
 package main
@@ -25,7 +25,7 @@ import (
 
 const (
 	contrib = "github.com/envoyproxy/go-control-plane/contrib/"
-	output  = "../../descriptors/embedded.pb.gz"
+	output  = "../../internal/descriptors/embedded.pb.gz"
 )
 
 // linked are the modules whose packages the relay links in (client/render/envoytypes.go).

@@ -16,7 +16,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/taster"
 )
 
 // folder is the directory to read.

@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"strconv"
 
-	"github.com/xds-relay/xds-relay/fileerrors"
-	"github.com/xds-relay/xds-relay/secrets"
+	"github.com/xds-relay/xds-relay/internal/fileerrors"
+	"github.com/xds-relay/xds-relay/internal/secrets"
 )
 
 // Error is one error in a directory. It has no Line for a file in wire format, and for

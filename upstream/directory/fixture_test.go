@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/watch"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/watch"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // A directory in memory, a sink that remembers, and a Source between them.

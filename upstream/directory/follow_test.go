@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/watch"
+	"github.com/xds-relay/xds-relay/internal/watch"
 )
 
 // When the directory is read.

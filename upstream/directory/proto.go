@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-relay/xds-relay/descriptors"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // message reads the message of a file.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/delivery"
-	"github.com/xds-relay/xds-relay/propagation"
-	"github.com/xds-relay/xds-relay/taster"
-	"github.com/xds-relay/xds-relay/watch"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/watch"
 )
 
 // Source feeds the topics of one authority, in any number of scopes, from the

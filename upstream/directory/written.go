@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/xds-relay/xds-relay/envoyjson"
-	"github.com/xds-relay/xds-relay/taster"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/envoyjson"
+	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Written is a resource of a file, as written there. Redirects are left out.

@@ -3,7 +3,7 @@ package session
 import (
 	"fmt"
 
-	"github.com/xds-relay/xds-relay/loglines"
+	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/urn"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/wire"
+	"github.com/xds-relay/xds-relay/internal/wire"
 )
 
 // encodedClusters is a delta response with so many clusters of about 300 bytes.

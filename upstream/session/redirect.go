@@ -7,9 +7,9 @@ import (
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/internal/wire"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
-	"github.com/xds-relay/xds-relay/xdstype"
 )
 
 // TP1: "Server redirects": a ResourceLocator in place of a resource says where

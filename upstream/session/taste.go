@@ -1,6 +1,6 @@
 package session
 
-import "github.com/xds-relay/xds-relay/taster"
+import "github.com/xds-relay/xds-relay/internal/taster"
 
 // The relay checks a resource as clients would check it, once for each content: a held resource was
 // checked when it came.

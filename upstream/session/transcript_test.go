@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/taster"
+	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/upstream/session/sessiontest"
 	"github.com/xds-relay/xds-relay/urn"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/xdstype"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // Some delta control planes (java-control-plane) take each subscription to Clusters and Listeners for a wildcard.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/internal/costs"
 )
 
 // Clients and control planes may have any number of these. Twice as many of them must cost

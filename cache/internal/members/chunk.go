@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/xds-relay/xds-relay/cache/resource"
-	"github.com/xds-relay/xds-relay/recent"
+	"github.com/xds-relay/xds-relay/internal/recent"
 )
 
 // chunkLen is the maximal number of records of a chunk. With 8 bytes of the allocator, they fill 4 KiB.

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/xds-relay/xds-relay/cache/resource"
-	"github.com/xds-relay/xds-relay/recent"
+	"github.com/xds-relay/xds-relay/internal/recent"
 )
 
 // Encoding says how chunks are encoded.

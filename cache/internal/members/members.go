@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/xds-relay/xds-relay/cache/resource"
-	"github.com/xds-relay/xds-relay/hashtable"
+	"github.com/xds-relay/xds-relay/internal/hashtable"
 )
 
 // packLen is the maximal number of members of two chunks that are merged. It is below chunkLen, so

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/costs"
+	"github.com/xds-relay/xds-relay/internal/costs"
 )
 
 // Removals that a watcher had to receive first are added late, among newer ones.

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/wire"
 	"github.com/xds-relay/xds-relay/urn"
-	"github.com/xds-relay/xds-relay/wire"
 )
 
 // TypeURLs are the types of the tests by short names.
