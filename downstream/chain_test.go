@@ -74,6 +74,7 @@ func TestRelaysAreKnownAtEveryDoor(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		req.Header.Set("Content-Type", "application/json")
 		req.Header[http.CanonicalHeaderKey(chain.Header)] = values
 		resp, err := web.Client().Do(req)
 		if err != nil {

@@ -22,11 +22,10 @@ func newCodec(maxRequest int) codec {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), maxRequest: maxRequest}
 }
 
-// incoming receives a request, which stays encoded in data; the reader frees it. data stays empty for a request over
-// max_request_bytes.
+// incoming receives a request, which stays encoded in data; the reader frees it. large is nil for most requests.
 type incoming struct {
-	data   mem.Buffer
-	excess *excess
+	data  mem.Buffer
+	large *largeIncoming
 }
 
 // readFactor: gRPC reads requests up to so many times the listener's limit, or leastRead if that is more, so that the
@@ -62,8 +61,13 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	if n := data.Len(); c.maxRequest > 0 && n > c.maxRequest {
-		r.excess = over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")
+		r.large = &largeIncoming{excess: over(limitRequestBytes, n, c.maxRequest, "a request of %d bytes")}
 		return nil // gRPC would turn an error into one of its own
+	}
+	if data.Len() > largeRequest {
+		data.Ref()
+		r.large = &largeIncoming{parts: data}
+		return nil
 	}
 	r.data = data.MaterializeToBuffer(mem.DefaultBufferPool())
 	return nil

@@ -136,6 +136,19 @@ func (c *connCalls) close(why error) (calls []ender, first bool) {
 	return calls, true
 }
 
+// endAll ends the open calls.
+func (c *connCalls) endAll(why error) {
+	var calls []ender
+	c.mu.Lock()
+	for call := c.first; call != nil; call = call.next {
+		calls = append(calls, call.ender)
+	}
+	c.mu.Unlock()
+	for _, call := range calls {
+		call.end(why)
+	}
+}
+
 func (c *connCalls) isLeaving() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,6 +271,18 @@ type limitedConn struct {
 	aged  *time.Timer // nil without a maximum age
 	// goAway is nil before the handshake; see meteredConn.
 	goAway atomic.Pointer[goAway]
+	// arriving is nil before the handshake.
+	arriving atomic.Pointer[arriving]
+}
+
+// counts has the connection's requests counted until it closes.
+func (c *limitedConn) counts(a *arriving) {
+	c.arriving.Store(a)
+	select {
+	case <-c.closed: // during the handshake
+		a.leave()
+	default:
+	}
 }
 
 // limitedAddr is the address of a connection's client. It serves to find the connection of a stream: gRPC offers no other
@@ -294,6 +319,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 func (c *limitedConn) Close() error {
 	c.close.Do(func() {
 		close(c.closed)
+		c.arriving.Load().leave()
 		c.listener.door.conns.Add(-1)
 		c.listener.conns.remove(c)
 		if c.aged != nil {

@@ -241,20 +241,20 @@ func TestRESTRequestsAreAnsweredNoFasterThanAllowed(t *testing.T) {
 		server, log := newTestServer(nil, 0)
 		limits := Limits{RequestsPerSecond: 10, RequestBurst: 3}
 		h := server.HTTPServer(ListenerOptions{Limits: limits})
-		socket, _ := net.Pipe()
-		connect := func() context.Context { return h.ConnContext(t.Context(), socket) }
+		conn, _ := net.Pipe()
+		connect := func() context.Context { return h.ConnContext(t.Context(), conn) }
 		request := func(conn context.Context) time.Duration {
 			began := time.Now()
 			h.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/nothing", nil).WithContext(conn))
 			return time.Since(began)
 		}
-		conn := connect()
+		first := connect()
 		for i := range 3 {
-			if waited := request(conn); waited != 0 {
+			if waited := request(first); waited != 0 {
 				t.Errorf("request %d of a burst is answered after %v", i+1, waited)
 			}
 		}
-		if waited, want := request(conn), 100*time.Millisecond; waited != want {
+		if waited, want := request(first), 100*time.Millisecond; waited != want {
 			t.Errorf("one more is answered after %v, want %v", waited, want)
 		}
 		if waited := request(connect()); waited != 0 {

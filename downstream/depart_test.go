@@ -383,7 +383,7 @@ func TestADrainDoesNotCutOffRequestsOverREST(t *testing.T) {
 		defer conn.Close()
 		const body = `{"node": {"id": "n"}, "version_info": "1", "resource_names": ["a"]}`
 		half := len(body) / 2
-		if _, err := fmt.Fprintf(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:half]); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:half]); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

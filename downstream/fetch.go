@@ -155,8 +155,11 @@ func unary(s *Server, d *Door, implied string) func(any, context.Context, func(a
 			}
 			return nil, err
 		}
-		if in.excess != nil {
-			return nil, s.refuseRequest(g, addressOf(ctx), in.excess)
+		if !s.turn(ctx, nil, &in) {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		if e := in.excess(); e != nil {
+			return nil, s.refuseRequest(g, addressOf(ctx), e)
 		}
 		req, err := s.decodeUnary(ctx, g, &in)
 		if err != nil {
@@ -176,7 +179,7 @@ func unary(s *Server, d *Door, implied string) func(any, context.Context, func(a
 
 // decodeUnary decodes the request of a Fetch method.
 func (s *Server) decodeUnary(ctx context.Context, g *gate, in *incoming) (*discoveryv3.DiscoveryRequest, error) {
-	defer in.data.Free()
+	defer in.free()
 	data := in.data.ReadOnlyData()
 	if e := g.limits.overCost(wire.SotWRequest.Cost(data, nodeLimits)); e != nil {
 		return nil, s.refuseRequest(g, addressOf(ctx), e)

@@ -46,6 +46,11 @@ type frameMeter struct {
 	have    int     // how many bytes of the header
 	skip    int     // bytes until the next frame
 	streams int     // HEADERS frames that have arrived
+	padded  bool    // the next byte is the length of the padding of a DATA frame
+	data    int     // bytes until the end of the data in a DATA frame
+	buffer  int     // what a DATA frame takes, until its data begins
+	// arriving counts the requests in DATA frames.
+	arriving *arriving
 
 	base, earned int // frames that the client may still send
 	since        time.Time
@@ -68,6 +73,7 @@ func (m *frameMeter) walk(b []byte) (cost int) {
 	for len(b) > 0 {
 		if m.skip > 0 {
 			n := min(m.skip, len(b))
+			m.follow(b[:n])
 			m.skip, b = m.skip-n, b[n:]
 			continue
 		}
@@ -79,8 +85,34 @@ func (m *frameMeter) walk(b []byte) (cost int) {
 		m.have = 0
 		m.skip = int(binary.BigEndian.Uint32(m.header[:]) >> 8)
 		cost += m.cost(http2.FrameType(m.header[3]), m.skip)
+		m.note()
 	}
 	return cost
+}
+
+// note notes what the frame with this header says about requests.
+func (m *frameMeter) note() {
+	switch http2.FrameType(m.header[3]) { //nolint:exhaustive // others say nothing about them
+	case http2.FrameHeaders:
+		m.arriving.open(streamOf(m.header))
+	case http2.FrameRSTStream:
+		m.arriving.end(streamOf(m.header))
+	case http2.FrameData:
+		m.data, m.buffer = m.skip, bufferOf(m.skip)+arrivingFrame
+		m.padded = http2.Flags(m.header[4]).Has(http2.FlagDataPadded)
+	}
+}
+
+// follow passes on the data in the next bytes of a frame.
+func (m *frameMeter) follow(b []byte) {
+	if m.padded {
+		m.data -= 1 + int(b[0])
+		m.padded, b = false, b[1:]
+	}
+	if n := min(m.data, len(b)); n > 0 {
+		m.arriving.data(streamOf(m.header), b[:n], max(0, m.buffer-m.data))
+		m.data, m.buffer = m.data-n, 0
+	}
 }
 
 // begins reports that the preface is not complete, as far as the connection begins with it.
@@ -139,6 +171,7 @@ type meteredConn struct {
 
 // Read implements net.Conn.
 func (c *meteredConn) Read(b []byte) (int, error) {
+	c.meter.arriving.wait()
 	n, err := c.Conn.Read(b)
 	if e := c.count(b[:n]); e != nil {
 		return 0, e
@@ -203,6 +236,7 @@ type readyMeteredConn struct {
 
 // ReadOnReady implements onReady.
 func (c *readyMeteredConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	c.meter.arriving.wait()
 	buf, n, err := c.ready.ReadOnReady(size, pool)
 	if err != nil {
 		return nil, 0, err
@@ -235,7 +269,13 @@ func (m meteredCreds) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 		limited.handshakeFailed(err)
 		return conn, info, err
 	}
+	if err := limited.awaitProxyHeader(); err != nil { // requests are counted by the client's address
+		return conn, info, err
+	}
 	metered := &meteredConn{Conn: conn, limited: limited, goAway: &goAway{conn: conn.Write}, meter: newFrameMeter(time.Now())}
+	metered.meter.arriving = limited.listener.server.joinArrivals(limited, info)
+	metered.goAway.arriving = metered.meter.arriving
+	limited.counts(metered.meter.arriving)
 	limited.goAway.Store(metered.goAway)
 	if limited.calls.isLeaving() { // it was sent away during the handshake
 		metered.goAway.want()

@@ -23,6 +23,8 @@ type goAway struct {
 	header [frameHeader]byte // of the frame that is being written
 	have   int               // how many bytes of the header
 	skip   int               // bytes until the next frame
+	// arriving is told which streams end.
+	arriving *arriving
 }
 
 const frameHeader = 9
@@ -60,11 +62,19 @@ func (g *goAway) wrote(b []byte) {
 		g.have, b = g.have+n, b[n:]
 		if g.have == frameHeader {
 			g.have, g.skip = 0, lengthOf(g.header)
+			if t := http2.FrameType(g.header[3]); t == http2.FrameRSTStream || t == http2.FrameHeaders && http2.Flags(g.header[4]).Has(http2.FlagHeadersEndStream) {
+				g.arriving.end(streamOf(g.header))
+			}
 		}
 	}
 }
 
 func lengthOf(header [frameHeader]byte) int { return int(binary.BigEndian.Uint32(header[:]) >> 8) }
+
+// streamOf returns the stream of a frame.
+func streamOf(header [frameHeader]byte) uint32 {
+	return binary.BigEndian.Uint32(header[5:]) & math.MaxInt32
+}
 
 // want has the next write include the frame, if it fits.
 func (g *goAway) want() { g.wanted.Store(true) }

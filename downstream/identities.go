@@ -56,10 +56,13 @@ type identityUse struct {
 	key     identityKey
 	streams int           // guarded by identities.mu
 	total   *atomic.Int64 // identities.cost; may be nil
+	// large has room for one large request that is processed.
+	large chan struct{}
 
 	mu     sync.Mutex
 	scopes scopeCounts
 	names  identityNames
+	nodes  int            // the cost of the Nodes
 	types  map[string]int // streams by type URL, of types that the relay does not know
 	room   cache.Room     // of types
 }
@@ -134,7 +137,7 @@ const tooManyNames = "%d names subscribed to by this identity"
 
 // identities are the identities that have streams. The zero value is ready.
 type identities struct {
-	cost atomic.Int64 // of the names of all
+	cost atomic.Int64 // of the names and Nodes of all
 
 	mu   sync.Mutex
 	open map[identityKey]*identityUse
@@ -147,7 +150,7 @@ func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
 	defer i.mu.Unlock()
 	u := i.open[key]
 	if u == nil {
-		u = &identityUse{key: key, total: &i.cost}
+		u = &identityUse{key: key, total: &i.cost, large: make(chan struct{}, 1)}
 	}
 	if e := over(limitIdentityStreams, u.streams+1, most, "%d open streams of this identity"); e != nil {
 		return nil, e
@@ -240,11 +243,24 @@ func (u *identityUse) replace(was, is names) {
 	}
 }
 
-// cost returns that of the identity's names.
+// cost returns that of the identity's names and Nodes.
 func (u *identityUse) cost() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return int64(u.names.cost)
+	return int64(u.names.cost + u.nodes)
+}
+
+// countNode counts a Node of that cost, or, if it is negative, no longer.
+func (u *identityUse) countNode(cost int) {
+	if u == nil || cost == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.nodes += cost
+	if u.total != nil {
+		u.total.Add(int64(cost))
+	}
 }
 
 // shares reports whether a stream of the identity shares a list with others.

@@ -265,6 +265,7 @@ func TestARequestThatWouldWaitTooLongIsRefused(t *testing.T) {
 		for i := range answers {
 			go func() {
 				r := httptest.NewRequest(http.MethodPost, "/v3/discovery:clusters", strings.NewReader("no JSON"))
+				r.Header.Set("Content-Type", "application/json")
 				r.RemoteAddr = fmt.Sprint("10.0.0.1:", 1+i)
 				w := httptest.NewRecorder()
 				handler.ServeHTTP(w, r)

@@ -59,6 +59,7 @@ const (
 	limitLoadParts
 	limitMemoryNames
 	limitMemoryStreams
+	limitArriving
 	numLimits
 )
 
@@ -90,6 +91,7 @@ var limitNames = [numLimits]string{
 	limitLoadParts:             "load_report_parts",
 	limitMemoryNames:           "memory_names",
 	limitMemoryStreams:         "memory_streams",
+	limitArriving:              "incomplete_requests",
 }
 
 // String returns the limit's name in metrics and logs.
@@ -98,7 +100,7 @@ func (l limit) String() string { return limitNames[l] }
 // place returns where an operator finds the limit: its key below the listener, if it has one.
 func (l limit) place() string {
 	switch l {
-	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams, limitLoadParts:
+	case limitTypes, limitTypeURLBytes, limitNodeBytes, limitNodeValues, limitPendingNames, limitParameters, limitAlternatives, limitControlFrames, limitRefusedStreams, limitLoadParts, limitArriving:
 		return "the fixed limit " + l.String()
 	case limitRequestBytes:
 		return l.String()

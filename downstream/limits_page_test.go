@@ -96,6 +96,7 @@ var edges = map[string]edge{
 	"limits.connections":            {elsewhere: "conns_test.go", text: "func TestConnectionsAreLimited("},
 	"limits.connections_per_second": {elsewhere: "conns_test.go", text: "func TestConnectionsThatEndSoonDelayOthersOfTheirAddress("},
 	"load_report_parts":             {elsewhere: "loads_test.go", text: "func TestLoadReportsAreBounded("},
+	"incomplete_requests":           {elsewhere: "arriving_test.go", text: "func TestIncompleteRequestsAreBounded("},
 	"control_frames":                {elsewhere: "frames_test.go", text: "func TestControlFramesAreBounded("},
 	"limits.streams_per_second":     {elsewhere: "conns_test.go", text: "func TestStreamsAreReadNoFasterThanAllowed("},
 	"limits.requests_per_second":    {elsewhere: "limits_test.go", text: "func TestRequestsAreReadNoFasterThanAllowed("},
@@ -212,7 +213,9 @@ func TestTypeURLsAreBoundedOverEveryService(t *testing.T) {
 		if service.Path != "" {
 			w := httptest.NewRecorder()
 			body := strings.NewReader(`{"typeUrl":"` + long + `"}`)
-			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, service.Path, body))
+			req := httptest.NewRequest(http.MethodPost, service.Path, body)
+			req.Header.Set("Content-Type", "application/json")
+			r.server.HTTPServer(ListenerOptions{}).Handler.ServeHTTP(w, req)
 			if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "type_url_bytes") {
 				t.Errorf("%s: got %d %s", service.Path, w.Code, w.Body)
 			}

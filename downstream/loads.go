@@ -57,6 +57,18 @@ func (l *loadCalls) add(c *loadCall) {
 	l.open[c] = struct{}{}
 }
 
+// of returns the open streams of an identity.
+func (l *loadCalls) of(u *identityUse) (calls []*loadCall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.open {
+		if c.in.uses == u {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
 func (l *loadCalls) remove(c *loadCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,6 +149,10 @@ func (c *loadCall) serve() error {
 				return
 			}
 			stream.Report(r)
+			most := c.in.gate.limits.MemoryStreams
+			if part, least := c.server.scarce(most); part > 0 {
+				c.server.endLargest(part, most, least)
+			}
 		}
 	}()
 	timer := time.NewTimer(0)
@@ -174,10 +190,13 @@ func (c *loadCall) receive() (*lrsv3.LoadStatsRequest, error) {
 	if err := c.grpc.RecvMsg(&in); err != nil {
 		return nil, err
 	}
-	if in.excess != nil {
-		return nil, c.refuse(in.excess)
+	if !c.server.turn(c.grpc.Context(), c.in.uses, &in) {
+		return nil, io.EOF
 	}
-	defer in.data.Free()
+	if e := in.excess(); e != nil {
+		return nil, c.refuse(e)
+	}
+	defer in.free()
 	data := in.data.ReadOnlyData()
 	l := &c.in.gate.limits
 	if e := l.overCost(loadRequest.Cost(data, nodeLimits)); e != nil {

@@ -26,6 +26,8 @@ type loadTaker struct {
 	changed chan struct{}
 	sent    atomic.Bool
 	closed  chan struct{}
+	held    map[any]int64
+	allHeld int64
 }
 
 func newLoadTaker() *loadTaker {
@@ -39,9 +41,10 @@ func (l *loadTaker) Open(c LoadClient) (LoadStream, error) {
 	l.client <- c
 	return l, nil
 }
-func (l *loadTaker) Report(r *lrsv3.LoadStatsRequest) { l.reports <- r }
-func (l *loadTaker) Changed() <-chan struct{}         { return l.changed }
-func (l *loadTaker) Close()                           { close(l.closed) }
+func (l *loadTaker) Held(account any) (own, all int64) { return l.held[account], l.allHeld }
+func (l *loadTaker) Report(r *lrsv3.LoadStatsRequest)  { l.reports <- r }
+func (l *loadTaker) Changed() <-chan struct{}          { return l.changed }
+func (l *loadTaker) Close()                            { close(l.closed) }
 func (l *loadTaker) Response() (*lrsv3.LoadStatsResponse, time.Duration) {
 	if l.sent.Swap(true) {
 		return nil, 0

@@ -99,6 +99,9 @@ type LoadReports interface {
 	// Open begins the stream of a client, after its first request. The error, a gRPC status, is why the stream is
 	// refused.
 	Open(LoadClient) (LoadStream, error)
+	// Held returns the memory, in bytes, of what the clients with an account have reported and the relay has not sent
+	// yet; and that of all clients.
+	Held(account any) (own, all int64)
 }
 
 // LoadClient is a client that reports.

@@ -44,15 +44,16 @@ func decodeLimited[R request, S typeSession](s *Server, f form[R, S], request []
 	if e := limits.overCost(o.Cost); e != nil {
 		return req, nil, nil, e
 	}
+	into, _ = f.requests.Get().(*reusable[R])
+	if into == nil {
+		into = &reusable[R]{request: f.newRequest(), pool: f.requests}
+	}
+	into.nodeCost = costOfNode(o.Cost)
 	if o.Names.Count >= leastShared {
 		list = s.lists.find(request[o.Names.From:o.Names.To], f.fields.Subscribe, &s.known)
 	}
 	if list == nil {
 		o.Names = wire.Run{}
-	}
-	into, _ = f.requests.Get().(*reusable[R])
-	if into == nil {
-		into = &reusable[R]{request: f.newRequest(), pool: f.requests}
 	}
 	rest := request
 	if node != nil || list != nil {
@@ -72,6 +73,8 @@ type reusable[R request] struct {
 	rest    [256]byte // of the encoded request, if that is enough
 	names   *[]string
 	pool    *sync.Pool
+	// nodeCost is that of the Node, if no other client has the same.
+	nodeCost int
 }
 
 func (r *reusable[R]) recycle() {
@@ -157,8 +160,11 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 			}
 			return st.unreadable(err)
 		}
-		if in.excess != nil {
-			return st.refuse(in.excess)
+		if !st.server.turn(st.grpc.Context(), st.uses, in) {
+			return nil
+		}
+		if e := in.excess(); e != nil {
+			return st.refuse(e)
 		}
 		data := in.data.ReadOnlyData()
 		g := f.fields.Peek(data)
@@ -167,7 +173,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 		if !taken {
 			err = takeNew(st, f, data, g)
 		}
-		in.data.Free()
+		in.free()
 		if err != nil {
 			st.byRelay.Store(true)
 			return err
@@ -231,6 +237,7 @@ func decodeAndAccept[R request, S typeSession](st *stream, f form[R, S], data []
 		}
 		return false, st.invalid(err)
 	}
+	st.countNode(into.nodeCost)
 	return acceptList(st, f, req, g, list)
 }
 
@@ -475,6 +482,8 @@ func (st *stream) end() {
 	}
 	st.endPrefetch()
 	st.leaveNames()
+	st.uses.countNode(-int(st.nodeCost))
+	st.nodeCost = 0
 	for _, t := range st.trials.each() {
 		t.Leave(st.brokeOff())
 	}

@@ -70,12 +70,9 @@ type restHandler struct {
 	decoding chan struct{}
 }
 
-// isJSON reports whether a request says that its body is JSON, or says nothing. What forms of other sites send says
-// something else.
+// isJSON reports whether a request says that its body is JSON, as those of Envoy do. What forms and scripts of other
+// sites may send says something else, or nothing.
 func isJSON(h http.Header) bool {
-	if h.Get("Content-Type") == "" {
-		return true // simple clients
-	}
 	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	return err == nil && kind == "application/json"
 }

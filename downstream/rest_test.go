@@ -119,7 +119,7 @@ func TestRESTTakesOnlyJSON(t *testing.T) {
 	r := newRESTServer(t, ListenerOptions{}, (*httptest.Server).Start)
 	for kind, want := range map[string]int{
 		"application/json": http.StatusOK, "Application/JSON; charset=utf-8": http.StatusOK,
-		"": http.StatusOK, "text/plain": http.StatusUnsupportedMediaType,
+		"": http.StatusUnsupportedMediaType, "text/plain": http.StatusUnsupportedMediaType,
 		"application/x-www-form-urlencoded": http.StatusUnsupportedMediaType, "application/json;;": http.StatusUnsupportedMediaType,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.URL+"/v3/discovery:clusters", strings.NewReader(`{"node": {"id": "n"}, "resource_names": ["nothing"]}`))
@@ -205,6 +205,7 @@ func TestRESTRefusesWhatIsNoRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Content-Type", "application/json")
 			resp, err := v3.Client().Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -249,6 +250,7 @@ func TestRESTKeepsTheLimits(t *testing.T) {
 	go func() {
 		defer close(waits)
 		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"resource_names": ["a"]}`))
+		req.Header.Set("Content-Type", "application/json")
 		r.Config.Handler.ServeHTTP(httptest.NewRecorder(), req)
 	}()
 	eventually(t, "one waits", func() bool { return r.relay.Clients() == 1 })
@@ -433,6 +435,7 @@ func TestRESTClientThatGoesEndsItsWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Content-Type", "application/json")
 			done := make(chan error, 1)
 			go func() {
 				resp, err := (&http.Client{Transport: transport}).Do(req)
@@ -468,6 +471,7 @@ func TestRESTClientIsAnsweredBeforeItGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRESTServer(t, ListenerOptions{LongPoll: time.Hour}, func(*httptest.Server) {})
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(`{"version_info": "1", "resource_names": ["a"]}`))
+		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("x-envoy-expected-rq-timeout-ms", "5")
 		w := httptest.NewRecorder()
 		began := time.Now()
@@ -563,6 +567,7 @@ func FuzzREST(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
 		req.URL.Path = path
+		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		r.Config.Handler.ServeHTTP(w, req)
 		r.log.Reset()
@@ -643,6 +648,7 @@ func TestRESTWaitIsNotBoundedByOtherTimes(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					req.Header.Set("Content-Type", "application/json")
 					resp, err := transport.RoundTrip(req)
 					if err != nil {
 						t.Fatal(err)
@@ -680,7 +686,7 @@ func beginRequest(t *testing.T, path string, want int) {
 	go func() { served <- srv.Serve(lis) }()
 	conn, _ := lis.dial(t.Context(), "", "")
 	began := time.Now()
-	if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: memory\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: memory\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

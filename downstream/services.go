@@ -165,6 +165,7 @@ func ServerOptions(o ListenerOptions) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec(most)),
 		grpc.MaxRecvMsgSize(mostRead(most)),
+		grpc.RPCDecompressor(decompressor{make(chan struct{}, 1), int64(mostRead(most))}), //nolint:staticcheck // gRPC's other kind knows no end
 		grpc.InitialWindowSize(cmp.Or(o.StreamWindow, window)),
 		grpc.InitialConnWindowSize(cmp.Or(o.ConnWindow, window)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

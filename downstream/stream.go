@@ -38,21 +38,22 @@ type stream struct {
 	maxResponse int32
 	// byRelay: the relay has ended the stream, and not the client.
 	byRelay atomic.Bool
-	// passes: redirects go to the client unchanged.
-	passes bool
 	// unreachable: whether the stream ends when nothing can be served on it.
 	unreachable WhenUnreachable
 	// slowness is how often the stream still has to be sent everything before a sender serves it again. Only the
 	// goroutine that has the awake inbox uses it.
 	slowness uint8
 
-	// Only the goroutine that receives uses paced, halfClosed, requests and incoming. The flags are here because they
-	// fit into memory that would otherwise be lost to alignment.
+	// Only the goroutine that receives uses paced, halfClosed, requests and incoming. The flags, and nodeCost, are here
+	// because they fit into memory that would otherwise be lost to alignment.
 
 	// paced: a line was logged that the client sends too fast.
 	paced bool
 	// halfClosed: the client has ended its requests.
 	halfClosed bool
+	// nodeCost is what the Node costs that is counted for the client's identity, 0 if another client has the same. mu
+	// guards it.
+	nodeCost int32
 
 	inbox inbox
 	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
@@ -100,6 +101,8 @@ type stream struct {
 	namesNotRequested bool
 	// mayNeedSecrets: the client was sent resources that may name Secrets, and has not subscribed to Secrets yet.
 	mayNeedSecrets bool
+	// passes: redirects go to the client unchanged. It does not change.
+	passes bool
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
 	movedAt         moment
 	notRequestedWhy *cache.Error

@@ -153,6 +153,7 @@ func fictionalRequests(ctx context.Context, t *testing.T, at *target, _ int, o *
 			t.Error(err)
 			return
 		}
+		req.Header.Set("Content-Type", "application/json")
 		resp, err := transport.RoundTrip(req)
 		if err != nil {
 			return // ctx has ended

@@ -62,6 +62,16 @@ func (b *budget) join(key any) *account {
 	return a
 }
 
+// held returns what an account uses, and what all do.
+func (b *budget) held(key any) (own, all int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.accounts[key]; a != nil {
+		own = int64(a.used)
+	}
+	return own, int64(b.used)
+}
+
 func (b *budget) leave(a *account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -86,6 +86,10 @@ func NewHub(o Options) *Hub {
 	return h
 }
 
+// Held returns the memory, in bytes, of what the clients with an account have reported and was not sent yet; and that of
+// all clients.
+func (h *Hub) Held(account any) (own, all int64) { return h.budget.held(account) }
+
 // Open begins the stream of a client, until its Close.
 func (h *Hub) Open(o ClientOptions) *Client {
 	c := newClient(h, o)

@@ -244,6 +244,7 @@ func postFor(t *testing.T, client *http.Client, base, token string) (*http.Respo
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -390,7 +391,7 @@ func TestAClientThatIsNotAdmittedNeedNotSendARequest(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	fmt.Fprint(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n") // of which nothing comes
+	fmt.Fprint(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n") // of which nothing comes
 	answer := make([]byte, 64)
 	n, err := conn.Read(answer)
 	if err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 403 ") {

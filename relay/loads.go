@@ -62,6 +62,9 @@ func (l *loads) Open(c downstream.LoadClient) (downstream.LoadStream, error) {
 	}), nil
 }
 
+// Held implements downstream.LoadReports.
+func (l *loads) Held(account any) (own, all int64) { return l.hub.Held(account) }
+
 // takesLoads reports whether the relay sends load reports to an authority, provided that its servers accept them.
 func takesLoads(a *configs.Authority) bool {
 	return a.LoadReports != configs.LoadReportsOff &&

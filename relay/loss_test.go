@@ -392,7 +392,9 @@ func (p *lossPlay) pollRelay(ctx context.Context, req *discoveryv3.DiscoveryRequ
 	}
 	path := map[bool]string{true: "clusters", false: "endpoints"}[req.GetTypeUrl() == lossCluster]
 	w := httptest.NewRecorder()
-	p.handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:"+path, bytes.NewReader(body)))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:"+path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	p.handler.ServeHTTP(w, r)
 	switch w.Code {
 	case http.StatusOK:
 		if ctx.Err() != nil {

@@ -60,11 +60,14 @@ func (r *Relay) observeReloads() {
 	r.admin.Upload("/check", maxDocument, r.checkDocument)
 }
 
+// byOperator is the requester of a reload over the admin listener.
+const byOperator = "POST /reload"
+
 // reloadNow answers an operator's request for a reload, and writes an audit line.
 func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 	before := r.Hash()
 	// Do not use the request's context: a reload that has begun must be finished.
-	err := r.Load(context.WithoutCancel(req.Context()), "POST /reload")
+	err := r.Load(context.WithoutCancel(req.Context()), byOperator)
 	now := r.configStatus()
 	outcome := "reloaded"
 	if err != nil {

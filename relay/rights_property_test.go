@@ -454,6 +454,7 @@ func (c *rightsClient) post(ctx context.Context, rest http.Handler) {
 		panic(err)
 	}
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, c.service().Path, bytes.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(identity.Header, fmt.Sprint(c.who))
 	w := httptest.NewRecorder()
 	rest.ServeHTTP(w, req)

@@ -431,7 +431,9 @@ func quietREST(t *testing.T, h http.Handler, req *discoveryv3.DiscoveryRequest) 
 	}
 	path := map[bool]string{true: "clusters", false: "endpoints"}[strings.HasSuffix(req.GetTypeUrl(), ".Cluster")]
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v3/discovery:"+path, bytes.NewReader(body)))
+	r := httptest.NewRequest(http.MethodPost, "/v3/discovery:"+path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	h.ServeHTTP(w, r)
 	if w.Code != http.StatusOK {
 		return nil, fmt.Sprint(w.Code)
 	}

@@ -99,6 +99,7 @@ old_style_names:
 			if err != nil {
 				t.Fatal(err)
 			}
+			req.Header.Set("Content-Type", "application/json")
 			resp, err := transport.RoundTrip(req)
 			if err != nil {
 				if test.status != 0 {
