@@ -50,8 +50,6 @@ func (w *noted) take(n note) {
 		}
 	case n.again:
 		of.Again(name, w.feeds[f].down, w.update(of.Kind(name)))
-	case n.tried:
-		of.Start(name, w.feeds[f].down, new(cache.Update)) // nobody is told what is held
 	default:
 		of.Start(name, w.feeds[f].down, w.update(of.Kind(name)))
 	}

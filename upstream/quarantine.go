@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -293,7 +292,7 @@ func (s *Stream) remember(k cache.Key) {
 }
 
 // attendQuarantine goes on with the trials. It returns the topics that go back to the stream. The caller holds mu.
-func (s *Stream) attendQuarantine(now time.Time) (back []note) {
+func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 	q := &s.quarantine
 	if len(q.suspects) == 0 && q.trial == nil {
 		q.queue = nil // all have left: nothing is due
@@ -303,8 +302,8 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 		back = s.attendTrial(now, t)
 		t.mu.Unlock()
 	}
-	for _, n := range back {
-		delete(q.suspects, n.key)
+	for _, k := range back {
+		delete(q.suspects, k)
 	}
 	if q.trial == nil && !now.Before(q.next) {
 		s.beginTrial(now)
@@ -314,18 +313,13 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 }
 
 // attendTrial is attendQuarantine for the present trial. The caller also holds the trial's mu.
-func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
+func (s *Stream) attendTrial(now time.Time, t *trial) (back []cache.Key) {
 	q := &s.quarantine
-	release := func(keys []cache.Key) {
-		for _, k := range keys {
-			back = append(back, note{key: k})
-		}
-	}
 	for _, k := range t.answered {
 		if _, waits := t.keys[k]; waits {
 			delete(t.keys, k)
 			delete(t.feeds, k)
-			back = append(back, note{key: k, tried: true})
+			back = append(back, k)
 			q.admitted = true
 			q.pace.reset()
 		}
@@ -334,13 +328,15 @@ func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
 	switch {
 	case t.end != nil:
 		s.endTrial()
-		release(s.judge(now, t, t.end))
+		back = append(back, s.judge(now, t, t.end)...)
 	case len(t.keys) == 0:
 		s.endTrial()
 	case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
 		s.endTrial()
 		t.feeds = nil
-		release(slices.Collect(maps.Keys(t.keys)))
+		for k := range t.keys {
+			back = append(back, k)
+		}
 	}
 	return back
 }

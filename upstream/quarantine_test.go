@@ -583,31 +583,3 @@ func (b *bench) wantPresent(entries ...*cache.Entry) {
 		b.Errorf("%s; want all present", strings.Join(missing, ", "))
 	}
 }
-
-// What the Stream holds of a name through a glob is older than what the trial of the name has brought.
-func TestWhatIsBackKeepsWhatItsTrialHasBrought(t *testing.T) {
-	const folder = "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/g/"
-	run(t, Options{Protocol: Delta}, func(b *bench) {
-		b.cache.WatchSet(key("eds", folder+"*"), &setWatcher{})
-		st := b.next()
-		st.request(t)
-		b.respond(st, deltaResponse(t, "eds", "1", folder+"m"))
-		member := b.watch("eds", folder+"m")[folder+"m"]
-		synctest.Wait()
-		st.end <- status.Error(codes.Unknown, "a bad day")
-		st = b.next()
-		st.request(t)
-		b.respond(st, deltaResponse(t, "eds", "2", folder+"other"))
-		st.end <- status.Error(codes.Unknown, "another one")
-		for range 2 { // the Stream's and the trial's
-			st = b.next()
-			if names := st.delta(t).GetResourceNamesSubscribe(); slices.Equal(names, []string{folder + "m"}) {
-				b.respond(st, deltaResponse(t, "eds", "3", names...))
-			}
-		}
-		pass(time.Second)
-		if got, want := member.State().Resource.Value(), value(t, "eds", folder+"m", "3"); !bytes.Equal(got, want) {
-			t.Errorf("the member is %q, want %q", got, want)
-		}
-	})
-}

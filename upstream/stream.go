@@ -96,7 +96,6 @@ type note struct {
 	again, stop bool
 	resume      bool
 	adopt       bool
-	tried       bool // a trial has brought the topic, so what is held of it is older
 	resend      bool // see Resend; key is empty
 	retry, open bool // see peers; key is empty
 	renode      bool // see renodeSoon; key is empty
