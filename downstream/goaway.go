@@ -23,7 +23,7 @@ type goAway struct {
 	header [frameHeader]byte // of the frame that is being written
 	have   int               // how many bytes of the header
 	skip   int               // bytes until the next frame
-	// arriving is told which streams end.
+	// arriving drops what it counts of a stream when this connection ends the stream.
 	arriving *arriving
 }
 

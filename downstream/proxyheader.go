@@ -114,7 +114,7 @@ func clientOf(text []byte) (net.Addr, error) {
 
 // isProxyHeader reports whether the first bytes of a client are those of a header.
 func isProxyHeader(first []byte) bool {
-	const enough = 5 // all that crypto/tls tells of a client that does not speak TLS
+	const enough = 5 // crypto/tls keeps the first five bytes of a client that does not speak TLS
 	if len(first) < enough {
 		return false
 	}
