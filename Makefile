@@ -97,7 +97,7 @@ renames: ## rename Clusters under load: a real Envoy, directly and through the r
 	cd integration/interop/envoy && $(GO) test -timeout 20m -run '^TestClustersAreRenamed'
 
 differential: ## compare the checks of resources with gRPC's own, over a million resources (SEED=2 for others)
-	$(GO) test ./taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)
+	$(GO) test ./internal/taster -run '^TestGRPCRejectsTheSameOfRandomChanges$$' -count 1 -v -timeout 1h -mutations 250000 -seed $(or $(SEED),1)
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...
