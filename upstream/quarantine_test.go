@@ -583,3 +583,37 @@ func (b *bench) wantPresent(entries ...*cache.Entry) {
 		b.Errorf("%s; want all present", strings.Join(missing, ", "))
 	}
 }
+
+// A wildcard that is requested for globs is tried together with them.
+func TestABadWildcardThatFeedsGlobsCostsNobodyElse(t *testing.T) {
+	for _, o := range []Options{{Protocol: SotW}, {Protocol: Delta, NoGlobs: true}} {
+		t.Run(string(o.Protocol), func(t *testing.T) {
+			isolatingAs(t, o, map[string]codes.Code{cache.Wildcard: codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
+				before := b.watch("eds", "held")
+				pass(time.Second)
+				glob := b.cache.WatchSet(key("cds", membersGlob), &setWatcher{})
+				pass(20 * time.Second)
+				good := b.watch("eds", "a")
+				pass(time.Second)
+				b.wantPresent(before["held"], good["a"])
+				set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+				pass(20 * time.Second)
+				good = b.watch("eds", "b")
+				pass(time.Second)
+				b.wantPresent(good["b"])
+				for _, s := range []*cache.Set{glob, set} {
+					if _, err := s.Status(); err == nil {
+						t.Errorf("%s has no error", s.Key().Name)
+					}
+				}
+				p.forgive()
+				pass(time.Minute)
+				for _, s := range []*cache.Set{glob, set} {
+					if status, _ := s.Status(); status != cache.Present {
+						t.Errorf("%s is %s", s.Key().Name, status)
+					}
+				}
+			})
+		})
+	}
+}

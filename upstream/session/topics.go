@@ -128,7 +128,8 @@ func (t *Topics) Unanswered(ever bool) (names []string) {
 	}
 	if s := t.Sets; s != nil {
 		for _, c := range s.inOrder() {
-			if c.wanted && c.started && c.sent && c.lastPart.IsZero() && !(c.answered && (ever || s.responses > s.before)) && c.members == nil {
+			r := s.requestOf(c)
+			if c.started && r.wanted && r.sent && r.lastPart.IsZero() && !(r.answered && (ever || s.responses > s.before)) && r.members == nil {
 				names = append(names, c.name)
 			}
 		}
