@@ -170,6 +170,15 @@ func (t *Topics) Start(name string, down *cache.Error, u *cache.Update) {
 	t.shareRecalled(name)
 }
 
+// Return is Start for a name of which another stream to the control plane has brought something. What is known of it
+// here is older, so the cache does not receive it. A delta control plane that has sent it for a set may send it no more
+// for the name (see Names.Know). So if there is no answer within the response timeout, it was the newest after all.
+func (t *Topics) Return(name string) {
+	u := t.NewUpdate()
+	t.Start(name, nil, &u)
+	t.Names.subs[name].behind = t.Names.subs[name].answered
+}
+
 // Again requests a subscribed name once more.
 func (t *Topics) Again(name string, down *cache.Error, u *cache.Update) {
 	if k := t.Kind(name); k != nil {
