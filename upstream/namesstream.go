@@ -50,6 +50,8 @@ func (w *noted) take(n note) {
 		}
 	case n.again:
 		of.Again(name, w.feeds[f].down, w.update(of.Kind(name)))
+	case n.tried && !session.IsSet(name):
+		of.Return(name)
 	default:
 		of.Start(name, w.feeds[f].down, w.update(of.Kind(name)))
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,8 @@ import (
 //	the Stream     requests everything but the suspects, and is open again after one reconnect
 //	a trial        another Stream, one at a time, that requests some suspects. If the control plane ends it, it is
 //	               followed by trials of the halves
-//	answered       a suspect goes back to the Stream, also if the control plane does not end the trial soon
+//	answered       a suspect goes back to the Stream, also if the control plane does not end the trial soon. What the
+//	               Stream holds of a name through a glob or a wildcard is older then: see session.Topics.Return
 //	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
 //	               backoff
 //
@@ -292,7 +294,7 @@ func (s *Stream) remember(k cache.Key) {
 }
 
 // attendQuarantine goes on with the trials. It returns the topics that go back to the stream. The caller holds mu.
-func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
+func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 	q := &s.quarantine
 	if len(q.suspects) == 0 && q.trial == nil {
 		q.queue = nil // all have left: nothing is due
@@ -302,8 +304,8 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 		back = s.attendTrial(now, t)
 		t.mu.Unlock()
 	}
-	for _, k := range back {
-		delete(q.suspects, k)
+	for _, n := range back {
+		delete(q.suspects, n.key)
 	}
 	if q.trial == nil && !now.Before(q.next) {
 		s.beginTrial(now)
@@ -313,13 +315,18 @@ func (s *Stream) attendQuarantine(now time.Time) (back []cache.Key) {
 }
 
 // attendTrial is attendQuarantine for the present trial. The caller also holds the trial's mu.
-func (s *Stream) attendTrial(now time.Time, t *trial) (back []cache.Key) {
+func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
 	q := &s.quarantine
+	release := func(keys []cache.Key) {
+		for _, k := range keys {
+			back = append(back, note{key: k})
+		}
+	}
 	for _, k := range t.answered {
 		if _, waits := t.keys[k]; waits {
 			delete(t.keys, k)
 			delete(t.feeds, k)
-			back = append(back, k)
+			back = append(back, note{key: k, tried: true})
 			q.admitted = true
 			q.pace.reset()
 		}
@@ -328,15 +335,13 @@ func (s *Stream) attendTrial(now time.Time, t *trial) (back []cache.Key) {
 	switch {
 	case t.end != nil:
 		s.endTrial()
-		back = append(back, s.judge(now, t, t.end)...)
+		release(s.judge(now, t, t.end))
 	case len(t.keys) == 0:
 		s.endTrial()
 	case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
 		s.endTrial()
 		t.feeds = nil
-		for k := range t.keys {
-			back = append(back, k)
-		}
+		release(slices.Collect(maps.Keys(t.keys)))
 	}
 	return back
 }

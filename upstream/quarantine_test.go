@@ -583,3 +583,97 @@ func (b *bench) wantPresent(entries ...*cache.Entry) {
 		b.Errorf("%s; want all present", strings.Join(missing, ", "))
 	}
 }
+
+// What the Stream holds of a name through a glob is older than what the trial of the name has brought.
+func TestWhatIsBackKeepsWhatItsTrialHasBrought(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		b.cache.WatchSet(key("eds", membersGlob), &setWatcher{})
+		st := b.next()
+		st.request(t)
+		b.respond(st, deltaResponse(t, "eds", "1", member1))
+		member := b.watch("eds", member1)[member1]
+		synctest.Wait()
+		st.end <- status.Error(codes.Unknown, "a bad day")
+		st = b.next()
+		st.request(t)
+		b.respond(st, deltaResponse(t, "eds", "2", member2))
+		st.end <- status.Error(codes.Unknown, "another one")
+		for range 2 { // the Stream's and the trial's
+			st = b.next()
+			if names := st.delta(t).GetResourceNamesSubscribe(); slices.Equal(names, []string{member1}) {
+				b.respond(st, deltaResponse(t, "eds", "3", names...))
+			}
+		}
+		pass(time.Second)
+		b.wantText(member, "3")
+	})
+}
+
+// What a glob lacks is removed when the control plane says so on the Stream, also if a trial has brought it.
+func TestAGlobThatIsBackIsWhole(t *testing.T) {
+	run(t, Options{Protocol: Delta}, func(b *bench) {
+		glob := b.cache.WatchSet(key("eds", membersGlob), &setWatcher{})
+		b.watch("eds", member1)
+		st := b.next()
+		st.request(t)
+		st.end <- status.Error(codes.Unknown, "a bad day")
+		trial := b.next()
+		trial.request(t)
+		b.respond(trial, deltaResponse(t, "eds", "1", member1, member2))
+		pass(acquittal)
+		if got := members(glob); got != "present [1=1 2=1]" {
+			t.Fatalf("the trial has brought %s", got)
+		}
+		st = b.next()
+		for requested := map[string]bool{}; !requested[membersGlob] || !requested[member1]; {
+			for _, name := range st.delta(t).GetResourceNamesSubscribe() {
+				requested[name] = true
+			}
+		}
+		b.respond(st, deltaResponse(t, "eds", "2", member1))
+		pass(2 * time.Second)
+		if got := members(glob); got != "present [1=2]" {
+			t.Errorf("the glob is %s, want only what the Stream has", got)
+		}
+		gone := deltaResponse(t, "eds", "3")
+		gone.RemovedResources = []string{member1}
+		b.respond(st, gone)
+		if got := members(glob); got != "present []" {
+			t.Errorf("the glob is %s, want none", got)
+		}
+	})
+}
+
+// A wildcard that is requested for globs is tried together with them.
+func TestABadWildcardThatFeedsGlobsCostsNobodyElse(t *testing.T) {
+	for _, o := range []Options{{Protocol: SotW}, {Protocol: Delta, NoGlobs: true}} {
+		t.Run(string(o.Protocol), func(t *testing.T) {
+			isolatingAs(t, o, map[string]codes.Code{cache.Wildcard: codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
+				before := b.watch("eds", "held")
+				pass(time.Second)
+				glob := b.cache.WatchSet(key("cds", membersGlob), &setWatcher{})
+				pass(20 * time.Second)
+				good := b.watch("eds", "a")
+				pass(time.Second)
+				b.wantPresent(before["held"], good["a"])
+				set := b.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{})
+				pass(20 * time.Second)
+				good = b.watch("eds", "b")
+				pass(time.Second)
+				b.wantPresent(good["b"])
+				for _, s := range []*cache.Set{glob, set} {
+					if _, err := s.Status(); err == nil {
+						t.Errorf("%s has no error", s.Key().Name)
+					}
+				}
+				p.forgive()
+				pass(time.Minute)
+				for _, s := range []*cache.Set{glob, set} {
+					if status, _ := s.Status(); status != cache.Present {
+						t.Errorf("%s is %s", s.Key().Name, status)
+					}
+				}
+			})
+		})
+	}
+}

@@ -132,8 +132,8 @@ func (s *Stream) takeNotes() (wanted bool) {
 			w.take(n)
 		}
 	}
-	for _, k := range s.attendQuarantine(time.Now()) {
-		w.take(note{key: k})
+	for _, n := range s.attendQuarantine(time.Now()) {
+		w.take(n)
 	}
 	w.done()
 	if resend {

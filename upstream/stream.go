@@ -96,6 +96,7 @@ type note struct {
 	again, stop bool
 	resume      bool
 	adopt       bool
+	tried       bool // a start, of a topic that a trial has brought
 	resend      bool // see Resend; key is empty
 	retry, open bool // see peers; key is empty
 	renode      bool // see renodeSoon; key is empty

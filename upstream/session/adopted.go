@@ -13,7 +13,10 @@ import (
 //
 // Some delta control planes (java-control-plane) forget a name that they have removed: when its resource
 // comes back, they send it to a new subscription only. So the relay subscribes again when another client requests a
-// name that is absent: at once, and then once a second for all of them.
+// name that is absent: at once, and then once a second for all of them. It does not if the glob of the name's directory
+// shares the stream and is answered: the glob brings the resource when it comes back. A control plane that lists fewer
+// members than it serves by name, because it has not restored everything, would remove the member when the name is given
+// up.
 
 const returnsEvery = time.Second
 
@@ -24,7 +27,7 @@ func (n *Names) takeReturns(now time.Time) {
 	}
 	slices.Sort(n.returns.names)
 	for _, name := range slices.Compact(n.returns.names) {
-		if sub := n.subs[name]; sub != nil && sub.isAbsent() {
+		if sub := n.subs[name]; sub != nil && sub.isAbsent() && !n.sets.answers(name) {
 			n.nudges.names = append(n.nudges.names, name)
 		}
 	}

@@ -113,6 +113,8 @@ type subscription struct {
 	recalled *cache.Resource
 	// expired says that the control plane did not remove it, but its TTL expired.
 	expired bool
+	// behind says that the cache has an answer that is newer than this one: see Topics.Return.
+	behind bool
 	// reported says that the control plane has sent answer.Err in resource_errors. It sends an error
 	// once, and the error holds until it sends the resource.
 	reported bool
@@ -300,7 +302,7 @@ func (c *core) ask(subs []*subscription, first bool, now time.Time) {
 
 // waitsFor reports whether a subscription waits for an answer.
 func (c *core) waitsFor(sub *subscription) bool {
-	return !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses()
+	return !sub.answered || sub.left && xdstype.Of(c.typeURL).FullState || sub.crosses() || sub.behind && !c.sotw
 }
 
 // wait has subscriptions wait for an answer from now on.

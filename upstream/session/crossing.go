@@ -67,11 +67,15 @@ func (n *Names) noteRead(sub *subscription, r *cache.Resource) {
 	}
 }
 
-// settleCrossing ends the wait of a name for its own answer. If there was a removal, that was the answer.
+// settleCrossing ends the wait of a name for its own answer. If there was a removal, that was the answer. Otherwise what
+// is held is the newest.
 func (n *Names) settleCrossing(sub *subscription, u *cache.Update) {
-	removed := sub.removed
-	sub.unread, sub.removed = false, false
+	removed, behind := sub.removed, sub.behind
+	sub.unread, sub.removed, sub.behind = false, false, false
 	if !removed {
+		if behind {
+			u.Changes = append(u.Changes, sub.answer)
+		}
 		return
 	}
 	n.expiries.End(sub.name)

@@ -326,7 +326,11 @@ func (d *deltaSession) Conclude(now time.Time, timeout time.Duration, what Silen
 	}
 	if n := d.of.Names; n != nil {
 		for _, sub := range n.overdue(then) {
-			if sub.answered || sub.removed {
+			switch {
+			case sub.behind && what == Mute:
+				n.wait([]*subscription{sub}, now)
+				continue
+			case sub.answered, sub.removed:
 				n.settleCrossing(sub, &u)
 				continue
 			}

@@ -27,6 +27,14 @@ func (s *Sets) due(c *set) bool {
 	return c.started && !s.filters()
 }
 
+// requestOf returns the set that is requested from the control plane for a set: the wildcard for a glob that is fed from it.
+func (s *Sets) requestOf(c *set) *set {
+	if !c.isWildcard() && s.filters() {
+		return s.wildcard
+	}
+	return c
+}
+
 // restateGlob adds the members of a glob that the wildcard has to the update, or the wildcard's error.
 func (s *Sets) restateGlob(c *set, down *cache.Error, u *cache.Update) {
 	w := s.wildcard

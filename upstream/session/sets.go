@@ -156,6 +156,15 @@ func (s *Sets) memberVersion(key string) *cache.OriginVersion {
 	return nil
 }
 
+// answers reports whether the control plane has answered the glob of a name's directory.
+func (s *Sets) answers(key string) bool {
+	if s == nil {
+		return false
+	}
+	g := s.globOf(key)
+	return g != nil && g.answered && !g.guessed
+}
+
 // refusedBy returns the error that a set has for a name, nil if there is none.
 func (s *Sets) refusedBy(key string) (err *cache.Error) {
 	for c := range s.of(key) {

@@ -128,7 +128,8 @@ func (t *Topics) Unanswered(ever bool) (names []string) {
 	}
 	if s := t.Sets; s != nil {
 		for _, c := range s.inOrder() {
-			if c.wanted && c.started && c.sent && c.lastPart.IsZero() && !(c.answered && (ever || s.responses > s.before)) && c.members == nil {
+			r := s.requestOf(c)
+			if c.started && r.wanted && r.sent && r.lastPart.IsZero() && !(r.answered && (ever || s.responses > s.before)) && r.members == nil {
 				names = append(names, c.name)
 			}
 		}
@@ -167,6 +168,15 @@ func (t *Topics) Start(name string, down *cache.Error, u *cache.Update) {
 	t.Kind(name).start(name, down, u)
 	t.noteMembers(u.Changes[before:])
 	t.shareRecalled(name)
+}
+
+// Return is Start for a name of which another stream to the control plane has brought something. What is known of it
+// here is older, so the cache does not receive it. A delta control plane that has sent it for a set may send it no more
+// for the name (see Names.Know). So if there is no answer within the response timeout, it was the newest after all.
+func (t *Topics) Return(name string) {
+	u := t.NewUpdate()
+	t.Start(name, nil, &u)
+	t.Names.subs[name].behind = t.Names.subs[name].answered
 }
 
 // Again requests a subscribed name once more.

@@ -30,6 +30,8 @@ import (
 //	resend                                          send everything that is held to the cache again
 //	subscribe NAME... | unsubscribe NAME...         `wildcard` is *; with `quietly`,
 //	                                                nothing is sent yet
+//	return NAME...                                  subscribe to names of which another stream has
+//	                                                brought something
 //	again NAME...                                   request a subscribed name again
 //	adopt NAME...                                   the first client requests a prefetched name
 //	resume NAME...                                  a client holds the name's resource from an
@@ -127,7 +129,13 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "subscribe":
 		for _, name := range sessiontest.NamesIn(d) {
-			p.start(t, d, name, &u)
+			p.prepare(t, d, name, &u)
+			p.of.Start(name, p.down, &u)
+		}
+	case "return":
+		for _, name := range sessiontest.NamesIn(d) {
+			p.prepare(t, d, name, &u)
+			p.of.Return(name)
 		}
 	case "again":
 		for _, name := range sessiontest.NamesIn(d) {
@@ -252,8 +260,8 @@ func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
 	}
 }
 
-// start subscribes to a name or a set.
-func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cache.Update) {
+// prepare makes room for a subscription to a name or a set.
+func (p *player) prepare(t *testing.T, d *datadriven.TestData, name string, u *cache.Update) {
 	t.Helper()
 	began := p.of == nil
 	if began || p.of.Kind(name) == nil {
@@ -275,7 +283,6 @@ func (p *player) start(t *testing.T, d *datadriven.TestData, name string, u *cac
 	if p.of.Both() && (name == cache.Wildcard || p.form != Delta || p.of.Sets.KeepsApart()) {
 		t.Fatalf("%s: names do not share a stream with a wildcard", d.Pos)
 	}
-	p.of.Start(name, p.down, u)
 }
 
 func (p *player) open(t *testing.T, d *datadriven.TestData) {
