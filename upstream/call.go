@@ -429,6 +429,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	}
 	if !c.responded {
 		c.responded = true
+		s.admitted.Store(true)
 		s.relay = c.ofRelay()
 		s.outage.End()
 		s.outage = nil

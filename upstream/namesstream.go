@@ -254,6 +254,7 @@ func (s *Stream) openNamesStream() {
 	}
 	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.to, s.log.With("stream", "names"))
 	b.mu.Lock()
+	b.admitted = s.admitted
 	b.speak(s.form)
 	b.mu.Unlock()
 	b.board.post(func(st *Status) { st.NamesStream = true })

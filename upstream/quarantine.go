@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -32,8 +31,9 @@ import (
 //
 // A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered
 // before, then with the second such stream all that was not answered on it is suspect. A control plane that has never
-// answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. Nothing of
-// this costs anything as long as there is no suspect.
+// answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. But it may
+// deny no more than these, so what is requested later is suspect again. Nothing of this costs anything as long as there is
+// no suspect.
 
 const (
 	// acquittal is how long a trial must last before the control plane counts as not minding.
@@ -55,8 +55,7 @@ type quarantine struct {
 	pace     backoff
 	streak   int                     // streams that have ended in a row without a suspect
 	known    map[cache.Key]time.Time // suspects whose clients have left, and until when they are remembered
-	admitted bool                    // the control plane has answered something
-	denied   bool                    // it has denied everything, and has answered nothing since
+	denied   map[cache.Key]struct{}  // went back because the control plane may not admit the relay
 	lines    loglines.Shared
 	closing  sync.WaitGroup // of trials
 }
@@ -64,7 +63,7 @@ type quarantine struct {
 // suspect is a topic that is not on its Stream.
 type suspect struct {
 	alone   bool      // it is known to end streams
-	denied  bool      // it is alone, but the control plane may not admit the relay at all
+	denied  bool      // its trial was denied, and the control plane may not admit the relay at all
 	reason  string    // the control plane's words
 	retryAt time.Time // when it is tried again
 	backoff backoff
@@ -143,9 +142,6 @@ func (q *quarantine) has(typeURL string) bool {
 	return false
 }
 
-// retries reports whether a suspect is tried again by itself.
-func (q *quarantine) retries(x *suspect) bool { return x.alone || x.denied && q.admitted }
-
 // endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
 func endsForRequest(err error) bool {
 	switch code, ok := codeOf(err); code {
@@ -179,11 +175,11 @@ func isDenial(err error) bool {
 // be opened without it. The caller holds mu, and the feeds still have their sessions.
 func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	q := &s.quarantine
-	if c.responded {
-		q.admitted, q.denied = true, false
-	}
-	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) || q.denied && !admits(c) {
+	if s.opts.noQuarantine || c.err == nil || s.ctx.Err() != nil || !endsForRequest(c.err) {
 		return nil
+	}
+	if s.admitted.Load() {
+		q.denied = nil
 	}
 	collect := func(ever bool) (keys []cache.Key) {
 		for _, f := range s.sorted() {
@@ -191,7 +187,10 @@ func (s *Stream) suspect(c *call) (moved []cache.Key) {
 				continue
 			}
 			for _, name := range f.topics.Unanswered(ever) {
-				keys = append(keys, cache.Key{Scope: s.scope, TypeURL: f.typeURL(), Name: name})
+				k := cache.Key{Scope: s.scope, TypeURL: f.typeURL(), Name: name}
+				if _, denied := q.denied[k]; !denied || admits(c) {
+					keys = append(keys, k)
+				}
 			}
 		}
 		return keys
@@ -199,7 +198,7 @@ func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	keys := collect(true)
 	if len(keys) == 0 {
 		if !admits(c) {
-			return nil // what was answered is not why
+			return nil // what was answered is not why, and what was denied was tried
 		}
 		if q.streak++; q.streak < 2 {
 			return nil
@@ -245,6 +244,9 @@ func (s *Stream) isolate(keys []cache.Key) {
 // mu.
 func (s *Stream) takeSuspect(n note) bool {
 	q := &s.quarantine
+	if n.stop {
+		delete(q.denied, n.key)
+	}
 	_, is := q.suspects[n.key]
 	starts := !n.stop && !n.again && !n.resume && !n.adopt
 	switch {
@@ -310,6 +312,9 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 	if q.trial == nil && !now.Before(q.next) {
 		s.beginTrial(now)
 	}
+	if q.trial == nil && len(q.queue) == 0 {
+		back = append(back, s.judgeDenied(now)...)
+	}
 	s.postQuarantine()
 	return back
 }
@@ -317,17 +322,12 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 // attendTrial is attendQuarantine for the present trial. The caller also holds the trial's mu.
 func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
 	q := &s.quarantine
-	release := func(keys []cache.Key) {
-		for _, k := range keys {
-			back = append(back, note{key: k})
-		}
-	}
 	for _, k := range t.answered {
 		if _, waits := t.keys[k]; waits {
 			delete(t.keys, k)
 			delete(t.feeds, k)
 			back = append(back, note{key: k, tried: true})
-			q.admitted = true
+			s.admitted.Store(true)
 			q.pace.reset()
 		}
 	}
@@ -335,20 +335,21 @@ func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
 	switch {
 	case t.end != nil:
 		s.endTrial()
-		release(s.judge(now, t, t.end))
+		s.judge(now, t, t.end)
 	case len(t.keys) == 0:
 		s.endTrial()
 	case now.Sub(t.began) >= acquittal && t.stream.Status().Connected:
 		s.endTrial()
 		t.feeds = nil
-		release(slices.Collect(maps.Keys(t.keys)))
+		for k := range t.keys {
+			back = append(back, note{key: k})
+		}
 	}
 	return back
 }
 
-// judge draws the conclusions from a trial that has ended. It returns the topics that go back to the stream. The caller
-// holds mu.
-func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
+// judge draws the conclusions from a trial that has ended. The caller holds mu.
+func (s *Stream) judge(now time.Time, t *trial, end error) {
 	q := &s.quarantine
 	keys := make([]cache.Key, 0, len(t.keys))
 	for k := range t.keys {
@@ -364,30 +365,57 @@ func (s *Stream) judge(now time.Time, t *trial, end error) (back []cache.Key) {
 		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried, or what has left may be why
 	case half > 0:
 		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
-	case isDenial(end) && !q.admitted:
-		q.suspects[keys[0]].denied = true
-		for k, x := range q.suspects {
-			if !x.denied {
-				return nil
-			}
-			back = append(back, k)
-		}
-		q.denied = true
 	default:
-		s.convict(now, keys[0], reason(end))
+		x := q.suspects[keys[0]]
+		x.reason, x.denied = reason(end), isDenial(end) && !s.admitted.Load()
+		if x.alone || !x.denied { // otherwise, see judgeDenied
+			s.convict(now, keys[0])
+		}
+	}
+}
+
+// judgeDenied decides, once all suspects have been tried, about those that were denied. It returns the topics that go back
+// to the stream, and are suspects no longer. The caller holds mu.
+func (s *Stream) judgeDenied(now time.Time) (back []note) {
+	q := &s.quarantine
+	var denied []cache.Key
+	for k, x := range q.suspects {
+		if x.denied {
+			denied = append(denied, k)
+		}
+	}
+	if len(denied) == 0 {
+		return nil
+	}
+	slices.SortFunc(denied, compareKeys)
+	if len(denied) < len(q.suspects) || s.admitted.Load() {
+		for _, k := range denied {
+			if !q.suspects[k].alone {
+				s.convict(now, k)
+			}
+		}
+		return nil
+	}
+	if q.denied == nil {
+		q.denied = map[cache.Key]struct{}{}
+	}
+	for _, k := range denied {
+		delete(q.suspects, k)
+		q.denied[k] = struct{}{}
+		back = append(back, note{key: k})
 	}
 	return back
 }
 
 // convict notes that a topic, alone, ends streams. Its clients hear why. The caller holds mu.
-func (s *Stream) convict(now time.Time, k cache.Key, why string) {
+func (s *Stream) convict(now time.Time, k cache.Key) {
 	x := s.quarantine.suspects[k]
 	first := !x.alone
-	x.alone, x.reason, x.retryAt = true, why, now.Add(x.backoff.delay())
+	x.alone, x.retryAt = true, now.Add(x.backoff.delay())
 	if log, ok := s.quarantine.lines.Next(s.own); ok && first {
-		log.Warn("control plane ends each stream on which this is requested: it is requested alone", "type_url", shown(k.TypeURL), "name", shown(k.Name), "reason", why)
+		log.Warn("control plane ends each stream on which this is requested: it is requested alone", "type_url", shown(k.TypeURL), "name", shown(k.Name), "reason", x.reason)
 	}
-	s.deliverReason(k, why)
+	s.deliverReason(k, x.reason)
 }
 
 // deliverReason gives the clients of a topic that ends streams the control plane's words as its error. The caller holds mu.
@@ -420,9 +448,10 @@ func (s *Stream) beginTrial(now time.Time) {
 		q.queue = q.queue[1:]
 	}
 	if len(keys) == 0 {
+		var due *suspect // the one that has waited longest, so that each has its turn
 		for k, x := range q.suspects {
-			if q.retries(x) && !now.Before(x.retryAt) && (len(keys) == 0 || compareKeys(k, keys[0]) < 0) {
-				keys = []cache.Key{k}
+			if x.alone && !now.Before(x.retryAt) && (due == nil || x.retryAt.Before(due.retryAt)) {
+				keys, due = []cache.Key{k}, x
 			}
 		}
 	}
@@ -473,7 +502,7 @@ func (s *Stream) dueQuarantine() (at time.Time, ok bool) {
 		return q.next, true
 	}
 	for _, x := range q.suspects {
-		if q.retries(x) && (!ok || x.retryAt.Before(at)) {
+		if x.alone && (!ok || x.retryAt.Before(at)) {
 			at, ok = x.retryAt, true
 		}
 	}

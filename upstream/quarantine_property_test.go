@@ -99,8 +99,8 @@ func requestedByNobody(f *aFeed, p *touchyPlane, steps []int) (found []string) {
 			if p.ends == nil {
 				p.ends = map[string]codes.Code{}
 			}
-			for j, bad := range []string{"bad", "worse"} {
-				p.ends[bad] = codesOf[(step+j)%len(codesOf)]
+			for bad, code := range map[string]int{"bad": step, "worse": step / 8} {
+				p.ends[bad] = codesOf[code%len(codesOf)]
 			}
 			p.mu.Unlock()
 		case 6:

@@ -453,6 +453,105 @@ func TestOneBadNameCostsNobodyElseAnywhere(t *testing.T) {
 	}
 }
 
+// What the control plane denies before it has answered anything on a stream does not keep others from being answered.
+func TestDeniedNamesFreezeNobody(t *testing.T) {
+	isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+		end := func(names map[string]codes.Code) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.ends = names
+		}
+		end(map[string]codes.Code{"w1": codes.PermissionDenied, "w2": codes.Unauthenticated})
+		f.watch(typ, "w1", "w2")
+		pass(40 * time.Second)
+		later := f.watch(typ, "later")
+		pass(40 * time.Second)
+		f.wantPresent(later["later"])
+		opened := p.opened()
+		pass(10 * time.Minute)
+		if n := p.opened() - opened; n > 100 {
+			f.Errorf("%d streams in ten minutes", n)
+		}
+	})
+}
+
+// The same where another name of the type is on the names stream that was answered on the first one.
+func TestADeniedNameOnTheNamesStreamFreezesNobody(t *testing.T) {
+	for _, aggregated := range []bool{true, false} {
+		t.Run(fmt.Sprintf("aggregated=%t", aggregated), func(t *testing.T) {
+			onePlane(t, Options{Protocol: SotW}, aggregated, func(f *aFeed, p *touchyPlane) {
+				held := f.watch("cds", "held")
+				pass(time.Second)
+				p.mu.Lock()
+				p.ends = map[string]codes.Code{"denied": codes.PermissionDenied}
+				p.mu.Unlock()
+				p.endAll(status.Error(codes.Unavailable, "restarting"))
+				synctest.Wait()
+				denied := f.watch("cds", "denied") // waits with the other name for the next stream
+				synctest.Wait()
+				f.cache.WatchSet(key("cds", cache.Wildcard), &setWatcher{}) // moves both names to the names stream
+				pass(5 * time.Second)
+				if !slices.ContainsFunc(p.asks(), func(asked askedFor) bool { return asked[typeURLs["cds"]]["held"] }) {
+					f.Errorf("no open stream requests what was answered before")
+				}
+				later := f.watch("cds", "later")
+				pass(5 * time.Second)
+				f.wantPresent(held["held"], later["later"])
+				if st := denied["denied"].State(); st.Err == nil || !strings.Contains(st.Err.Message, "ends the stream when this is requested") {
+					f.Errorf("denied has %+v, want the control plane's words", st)
+				}
+			})
+		})
+	}
+}
+
+// A name that was denied once is tried again, also if the control plane has answered nothing, and ends streams for another
+// name.
+func TestADeniedNameIsTriedAgain(t *testing.T) {
+	isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+		p.mu.Lock()
+		p.ends = map[string]codes.Code{"denied": codes.PermissionDenied, "bad": codes.InvalidArgument}
+		p.mu.Unlock()
+		of := f.watch(typ, "denied", "bad")
+		pass(40 * time.Second)
+		for _, e := range of {
+			if st := e.State(); st.Err == nil {
+				f.Errorf("%s has %+v, want the control plane's words", e.Key().Name, st)
+			}
+		}
+		p.mu.Lock()
+		p.ends = map[string]codes.Code{"bad": codes.InvalidArgument}
+		p.mu.Unlock()
+		pass(time.Minute)
+		f.wantPresent(of["denied"])
+	})
+}
+
+// However many bad names there are, each is tried again, and served when it is bad no longer.
+func TestEachBadNameHasItsTurn(t *testing.T) {
+	isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+		const many = 6
+		var names []string
+		bad := map[string]codes.Code{}
+		for i := range many {
+			names = append(names, fmt.Sprint("bad-", i))
+			bad[names[i]] = codes.InvalidArgument
+		}
+		p.mu.Lock()
+		p.ends = bad
+		p.mu.Unlock()
+		of := f.watch(typ, names...)
+		pass(10 * time.Minute)
+		for _, name := range slices.Backward(names) {
+			p.mu.Lock()
+			delete(bad, name)
+			p.mu.Unlock()
+			pass((many + 1) * 30 * time.Second)
+			f.wantPresent(of[name])
+		}
+	})
+}
+
 // touchyPoller is a control plane that is polled, and refuses each poll with one of some names.
 type touchyPoller struct{ refuses map[string]int }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -50,6 +51,8 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		left:  make(chan struct{}, 1),
 		inbox: inbox.New[note](),
 		feeds: map[string]*feed{},
+
+		admitted: new(atomic.Bool),
 	}
 	s.speak(o.Presence.forms.first(forms))
 	if typeURL := forms[0].typeURL; typeURL != "" {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -63,6 +64,8 @@ type Stream struct {
 	down *cache.Error
 	// relay: the control plane is a relay, as it has said on the last stream.
 	relay bool
+	// admitted: the control plane has answered something, on this stream, on its names stream or in a trial.
+	admitted *atomic.Bool
 	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
 	outage *cache.Outage
 	// namesStream is the second stream, nil until it is needed. away has the types whose names are on it.
