@@ -22,6 +22,7 @@ type relay struct {
 	admin   string // for the operator
 	stdout  output
 	stderr  output
+	config  string // its file, if startRelay has started it
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
 	killed  bool          // by kill; the exit status does not matter then
@@ -64,7 +65,25 @@ func startRelayWith(t testing.TB, config string, env ...string) *relay {
 	}
 	cmd := command("serve", "--config", file)
 	cmd.Env = append(cmd.Env, env...)
-	return runCommand(t, cmd)
+	r := runCommand(t, cmd)
+	r.config = file
+	return r
+}
+
+// reload replaces the relay's configuration, and waits until the relay has taken it.
+func (r *relay) reload(t testing.TB, config string) {
+	t.Helper()
+	if err := os.WriteFile(r.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const line = `msg="the configuration was reloaded"`
+	before := strings.Count(r.stderr.String(), line)
+	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	r.stderr.await(t, "the relay has reloaded its configuration", func(all *bytes.Buffer) bool {
+		return strings.Count(all.String(), line) > before
+	})
 }
 
 func runCommand(t testing.TB, cmd *exec.Cmd) *relay {

@@ -28,11 +28,11 @@ func TestOneIdentityDoesNotStopRolloutsForEver(t *testing.T) {
 			}
 			cp := startControlPlane(t, delta)
 			cp.set(plainListener("l", "content-l1"))
-			root := rolledOut(cp.address, "delta", "soak: 200ms")
+			// A client with so many others needs time for its answer. An edge also waits for the rejections of other clients,
+			// and from one NACK to the next.
+			root := rolledOut(cp.address, "delta", "soak: 5s")
 			var r *relay
 			if through == "an edge" {
-				// An edge waits for the rejections of other clients, and from one NACK to the next.
-				root = rolledOut(cp.address, "delta", "soak: 5s")
 				r = startRelay(t, strings.Replace(withTLS(relayTo(startRelay(t, root).address, "delta")), "id: the-relay", "id: edge", 1))
 			} else {
 				r = startRelay(t, withTLS(root))
