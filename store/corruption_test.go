@@ -146,7 +146,7 @@ func journaledContentOf(t testing.TB, path string, o Options, names int, version
 }
 
 // saysMissing matches the log of a store in which something is missing.
-var saysMissing = regexp.MustCompile(`level=ERROR msg="(the store cannot be used and was set aside|the store could not be used any more|a record in the store cannot be read|the newest state in the store cannot be read|the store could not be read)`)
+var saysMissing = regexp.MustCompile(`level=(?:ERROR|WARN) msg="(the file of the store is empty|the store cannot be used and was set aside|the store could not be used any more|a record in the store cannot be read|the newest state in the store cannot be read|the store could not be read)`)
 
 // missingOf returns how many of the names and members of noteAll the store does not have. Those that it has must be what was noted.
 func missingOf(t testing.TB, where string, s *Store, names int, version func(string) string) (missing int) {

@@ -66,10 +66,12 @@ const lockTimeout = time.Second
 // key.
 func openFile(path string, o Options, readOnly bool) (*file, error) {
 	torn, err := verifyFile(path, readOnly)
-	if err != nil {
+	switch {
+	case errors.Is(err, errEmpty): // created by another process, or truncated
+		o.Log.Warn("the file of the store is empty: nothing is stored in it", "store", path)
+	case err != nil:
 		return nil, err
-	}
-	if torn {
+	case torn:
 		o.Log.Error("the newest state in the store cannot be read, and the one before it is used", "store", path)
 	}
 	var db *bolt.DB
@@ -139,7 +141,7 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 		return false, err
 	}
 	if info.Size() == 0 {
-		return false, nil // nothing was written yet
+		return false, errEmpty
 	}
 	if torn, err = verify(f, info.Size()); err != nil {
 		return false, unusable("it is damaged: %v", err)
