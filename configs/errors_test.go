@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -442,6 +443,16 @@ func FuzzParse(f *testing.F) {
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("an error without text")
+		}
+		lines := 1 + bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r"))
+		all, _ := errors.AsType[Errors](err)
+		for _, e := range all {
+			if e.File != "fuzz.yaml" || e.Line < 0 || e.Line > lines+1 {
+				t.Errorf("an error at %s:%d of %d lines: %v", e.File, e.Line, lines, e.Err)
+			}
+		}
+		if again, _ := Parse("fuzz.yaml", data); Fingerprint(again) != Fingerprint(c) {
+			t.Errorf("the same text is %+v, and then %+v", c, again)
 		}
 	})
 }

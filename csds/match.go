@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -21,11 +22,31 @@ type (
 	matchesValue func(*structpb.Value) bool
 )
 
+// mostPatterns bounds the matchers of a request: the number of their patterns, of the steps of their paths, and of those
+// of their regular expressions. A kilobyte of an expression can take 40 MB, if it says {1000}.
+const mostPatterns = 10_000
+
+var errTooManyPatterns = fmt.Errorf("it has more than %d patterns, or steps of regular expressions", mostPatterns)
+
+// compiler makes the functions of one request.
+type compiler struct {
+	left int // of mostPatterns
+}
+
+// take counts patterns.
+func (c *compiler) take(n int) error {
+	if c.left -= n; c.left < 0 {
+		return errTooManyPatterns
+	}
+	return nil
+}
+
 // matcherOf returns the function for some matchers, nil if there are none.
 func matcherOf(matchers []*matcherv3.NodeMatcher) (matchesNode, error) {
+	c := compiler{mostPatterns}
 	var some []matchesNode
 	for i, m := range matchers {
-		one, err := nodeMatcher(m)
+		one, err := c.nodeMatcher(m)
 		if err != nil {
 			return nil, fmt.Errorf("[%d]%w", i, err)
 		}
@@ -39,17 +60,20 @@ func matcherOf(matchers []*matcherv3.NodeMatcher) (matchesNode, error) {
 	}, nil
 }
 
-func nodeMatcher(m *matcherv3.NodeMatcher) (matchesNode, error) {
+func (c *compiler) nodeMatcher(m *matcherv3.NodeMatcher) (matchesNode, error) {
+	if err := c.take(1); err != nil {
+		return nil, err
+	}
 	id := func(string) bool { return true }
 	if m.GetNodeId() != nil {
 		var err error
-		if id, err = textMatcher(m.GetNodeId()); err != nil {
+		if id, err = c.textMatcher(m.GetNodeId()); err != nil {
 			return nil, fmt.Errorf(".node_id: %w", err)
 		}
 	}
 	var all []matchesValue
 	for i, of := range m.GetNodeMetadatas() {
-		matches, err := structMatcher(of)
+		matches, err := c.structMatcher(of)
 		if err != nil {
 			return nil, fmt.Errorf(".node_metadatas[%d]: %w", i, err)
 		}
@@ -61,7 +85,7 @@ func nodeMatcher(m *matcherv3.NodeMatcher) (matchesNode, error) {
 	}, nil
 }
 
-func textMatcher(m *matcherv3.StringMatcher) (matchesText, error) {
+func (c *compiler) textMatcher(m *matcherv3.StringMatcher) (matchesText, error) {
 	fold := func(s string) string { return s }
 	if m.GetIgnoreCase() {
 		fold = strings.ToLower
@@ -80,7 +104,7 @@ func textMatcher(m *matcherv3.StringMatcher) (matchesText, error) {
 	case *matcherv3.StringMatcher_Contains:
 		return with(strings.Contains, p.Contains)
 	case *matcherv3.StringMatcher_SafeRegex:
-		expression, err := regexp.Compile("^(?:" + p.SafeRegex.GetRegex() + ")$")
+		expression, err := c.expression("^(?:" + p.SafeRegex.GetRegex() + ")$")
 		if err != nil {
 			return nil, fmt.Errorf("safe_regex: %w", err)
 		}
@@ -91,15 +115,45 @@ func textMatcher(m *matcherv3.StringMatcher) (matchesText, error) {
 	return nil, errors.New("an extension as a pattern is not supported (want exact, prefix, suffix, contains or safe_regex)")
 }
 
-func structMatcher(m *matcherv3.StructMatcher) (matchesValue, error) {
+// expression compiles a regular expression, if it is small enough.
+func (c *compiler) expression(text string) (*regexp.Regexp, error) {
+	if err := c.take(len(text)); err != nil {
+		return nil, err
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.take(steps(parsed)); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(text)
+}
+
+// steps returns about how many steps the program of an expression has. It stops at mostPatterns.
+func steps(e *syntax.Regexp) (n int) {
+	n = 1 + len(e.Rune)
+	for _, sub := range e.Sub {
+		n += steps(sub)
+	}
+	if e.Op == syntax.OpRepeat {
+		n *= max(e.Min, e.Max, 1)
+	}
+	return min(n, mostPatterns+1)
+}
+
+func (c *compiler) structMatcher(m *matcherv3.StructMatcher) (matchesValue, error) {
 	if len(m.GetPath()) == 0 {
 		return nil, errors.New("it has no path")
+	}
+	if err := c.take(len(m.GetPath())); err != nil {
+		return nil, err
 	}
 	var path []string
 	for _, segment := range m.GetPath() {
 		path = append(path, segment.GetKey())
 	}
-	matches, err := valueMatcher(m.GetValue())
+	matches, err := c.valueMatcher(m.GetValue())
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +166,17 @@ func structMatcher(m *matcherv3.StructMatcher) (matchesValue, error) {
 }
 
 // valueMatcher returns a function that matches a value, which is nil if the Node has none.
-func valueMatcher(m *matcherv3.ValueMatcher) (matchesValue, error) {
+func (c *compiler) valueMatcher(m *matcherv3.ValueMatcher) (matchesValue, error) {
+	if err := c.take(1); err != nil {
+		return nil, err
+	}
 	switch p := m.GetMatchPattern().(type) {
 	case *matcherv3.ValueMatcher_NullMatch_:
 		return func(v *structpb.Value) bool { _, is := v.GetKind().(*structpb.Value_NullValue); return is }, nil
 	case *matcherv3.ValueMatcher_DoubleMatch:
 		return doubleMatcher(p.DoubleMatch), nil
 	case *matcherv3.ValueMatcher_StringMatch:
-		matches, err := textMatcher(p.StringMatch)
+		matches, err := c.textMatcher(p.StringMatch)
 		return func(v *structpb.Value) bool {
 			s, is := v.GetKind().(*structpb.Value_StringValue)
 			return is && matches(s.StringValue)
@@ -132,12 +189,12 @@ func valueMatcher(m *matcherv3.ValueMatcher) (matchesValue, error) {
 	case *matcherv3.ValueMatcher_PresentMatch:
 		return func(v *structpb.Value) bool { return p.PresentMatch && v.GetKind() != nil }, nil
 	case *matcherv3.ValueMatcher_ListMatch:
-		one, err := valueMatcher(p.ListMatch.GetOneOf())
+		one, err := c.valueMatcher(p.ListMatch.GetOneOf())
 		return func(v *structpb.Value) bool { return slices.ContainsFunc(v.GetListValue().GetValues(), one) }, err
 	case *matcherv3.ValueMatcher_OrMatch:
 		var some []matchesValue
 		for _, of := range p.OrMatch.GetValueMatchers() {
-			matches, err := valueMatcher(of)
+			matches, err := c.valueMatcher(of)
 			if err != nil {
 				return nil, err
 			}

@@ -60,7 +60,10 @@ func TestNodeMatchersMatchAsEnvoyDoes(t *testing.T) {
 func TestBadNodeMatchersAreErrorsThatSayWhere(t *testing.T) {
 	for matchers, want := range map[string]string{
 		`{"nodeId": {}}`: "[0].node_id: it has no pattern",
-		`{}, {"nodeId": {"safeRegex": {"regex": "("}}}`:                                               "[1].node_id: safe_regex",
+		`{}, {"nodeId": {"safeRegex": {"regex": "("}}}`:               "[1].node_id: safe_regex",
+		`{"nodeId": {"safeRegex": {"regex": "(abcdefghijk){1000}"}}}`: "more than 10000 patterns",
+		`{}` + strings.Repeat(`, {}`, mostPatterns):                   "[10000]it has more than 10000 patterns",
+		`{"nodeMetadatas": [{"path": [{"key": "a"}` + strings.Repeat(`, {"key": "a"}`, mostPatterns) + `], "value": {"nullMatch": {}}}]}`: "more than 10000 patterns",
 		`{"nodeMetadatas": [{"value": {"nullMatch": {}}}]}`:                                           "[0].node_metadatas[0]: it has no path",
 		`{"nodeMetadatas": [{"path": [{"key": "a"}]}]}`:                                               "[0].node_metadatas[0]: it has no pattern for a value",
 		`{"nodeMetadatas": [{"path": [{"key": "a"}], "value": {"listMatch": {"oneOf": {}}}}]}`:        "it has no pattern for a value",

@@ -108,10 +108,6 @@ func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientSta
 
 // answer builds the answer to a request.
 func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest, a *answer) error {
-	matches, err := matcherOf(req.GetNodeMatchers())
-	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
-	}
 	v, err := s.viewer(ctx)
 	if err != nil {
 		return err
@@ -121,6 +117,10 @@ func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest,
 		return status.Errorf(codes.ResourceExhausted, "%d calls are being answered, which is the limit: try again later", mostCalls)
 	}
 	defer s.calls.Add(-1)
+	matches, err := matcherOf(req.GetNodeMatchers())
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)
+	}
 	if matches == nil {
 		return s.own(ctx, v, a)
 	}

@@ -47,7 +47,7 @@ func (h holder) Upstream() iter.Seq[downstream.Held] {
 	}
 }
 
-func resource(t *testing.T, typeURL, name string, m proto.Message) *cache.Resource {
+func resource(t testing.TB, typeURL, name string, m proto.Message) *cache.Resource {
 	t.Helper()
 	value, err := proto.Marshal(m)
 	if err != nil {

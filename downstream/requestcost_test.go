@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/xds-relay/xds-relay/internal/wire"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -179,21 +181,76 @@ func TestValuesOfANodeAreCountedWithoutAllocations(t *testing.T) {
 	}
 }
 
-// The decoder reports what cannot be decoded, whatever the walk made of it.
+// What is counted of a request, before it is decoded, is no less than what decoding it allocates; in protobuf, in JSON, and
+// for a load report.
 func FuzzPeek(f *testing.F) {
 	f.Add(encoded(&discoveryv3.DiscoveryRequest{TypeUrl: "t", Node: &corev3.Node{Id: "a", Metadata: manyValues(3)}}))
 	f.Add(protowire.AppendTag(nil, 2, protowire.StartGroupType))
 	f.Add([]byte(`{"node":{"id":"\"}}`))
+	f.Add([]byte(`{"n\u006fde":{"metadata":{"a":[1,null,{"b":[]}]}},"resourceLocators":[{"dynamicParameters":{"a":"b"}},{}],"errorDetail":{"message":"no"}}`))
+	f.Add(encoded(&lrsv3.LoadStatsRequest{Node: &corev3.Node{Metadata: manyValues(3)}, ClusterStats: loadOf(3).GetClusterStats()}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		peekedJSON(data)
-		wire.DeltaRequest.Cost(data, nodeLimits)
 		p := wire.SotWRequest.Cost(data, nodeLimits)
-		req := new(discoveryv3.DiscoveryRequest)
-		if proto.Unmarshal(data, req) != nil {
-			return
+		if req := new(discoveryv3.DiscoveryRequest); proto.Unmarshal(data, req) == nil {
+			if p.TypeURL < len(req.GetTypeUrl()) || p.Node < proto.Size(req.GetNode()) || p.Locators < len(req.GetResourceLocators()) ||
+				min(p.NodeValues, maxNodeValues) < min(allocated(req.GetNode().ProtoReflect()), maxNodeValues) {
+				t.Errorf("%+v is counted of %v", p, req)
+			}
 		}
-		if p.TypeURL < len(req.GetTypeUrl()) || p.Node < proto.Size(req.GetNode()) || p.Locators < len(req.GetResourceLocators()) {
-			t.Errorf("%+v is counted of %v", p, req)
+		p = wire.DeltaRequest.Cost(data, nodeLimits)
+		if req := new(discoveryv3.DeltaDiscoveryRequest); proto.Unmarshal(data, req) == nil {
+			if p.TypeURL < len(req.GetTypeUrl()) || p.Node < proto.Size(req.GetNode()) || p.Locators < len(req.GetResourceLocatorsSubscribe()) {
+				t.Errorf("%+v is counted of %v", p, req)
+			}
+		}
+		p = peekedJSON(data)
+		if req := new(discoveryv3.DiscoveryRequest); (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, req) == nil {
+			// A locator may have one object or two.
+			if 2*p.Locators+1 < len(req.GetResourceLocators()) || p.NodeValues < allocated(req.GetNode().ProtoReflect()) {
+				t.Errorf("%+v is counted of %v", p, req)
+			}
+		}
+		parts := wire.Values(data, loadRequestFields, maxLoadParts)
+		if r := new(lrsv3.LoadStatsRequest); proto.Unmarshal(data, r) == nil && parts < min(allocated(r.ProtoReflect()), maxLoadParts) {
+			t.Errorf("%d parts are counted of %v", parts, r)
+		}
+	})
+}
+
+// FuzzDecode decodes a request as the protobuf library does, except the details of an error, which it leaves out.
+func FuzzDecode(f *testing.F) {
+	status := &statuspb.Status{Code: 3, Message: "no", Details: []*anypb.Any{{TypeUrl: "t"}}}
+	f.Add(encoded(&discoveryv3.DiscoveryRequest{TypeUrl: "t", ResourceNames: []string{"a", "b", "a"}, Node: &corev3.Node{Id: "n"}, ErrorDetail: status}))
+	f.Add(encoded(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: "t", ResourceNamesSubscribe: []string{"a"}, ResourceNamesUnsubscribe: []string{"", "b"}, InitialResourceVersions: map[string]string{"a": "1"},
+		ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "l"}}, ErrorDetail: status,
+	}))
+	var known knownNames
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, form := range []struct {
+			fields    *wire.RequestFields
+			got, want interface {
+				proto.Message
+				GetErrorDetail() *statuspb.Status
+			}
+		}{
+			{&wire.SotWRequest, new(discoveryv3.DiscoveryRequest), new(discoveryv3.DiscoveryRequest)},
+			{&wire.DeltaRequest, new(discoveryv3.DeltaDiscoveryRequest), new(discoveryv3.DeltaDiscoveryRequest)},
+		} {
+			wantErr := proto.Unmarshal(data, form.want)
+			used, err := decodeRequest(form.fields, bytes.Clone(data), form.got, &known)
+			if wantErr == nil && err != nil {
+				t.Fatalf("%x is %v, and gives %v", data, form.want, err)
+			}
+			if wantErr == nil {
+				if of := form.want.GetErrorDetail(); of != nil {
+					of.Details = nil
+				}
+				if !proto.Equal(form.got, form.want) {
+					t.Fatalf("%x is %v, want %v", data, form.got, form.want)
+				}
+			}
+			recycleNames(used)
 		}
 	})
 }

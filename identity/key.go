@@ -1,9 +1,6 @@
 package identity
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Key returns a text that is equal for clients that have proven the same identity, and different for others. It is
 // empty for a client that has proven nothing.
@@ -18,6 +15,6 @@ func (id *Identity) Key() string {
 	case id.SPIFFEID != "":
 		return id.SPIFFEID
 	default:
-		return fmt.Sprintf("%s:%q %q", id.Source, id.Subject, strings.Join(id.DNSNames, ","))
+		return fmt.Sprintf("%s:%q %q", id.Source, id.Subject, id.DNSNames)
 	}
 }

@@ -105,22 +105,30 @@ func (b *breakage) written() error {
 	return err
 }
 
-// touched returns what is wrong with a file to which another process may have written.
-func (b *breakage) touched() error {
-	seen := b.seen.Load()
-	now, err := b.look()
+// touched returns what is wrong with a file to which another process may have written: all for which the next start would
+// set it aside.
+func (f *file) touched() error {
+	seen := f.seen.Load()
+	now, err := f.look()
 	if err == nil && now.meta != seen.meta {
 		err = unusable("another process wrote to it while the relay uses it")
 	}
 	if err == nil {
-		if damage := verifyState(b.own, now.size, now.meta); damage != nil {
+		if damage := verifyState(f.own, now.size, now.meta); damage != nil {
 			err = unusable("it was damaged while the relay uses it: %v", damage)
 		}
 	}
 	if err == nil {
-		b.seen.Store(now)
+		f.seen.Store(now)
+		err = f.read(func(tx *bolt.Tx, _ map[string]place) error {
+			known, err := recognize(tx, f.key, &journal{places: newPlaces()})
+			if err == nil && !known {
+				err = unusable("it is damaged: it is empty")
+			}
+			return err
+		}, sumKey)
 	}
-	b.fail(err)
+	f.fail(err)
 	return err
 }
 

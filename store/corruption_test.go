@@ -22,7 +22,7 @@ type corruption struct {
 	otherKey bool
 }
 
-func overwrite(t *testing.T, path string, content []byte) {
+func overwrite(t testing.TB, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, content, fileMode); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func noteAll(s *Store, names int, version func(string) string) {
 	})
 }
 
-func fileContent(t *testing.T, path string) []byte {
+func fileContent(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -119,7 +119,7 @@ func fileContent(t *testing.T, path string) []byte {
 }
 
 // contentOf returns a file in which all records are where they belong.
-func contentOf(t *testing.T, path string, o Options, names int, version func(string) string) []byte {
+func contentOf(t testing.TB, path string, o Options, names int, version func(string) string) []byte {
 	t.Helper()
 	s := open(t, path, o)
 	noteAll(s, names, version)
@@ -128,7 +128,7 @@ func contentOf(t *testing.T, path string, o Options, names int, version func(str
 }
 
 // journaledContentOf returns a file of which the newest state is in the journal, and an older one where it belongs.
-func journaledContentOf(t *testing.T, path string, o Options, names int, version func(string) string) []byte {
+func journaledContentOf(t testing.TB, path string, o Options, names int, version func(string) string) []byte {
 	t.Helper()
 	contentOf(t, path, o, names, func(string) string { return "old" })
 	s := open(t, path, o)
@@ -143,6 +143,37 @@ func journaledContentOf(t *testing.T, path string, o Options, names int, version
 	}
 	closed(t, s)
 	return content
+}
+
+// saysMissing matches the log of a store in which something is missing.
+var saysMissing = regexp.MustCompile(`level=(?:ERROR|WARN) msg="(the file of the store is empty|the store cannot be used and was set aside|the store could not be used any more|a record in the store cannot be read|the newest state in the store cannot be read|the store could not be read)`)
+
+// missingOf returns how many of the names and members of noteAll the store does not have. Those that it has must be what was noted.
+func missingOf(t testing.TB, where string, s *Store, names int, version func(string) string) (missing int) {
+	t.Helper()
+	check := func(name string, r *Record) {
+		switch {
+		case r == nil:
+			missing++
+		case r.Resource.Version() != version(name) || r.Resource.Name() != name || r.Resource.Hash() != resource(name, "").Hash():
+			t.Fatalf("%s: %s is %+v", where, name, r.Resource.Spec())
+		}
+	}
+	set := s.Set(wildcard())
+	members := map[string]*Record{}
+	for _, r := range set.Members {
+		members[r.Member] = r
+	}
+	for i := range names {
+		name := fmt.Sprint("entry", i)
+		check(name, s.Entry(entry(name)))
+		name = fmt.Sprint("member", i)
+		check(name, members[name])
+	}
+	if set.Whole() && len(members) != names {
+		t.Fatalf("%s: a set with %d of %d members counts as whole", where, len(members), names)
+	}
+	return missing
 }
 
 // For any damage to the file, the relay starts, serves only resources that were stored under the requested name, and
@@ -173,34 +204,11 @@ func TestACorruptFileGivesNoWrongResource(t *testing.T) {
 				o.Key = other
 			}
 			s := open(t, path, o)
-			missing := 0
-			check := func(name string, r *Record) {
-				switch {
-				case r == nil:
-					missing++
-				case r.Resource.Version() != version(name) || r.Resource.Name() != name || r.Resource.Hash() != resource(name, "").Hash():
-					t.Fatalf("%s: %s is %+v", where, name, r.Resource.Spec())
-				}
-			}
-			set := s.Set(wildcard())
-			members := map[string]*Record{}
-			for _, r := range set.Members {
-				members[r.Member] = r
-			}
-			for i := range names {
-				name := fmt.Sprint("entry", i)
-				check(name, s.Entry(entry(name)))
-				name = fmt.Sprint("member", i)
-				check(name, members[name])
-			}
-			if set.Whole() && len(members) != names {
-				t.Fatalf("%s: a set with %d of %d members counts as whole", where, len(members), names)
-			}
+			missing := missingOf(t, where, s, names, version)
 			if missing > 0 {
 				lost++
 			}
-			said := regexp.MustCompile(`level=ERROR msg="(the store cannot be used and was set aside|a record in the store cannot be read|the newest state in the store cannot be read|the store could not be read)`)
-			if missing > 0 && !said.MatchString(log.lines()) {
+			if missing > 0 && !saysMissing.MatchString(log.lines()) {
 				t.Fatalf("%s: %d records are missing, and the log does not say so:\n%s", where, missing, log.lines())
 			}
 			if c.otherKey && (missing != 2*names || !strings.Contains(log.lines(), "key")) {

@@ -66,10 +66,12 @@ const lockTimeout = time.Second
 // key.
 func openFile(path string, o Options, readOnly bool) (*file, error) {
 	torn, err := verifyFile(path, readOnly)
-	if err != nil {
+	switch {
+	case errors.Is(err, errEmpty): // created by another process, or truncated
+		o.Log.Warn("the file of the store is empty: nothing is stored in it", "store", path)
+	case err != nil:
 		return nil, err
-	}
-	if torn {
+	case torn:
 		o.Log.Error("the newest state in the store cannot be read, and the one before it is used", "store", path)
 	}
 	var db *bolt.DB
@@ -139,7 +141,7 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 		return false, err
 	}
 	if info.Size() == 0 {
-		return false, nil // nothing was written yet
+		return false, errEmpty
 	}
 	if torn, err = verify(f, info.Size()); err != nil {
 		return false, unusable("it is damaged: %v", err)
@@ -150,51 +152,10 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 // introduce checks that the database was written by this relay and with this key, and reads where the journal's
 // records are. It marks a new database.
 func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
-	seals := sealedBy(key)
 	known := false
-	err := db.View(func(tx *bolt.Tx) error {
-		about := tx.Bucket(aboutBucket)
-		if about == nil {
-			if key, _ := tx.Cursor().First(); key != nil {
-				return unusable("it is a database of another program")
-			}
-			return nil
-		}
-		known = true
-		encrypted := string(about.Get(encryptedKey)) == "yes"
-		switch {
-		case string(about.Get(formatKey)) != string(format):
-			return unusable("its format is %q, and this relay knows %q", about.Get(formatKey), format)
-		case encrypted && key == nil:
-			return unusable("it is encrypted, and there is no key file")
-		case !encrypted && key != nil:
-			return unusable("it is not encrypted, and there is a key file")
-		}
-		if proof, err := seals.open(proofKey, about.Get(proofKey)); err != nil || string(proof) != string(format) {
-			if key != nil {
-				return unusable("it was encrypted with another key")
-			}
-			return unusable("it is damaged: the record that says what it is cannot be read")
-		}
-		records := tx.Bucket(recordsBucket)
-		if records == nil {
-			return unusable("it is damaged: it has no records")
-		}
-		var is sum
-		c := records.Cursor()
-		for key, _ := c.First(); key != nil; key, _ = c.Next() {
-			is.toggle(key)
-		}
-		if err := j.read(tx, seals); err != nil {
-			return err
-		}
-		for part := j.first; part < j.next; part++ {
-			is.toggle(partKey(part))
-		}
-		if is != sumOf(about) {
-			return unusable("it is damaged: some of its records are missing")
-		}
-		return nil
+	err := db.View(func(tx *bolt.Tx) (err error) {
+		known, err = recognize(tx, key, j)
+		return err
 	})
 	switch {
 	case err != nil || known:
@@ -202,6 +163,7 @@ func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 	case readOnly:
 		return errEmpty
 	}
+	seals := sealedBy(key)
 	return db.Update(func(tx *bolt.Tx) error {
 		about, err := tx.CreateBucket(aboutBucket)
 		if err != nil {
@@ -218,6 +180,53 @@ func introduce(db *bolt.DB, key *Key, j *journal, readOnly bool) error {
 		_, err = tx.CreateBucket(recordsBucket)
 		return errors.Join(err, about.Put(formatKey, format), about.Put(proofKey, proof), about.Put(encryptedKey, []byte(encrypted)))
 	})
+}
+
+// recognize checks that the database was written by this relay and with this key, and that it has all of its records.
+// It reads where the journal's records are. known is false for an empty database.
+func recognize(tx *bolt.Tx, key *Key, j *journal) (known bool, err error) {
+	about := tx.Bucket(aboutBucket)
+	if about == nil {
+		if key, _ := tx.Cursor().First(); key != nil {
+			return false, unusable("it is a database of another program")
+		}
+		return false, nil
+	}
+	encrypted := string(about.Get(encryptedKey)) == "yes"
+	switch {
+	case string(about.Get(formatKey)) != string(format):
+		return true, unusable("its format is %q, and this relay knows %q", about.Get(formatKey), format)
+	case encrypted && key == nil:
+		return true, unusable("it is encrypted, and there is no key file")
+	case !encrypted && key != nil:
+		return true, unusable("it is not encrypted, and there is a key file")
+	}
+	seals := sealedBy(key)
+	if proof, err := seals.open(proofKey, about.Get(proofKey)); err != nil || string(proof) != string(format) {
+		if key != nil {
+			return true, unusable("it was encrypted with another key")
+		}
+		return true, unusable("it is damaged: the record that says what it is cannot be read")
+	}
+	records := tx.Bucket(recordsBucket)
+	if records == nil {
+		return true, unusable("it is damaged: it has no records")
+	}
+	var is sum
+	c := records.Cursor()
+	for key, _ := c.First(); key != nil; key, _ = c.Next() {
+		is.toggle(key)
+	}
+	if err := j.read(tx, seals); err != nil {
+		return true, err
+	}
+	for part := j.first; part < j.next; part++ {
+		is.toggle(partKey(part))
+	}
+	if is != sumOf(about) {
+		return true, unusable("it is damaged: some of its records are missing")
+	}
+	return true, nil
 }
 
 // sum is a checksum of the keys of all records and parts of the journal. It reveals lost ones.

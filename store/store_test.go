@@ -78,7 +78,7 @@ func (f *fake) options() Options {
 	}
 }
 
-func newKey(t *testing.T) *Key {
+func newKey(t testing.TB) *Key {
 	t.Helper()
 	b, err := NewKey()
 	if err != nil {
@@ -91,7 +91,7 @@ func newKey(t *testing.T) *Key {
 	return k
 }
 
-func open(t *testing.T, path string, o Options) *Store {
+func open(t testing.TB, path string, o Options) *Store {
 	t.Helper()
 	s, err := Open(path, o)
 	if err != nil {
@@ -100,7 +100,7 @@ func open(t *testing.T, path string, o Options) *Store {
 	return s
 }
 
-func closed(t *testing.T, s *Store) {
+func closed(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func versions(set *Set) map[string]string {
 	return all
 }
 
-func keysToTest(t *testing.T) map[string]*Key {
+func keysToTest(t testing.TB) map[string]*Key {
 	return map[string]*Key{"plain": nil, "encrypted": newKey(t)}
 }
 

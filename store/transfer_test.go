@@ -13,7 +13,7 @@ import (
 )
 
 // exported returns the export of a store with these notes.
-func exported(t *testing.T, key *Key, note func(*Notes)) string {
+func exported(t testing.TB, key *Key, note func(*Notes)) string {
 	t.Helper()
 	o := (&fake{}).options()
 	o.Key = key

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"os"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/xds-relay/xds-relay/identity"
@@ -22,29 +22,35 @@ func readIdentity(file string) (*identity.Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--identity: %w", err)
 	}
-	if text, err = yaml.YAMLToJSON(text); err != nil {
-		return nil, fmt.Errorf("--identity %s: %w", file, err)
-	}
-	id := &identity.Identity{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(id); err != nil {
-		return nil, fmt.Errorf("--identity %s: not an identity: %w", file, err)
-	}
-	if err := complete(id); err != nil {
+	id, err := parseIdentity(text)
+	if err != nil {
 		return nil, fmt.Errorf("--identity %s: %w", file, err)
 	}
 	return id, nil
 }
 
+func parseIdentity(text []byte) (*identity.Identity, error) {
+	text, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	id := &identity.Identity{}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(id); err != nil {
+		return nil, fmt.Errorf("not an identity: %w", err)
+	}
+	return id, complete(id)
+}
+
 // complete sets the fields that follow from others, as the relay does for a client.
 func complete(id *identity.Identity) error {
 	if id.SPIFFEID != "" {
-		u, err := url.Parse(id.SPIFFEID)
-		if err != nil || u.Scheme != "spiffe" || u.Host == "" {
+		of, err := spiffeid.FromString(id.SPIFFEID)
+		if err != nil {
 			return fmt.Errorf("spiffe_id: %q is not a SPIFFE ID (want one such as spiffe://example.org/ns/pay/sa/gw)", id.SPIFFEID)
 		}
-		id.TrustDomain, id.SPIFFEPath = u.Host, u.Path
+		id.TrustDomain, id.SPIFFEPath = of.TrustDomain().Name(), of.Path()
 	}
 	switch id.Source {
 	case identity.None, identity.MTLS, identity.JWT, identity.Unix:

@@ -127,20 +127,8 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--node: %w", err)
 		}
-		documents, wrong := envoyjson.YAML(text) // of which JSON is a part
-		if wrong != nil {
-			return nil, fmt.Errorf("--node %s:%d: %w", f.file, wrong.Line, wrong)
-		}
-		if len(documents) != 1 {
-			return nil, fmt.Errorf("--node %s: %d documents (want one)", f.file, len(documents))
-		}
-		node = new(corev3.Node)
-		ignored, _, err := documents[0].Unmarshal(node)
-		if err == nil && len(ignored) > 0 { // an error, as in Envoy's bootstrap
-			err = fmt.Errorf("line %d: %s: %s", ignored[0].Line, envoyjson.Join(ignored[0].Path, ignored[0].Field), ignored[0].Text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--node %s: not an envoy.config.core.v3.Node: %w", f.file, err)
+		if node, err = parseNode(text); err != nil {
+			return nil, fmt.Errorf("--node %s: %w", f.file, err)
 		}
 	}
 	if f.id != "" {
@@ -150,5 +138,25 @@ func (f *nodeFlags) node() (*corev3.Node, error) {
 		node.Cluster = f.cluster
 	}
 	node.ClientFeatures = append(node.ClientFeatures, client.ErrorsAlone)
+	return node, nil
+}
+
+// parseNode parses an envoy.config.core.v3.Node in JSON or YAML.
+func parseNode(text []byte) (*corev3.Node, error) {
+	documents, wrong := envoyjson.YAML(text) // of which JSON is a part
+	if wrong != nil {
+		return nil, fmt.Errorf("line %d: %w", wrong.Line, wrong)
+	}
+	if len(documents) != 1 {
+		return nil, fmt.Errorf("%d documents (want one)", len(documents))
+	}
+	node := new(corev3.Node)
+	ignored, _, err := documents[0].Unmarshal(node)
+	if err == nil && len(ignored) > 0 { // an error, as in Envoy's bootstrap
+		err = fmt.Errorf("line %d: %s: %s", ignored[0].Line, envoyjson.Join(ignored[0].Path, ignored[0].Field), ignored[0].Text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("not an envoy.config.core.v3.Node: %w", err)
+	}
 	return node, nil
 }

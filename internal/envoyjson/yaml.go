@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -112,6 +111,13 @@ func (t *yamlReader) fields(v *Value, n *yaml.Node, depth int) *Error {
 		}
 		v.Fields = append(v.Fields, Field{Line: name.Line, Name: name.Value, Value: c})
 	}
+	if len(merged) == 0 {
+		return nil
+	}
+	own := map[string]struct{}{}
+	for _, f := range v.Fields {
+		own[f.Name] = struct{}{}
+	}
 	for _, m := range merged {
 		other, err := t.value(m, depth+1)
 		if err != nil {
@@ -125,11 +131,14 @@ func (t *yamlReader) fields(v *Value, n *yaml.Node, depth int) *Error {
 			if source.Kind != Object {
 				return &Error{Line: m.Line, Err: errors.New("<< merges something that is no map")}
 			}
-			own := slices.Clone(v.Fields)
+			before := len(v.Fields)
 			for _, f := range source.Fields {
-				if !slices.ContainsFunc(own, func(o Field) bool { return o.Name == f.Name }) {
+				if _, there := own[f.Name]; !there {
 					v.Fields = append(v.Fields, f)
 				}
+			}
+			for _, f := range v.Fields[before:] {
+				own[f.Name] = struct{}{}
 			}
 		}
 	}
