@@ -47,6 +47,20 @@ func (e *Entry) renewed(old, next *State) bool {
 	return next.Status == Present && next.Resource != nil
 }
 
+// Refuser is a [Source] of topics that it makes of others. Those that it makes do not come again unless the others do.
+type Refuser interface {
+	// Refused is called when a client has refused a topic's resource, or a member of a set with that name. It must not
+	// block and must not call the cache.
+	Refused(k Key, name string)
+}
+
+// Refused passes on to the source that a client has refused a resource of a topic that the source makes of others.
+func (r *Reader) Refused(k Key, name string) {
+	if by, ok := r.cache.source.(Refuser); ok && k.Scope.Derived != "" {
+		by.Refused(k, name)
+	}
+}
+
 // Refuse records that a client has refused a member: the set's watchers are notified when it comes again with another
 // Release (Renewed).
 func (s *Set) Refuse(key string) {
@@ -71,7 +85,7 @@ func (s *Set) putRenewed(key string, r *Resource, origin string) bool {
 	}
 	m, n := s.members.Get(key), s.notes.byKey[key]
 	same := m.Present() && r != nil && m.Resource.Hash() == r.Hash() && (n == nil || n.err == nil)
-	if same && releaseOf(r, origin) == refused {
+	if same && s.isRelease(refused, m.Resource, r, origin) {
 		return false
 	}
 	delete(s.refused, key)
@@ -91,6 +105,15 @@ func (s *Set) putRenewed(key string, r *Resource, origin string) bool {
 	s.notes.renew(key, s.seq).renewed, s.renewed = had, true
 	s.bodies, s.extended = nil, extended{}
 	return true
+}
+
+// isRelease reports that a member has come again with the Release that was refused. A derived set has no versions of its
+// origins: there, the same Resource is the same release.
+func (s *Set) isRelease(refused Release, was, r *Resource, origin string) bool {
+	if s.key.Scope.Derived != "" {
+		return was == r
+	}
+	return releaseOf(r, origin) == refused
 }
 
 // Renewed calls yield for the name of each member that is Renewed since w's position, until it returns false. The rules

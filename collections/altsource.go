@@ -138,6 +138,8 @@ func (c *altSource) keys(yield func(string)) {
 
 func (c *altSource) refresh() { c.union.refresh() }
 
+func (c *altSource) refuse(key string) { c.union.refuse(key) }
+
 func (c *altSource) close() {
 	c.endStep(c)
 	c.endQuery()

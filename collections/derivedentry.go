@@ -70,6 +70,8 @@ func (n *derivedEntry) process(r *Resolver) {
 
 func (n *derivedEntry) refresh() { n.lookup.refresh() }
 
+func (n *derivedEntry) refuse(string) { n.lookup.refuse() }
+
 func (n *derivedEntry) appendTo(u *cache.Update) {
 	is := &n.lookup.result
 	c := cache.Change{Name: n.topic.Name, Err: is.Err, Stale: is.Stale}

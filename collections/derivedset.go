@@ -186,6 +186,8 @@ func (n *derivedSet) gone(key string) bool {
 
 func (n *derivedSet) refresh() { n.union.refresh() }
 
+func (n *derivedSet) refuse(name string) { n.union.refuse(name) }
+
 func (n *derivedSet) close() {
 	n.union.close()
 	n.leave()

@@ -195,6 +195,17 @@ func (g *globSource) refresh() {
 	g.topics.Unwatch(newcomer)
 }
 
+func (g *globSource) refuse(key string) {
+	if r := g.redirects[key]; r != nil {
+		r.refuse(key)
+		return
+	}
+	if g.renameTo != "" {
+		key = urn.MemberOf(g.leaf.Name, key)
+	}
+	g.set.Refuse(key)
+}
+
 func (g *globSource) close() {
 	g.endStep(g)
 	g.collections--

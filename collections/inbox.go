@@ -20,6 +20,22 @@ func (r *Resolver) Refresh(k cache.Key) { r.inbox.Put(note{key: k, refresh: true
 // Stop implements cache.Source.
 func (r *Resolver) Stop(k cache.Key) { r.inbox.Put(note{key: k, stop: true}) }
 
+// Refused implements cache.Refuser.
+func (r *Resolver) Refused(k cache.Key, name string) { r.inbox.Put(refused{k, name}) }
+
+// refused is the news that a client has refused a derived resource.
+type refused struct {
+	key  cache.Key
+	name string
+}
+
+// process implements event.
+func (e refused) process(r *Resolver) {
+	if of := r.derived[e.key]; of != nil {
+		of.refuse(e.name)
+	}
+}
+
 // ReachabilityChanged makes the Resolver repeat its choices between alternatives. It does not
 // block, and may be called with any lock held.
 func (r *Resolver) ReachabilityChanged() {

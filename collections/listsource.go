@@ -126,6 +126,8 @@ func (l *listSource) refresh() {
 	l.union.refresh()
 }
 
+func (l *listSource) refuse(key string) { l.union.refuse(key) }
+
 func (l *listSource) close() {
 	l.unschedule(l)
 	delete(l.leavers, l)

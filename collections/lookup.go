@@ -37,6 +37,13 @@ func (f *lookup) refresh() {
 	}
 }
 
+// refuse records in the cache that a client has refused the resource that was found.
+func (f *lookup) refuse() {
+	if l := f.result.leaf; l != nil {
+		l.entry.Refuse()
+	}
+}
+
 // evaluate updates the result.
 func (f *lookup) evaluate(now time.Time) {
 	e := evaluation{lookup: f, now: now}

@@ -159,6 +159,12 @@ func (m *memberLookup) refresh() {
 	}
 }
 
+func (m *memberLookup) refuse(string) {
+	if m.lookup != nil {
+		m.lookup.refuse()
+	}
+}
+
 func (m *memberLookup) close() {
 	if m.find(); m.lookup != nil {
 		m.lookup.close()
@@ -218,4 +224,5 @@ func (g *fixedSource) set(r *cache.Resource) {
 func (g *fixedSource) state() sourceState      { return stateOf(true) }
 func (g *fixedSource) keys(yield func(string)) { yield(g.key) }
 func (g *fixedSource) refresh()                {}
+func (g *fixedSource) refuse(string)           {}
 func (g *fixedSource) close()                  {}

@@ -302,6 +302,8 @@ type source interface {
 	// refresh requests again the resources that must not be served to new subscribers from the
 	// cache.
 	refresh()
+	// refuse records in the cache that a client has refused the candidate for a key.
+	refuse(key string)
 	close()
 }
 
@@ -398,6 +400,8 @@ type derived interface {
 	// refresh requests again the resources that must not be served to new subscribers from the
 	// cache (Resource.DoNotCache).
 	refresh()
+	// refuse records in the cache that a client has refused the resource, or a member of the set.
+	refuse(name string)
 	close()
 }
 

@@ -56,6 +56,8 @@ func (failedSource) keys(func(string)) {}
 
 func (failedSource) refresh() {}
 
+func (failedSource) refuse(string) {}
+
 func (failedSource) close() {}
 
 // newSetContext returns the common data of a derived topic's sources.

@@ -193,6 +193,17 @@ func (u *union) refresh() {
 	}
 }
 
+// refuse records in the cache that a client has refused the winner of a key.
+func (u *union) refuse(key string) {
+	c := u.members[key]
+	if c == nil {
+		return
+	}
+	if best := c.leader(); best.from != nil {
+		best.from.source.refuse(key)
+	}
+}
+
 func (u *union) close() {
 	for _, p := range u.inputs {
 		p.source.close()

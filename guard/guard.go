@@ -293,7 +293,10 @@ func (r *releases) add(key cache.Key, c cache.Change, origin *cache.OriginVersio
 // Stop forgets a topic that has ended: nothing of it is held any longer.
 func (g *Guard) Stop(key cache.Key) {
 	for _, content := range []bool{false, true} {
-		g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name, content: content})
+		if !key.IsSet() { // it may be empty, as namesOf is
+			g.stopName(place{set: cache.Key{Scope: key.Scope, TypeURL: key.TypeURL}, name: key.Name, content: content})
+			continue
+		}
 		p := place{set: key, content: content}
 		s := g.sets(p)[key]
 		if s == nil {

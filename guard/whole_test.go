@@ -37,7 +37,7 @@ import (
 //	guard [ratio=F] [least=N] [hold=D]
 //	    a new relay
 //	watch TYPE NAME...
-//	    a client subscribes to `*`, or to names: `c1`, `c1..c9`
+//	    a client subscribes to `*`, or to names: `c1`, `c1..c9`, or - for a resource without a name
 //	leave TYPE NAME...
 //	    it unsubscribes
 //	first | later | silent [full]
@@ -156,7 +156,7 @@ func (p *wholePlayer) play(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "watch", "leave":
 		for _, arg := range d.CmdArgs[1:] {
-			for _, name := range several(t, arg.Key) {
+			for _, name := range names(t, arg.Key) {
 				p.watch(wholeKey(d.CmdArgs[0].Key, name), d.Cmd == "watch")
 			}
 		}
@@ -217,11 +217,7 @@ func (p *wholePlayer) updates(t *testing.T, d *datadriven.TestData) (all []cache
 			}
 			continue
 		}
-		names := []string{""} // a resource without a name
-		if words[0] != "-" {
-			names = several(t, words[0])
-		}
-		for _, name := range names {
+		for _, name := range names(t, words[0]) {
 			c := changeOf(t, word, name, words[1:])
 			if len(u.Sets) > 0 {
 				u.Sets[0].Changes = append(u.Sets[0].Changes, c)
@@ -233,6 +229,15 @@ func (p *wholePlayer) updates(t *testing.T, d *datadriven.TestData) (all []cache
 	}
 	cache.InOrder(all)
 	return all
+}
+
+// names are several names, or that of a resource without one.
+func names(t *testing.T, text string) []string {
+	t.Helper()
+	if text == "-" {
+		return []string{""}
+	}
+	return several(t, text)
 }
 
 func changeOf(t *testing.T, word, name string, words []string) cache.Change {
@@ -359,7 +364,7 @@ func (p *wholePlayer) show() string {
 	for k := range p.watched {
 		e, _ := p.cache.Find(k)
 		if e != nil && e.State().Resource == nil {
-			note(k, e.State().Status.String(), k.Name)
+			note(k, e.State().Status.String(), cmp.Or(k.Name, "-"))
 		}
 		p.cache.Contents(k, func(name string, r *cache.Resource) { note(k, contentOf(r), cmp.Or(name, "-")) })
 	}

@@ -135,6 +135,13 @@ func (f *scopes) Adopt(k cache.Key) {
 	}
 }
 
+// Refused implements cache.Refuser.
+func (f *scopes) Refused(k cache.Key, name string) {
+	if by, ok := f.derived.(cache.Refuser); ok {
+		by.Refused(k, name)
+	}
+}
+
 // Stop implements cache.Source.
 func (f *scopes) Stop(k cache.Key) {
 	f.mu.Lock()

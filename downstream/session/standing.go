@@ -118,10 +118,12 @@ func (s *subscriptions) refuse(r *Rejection, name string) {
 	for sub := range s.ownOf(name) {
 		if e := sub.entry(); e != nil && sub.isRejected() {
 			sub.makeRare().refused = e.Refuse()
+			s.Topics.Refused(e.Key(), name)
 		}
 	}
 	for p := range r.ofSets() {
 		p.set.set.Refuse(memberKey(name))
+		s.Topics.Refused(p.set.set.Key(), memberKey(name))
 	}
 }
 
