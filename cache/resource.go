@@ -31,5 +31,8 @@ func HasHeldSecrets(typeURL string) bool { return resource.HasHeldSecrets(typeUR
 // HasClaims is [resource.HasClaims].
 func HasClaims(typeURL string) bool { return resource.HasClaims(typeURL) }
 
+// EndpointsOf is [resource.EndpointsOf].
+func EndpointsOf(cluster *Resource) string { return resource.EndpointsOf(cluster) }
+
 // NewResource is [resource.New].
 func NewResource(s Spec) *Resource { return resource.New(s) }

@@ -88,12 +88,16 @@ func (st *stream) letEndpointsGo(clusters []*cache.Resource) {
 			continue
 		}
 		for _, cluster := range clusters {
-			eds.LetGo(session.EndpointsOf(cluster))
+			eds.LetGo(cache.EndpointsOf(cluster))
 		}
 	}
 }
 
 // resendEndpoints has the endpoints of Clusters sent again that are in a response. The caller holds mu.
+//
+// xDS: "Resource warming": Envoy warms a changed Cluster again, and waits for a response with its endpoints without
+// requesting them, because it has already subscribed to them. So the relay sends them again after the Cluster, changed
+// or not.
 func (st *stream) resendEndpoints(clusters []*cache.Resource) {
 	subscribed := false
 	for _, eds := range [...]typeSession{st.session(xdstype.EndpointsV3), st.session(xdstype.EndpointsV2)} {
@@ -102,7 +106,7 @@ func (st *stream) resendEndpoints(clusters []*cache.Resource) {
 		}
 		subscribed = true
 		for _, cluster := range clusters {
-			eds.Resend(session.EndpointsOf(cluster))
+			eds.Resend(cache.EndpointsOf(cluster))
 		}
 	}
 	early := st.early
@@ -119,7 +123,7 @@ func (st *stream) resendEndpoints(clusters []*cache.Resource) {
 		return
 	}
 	for _, cluster := range clusters {
-		early.endpoints = append(early.endpoints, session.EndpointsOf(cluster))
+		early.endpoints = append(early.endpoints, cache.EndpointsOf(cluster))
 	}
 }
 

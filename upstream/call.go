@@ -16,6 +16,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
@@ -477,6 +478,9 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	if first {
 		s.overtake(f)
 	}
+	if xdstype.Of(r.TypeURL) == xdstype.Cluster {
+		s.clustersChanged(f)
+	}
 	s.deliver(delivery.Response, f.topics, u)
 	if s.opts.typeAnswered != nil && f.topics.Responses() == 1 {
 		s.opts.typeAnswered(f.typeURL())
@@ -506,6 +510,15 @@ func (s *Stream) heard(of *feed) {
 		if f != of && f.session != nil && f.topics.Listens() {
 			f.session.Heard(now)
 			s.agenda.add(f)
+		}
+	}
+}
+
+// clustersChanged tells the endpoints that the control plane has sent Clusters. The caller holds mu.
+func (s *Stream) clustersChanged(clusters *feed) {
+	for _, typeURL := range [...]string{xdstype.EndpointsV3, xdstype.EndpointsV2} {
+		if f := s.feeds[typeURL]; f != nil && f.session != nil && f.session.ClustersChanged(time.Now(), clusters.topics) {
+			s.concern(f)
 		}
 	}
 }

@@ -45,19 +45,3 @@ func NamesSecrets(typeURL string) bool {
 func (c *Client) namesNeeded(typeURL string) bool {
 	return xdstype.Of(typeURL) == xdstype.Cluster || c.HasSecrets && NamesSecrets(typeURL)
 }
-
-// EndpointsOf returns the name of the ClusterLoadAssignment that a Cluster requests, or would request if it were of
-// type EDS: eds_cluster_config.service_name, or the cluster's own name.
-//
-// xDS: "Resource warming": Envoy warms a changed Cluster again, and waits for a response with its endpoints without
-// requesting them, because it has already subscribed to them. So the relay sends them again after the Cluster, changed
-// or not.
-func EndpointsOf(cluster *cache.Resource) string {
-	// The relay stores no Cluster that is undecodable.
-	config, _ := cluster.Last(wire.ClusterEDSConfig)
-	service, _ := wire.Last(config, wire.EDSServiceName)
-	if len(service) == 0 {
-		service, _ = cluster.Last(wire.ClusterName)
-	}
-	return string(service)
-}

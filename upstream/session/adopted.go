@@ -27,7 +27,7 @@ func (n *Names) takeReturns(now time.Time) {
 	}
 	slices.Sort(n.returns.names)
 	for _, name := range slices.Compact(n.returns.names) {
-		if sub := n.subs[name]; sub != nil && sub.isAbsent() && !n.sets.answers(name) {
+		if sub := n.subs[name]; sub != nil && sub.isAbsent() && !n.sets.hasAnswered(name) {
 			n.nudges.names = append(n.nudges.names, name)
 		}
 	}

@@ -99,8 +99,9 @@ type subscription struct {
 	// resumed says that a client holds it from an earlier stream. listed says that the relay has
 	// listed it to the control plane although it does not hold it. See resumed.go.
 	resumed, listed bool
-	// parked, in SotW, says that it is left out of requests. See strict.go.
-	parked bool
+	// parked, in SotW, says that it is left out of requests. See strict.go. unreferred says that it is the
+	// endpoints to which no Cluster refers any more. See endpoints.go.
+	parked, unreferred bool
 	// unheard says that it had no answer in time, while the control plane sent nothing at all.
 	unheard bool
 	// quiet says that it is in core.quiet, and leftOut that it was parked when the last series of trials ended.
@@ -284,7 +285,7 @@ func (sub *subscription) lost() {
 	}
 	sub.sent, sub.first, sub.left, sub.again, sub.repeated = false, false, false, false, false
 	sub.unread, sub.removed = false, false
-	sub.recalled, sub.told, sub.parked, sub.unheard, sub.leftOut = nil, false, false, false, false
+	sub.recalled, sub.told, sub.parked, sub.unreferred, sub.unheard, sub.leftOut = nil, false, false, false, false, false
 }
 
 // ask notes that subscriptions were sent in a request, and has them wait for an answer. A

@@ -146,6 +146,8 @@ func (d *deltaSession) changes(limit int, of Subscriptions) (all changed) {
 
 func (*deltaSession) Heard(time.Time) bool { return false }
 
+func (*deltaSession) ClustersChanged(time.Time, *Topics) bool { return false }
+
 func (d *deltaSession) Begun() bool { return d.begun }
 
 func (d *deltaSession) Pending() int { return d.size }

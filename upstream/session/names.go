@@ -432,7 +432,7 @@ func (n *Names) held(key string) *cache.Resource {
 // answer records the control plane's answer for a name.
 func (n *Names) answer(sub *subscription, c cache.Change) {
 	sub.seen, sub.answered, sub.reported, sub.expired, sub.repeated, sub.via = n.responses, true, false, false, false, ""
-	sub.removed, sub.behind = false, false
+	sub.removed, sub.behind, sub.unreferred = false, false, false
 	if n.has(&c) && !n.has(&sub.answer) {
 		n.having++
 	}

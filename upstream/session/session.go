@@ -37,6 +37,8 @@ type Session interface {
 	Conclude(now time.Time, timeout time.Duration, what Silence) cache.Update
 	// Heard notes that the control plane has sent a response of another type. It reports whether that changes what is due.
 	Heard(now time.Time) bool
+	// ClustersChanged notes that the control plane has sent all of its Clusters. It reports whether that changes what is due.
+	ClustersChanged(now time.Time, clusters *Topics) bool
 	// Pending returns the approximate memory of unsent answers, in bytes.
 	Pending() int
 	// Unfit returns what did not fit into requests since it was last called, in words. It is

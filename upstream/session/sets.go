@@ -21,7 +21,11 @@ type Sets struct {
 	names *Names
 	// noGlobs says that globs are not requested from the control plane.
 	noGlobs bool
-	habits  *Habits // of the control plane
+	// answers and habits are those of Config.
+	answers Answers
+	habits  *Habits
+	// lostEndpoints are those to which Clusters referred before the last response. See endpoints.go.
+	lostEndpoints []string
 
 	// Of the present stream:
 
@@ -46,7 +50,7 @@ func NewSets(c Config) *Sets {
 	if c.Habits == nil {
 		c.Habits = new(Habits)
 	}
-	return &Sets{core: newCore(c), globs: map[string]*set{}, noGlobs: c.NoGlobs, habits: c.Habits}
+	return &Sets{core: newCore(c), globs: map[string]*set{}, noGlobs: c.NoGlobs, answers: c.Answers, habits: c.Habits}
 }
 
 // find returns a set, nil if there is none.
@@ -156,8 +160,8 @@ func (s *Sets) memberVersion(key string) *cache.OriginVersion {
 	return nil
 }
 
-// answers reports whether the control plane has answered the glob of a name's directory.
-func (s *Sets) answers(key string) bool {
+// hasAnswered reports whether the control plane has answered the glob of a name's directory.
+func (s *Sets) hasAnswered(key string) bool {
 	if s == nil {
 		return false
 	}

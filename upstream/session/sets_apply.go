@@ -62,6 +62,9 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	for _, p := range r.parts {
 		s.finish(now, p, v, sotw, &u)
 	}
+	if full {
+		s.noteLostEndpoints(r.whole.held)
+	}
 	if !whole && s.wildcard != nil && v.wildcard != nil {
 		s.fail(&s.wildcard.subscription, v.wildcard, &u)
 	}

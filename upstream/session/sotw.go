@@ -198,7 +198,9 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 	wanted := s.requestOf()
 	if len(wanted) == 0 && n.parked > 0 {
 		s.unpark(now) // a request without names would be another one
-		wanted = s.requestOf()
+		if wanted = s.requestOf(); len(wanted) == 0 && n.parked > 0 {
+			return false
+		}
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	s.wanted = wanted
@@ -223,7 +225,7 @@ func (s *sotwNames) requestOf() []string {
 func (s *sotwNames) drop(now time.Time) {
 	for _, sub := range s.names.changed {
 		if s.names.subs[sub.name] == sub && !sub.wanted && sub.sent {
-			sub.sent, sub.left, sub.parked = false, true, false
+			sub.sent, sub.left, sub.parked, sub.unreferred = false, true, false, false
 			s.budget.release(s.names, sub)
 			s.leaving = append(s.leaving, leaving{sub, now})
 			s.names.forgetAt = now.Add(onTheWay)
@@ -437,6 +439,8 @@ func (s *sotwSets) Conclude(now time.Time, timeout time.Duration, what Silence) 
 }
 
 func (*sotwSets) Heard(time.Time) bool { return false }
+
+func (*sotwSets) ClustersChanged(time.Time, *Topics) bool { return false }
 
 func (s *sotwSets) ForceAnswer() bool {
 	s.force = s.resume(s.sets) != ""

@@ -15,6 +15,8 @@ import (
 // When the control plane sends something, of any type, they are tried again. If a control plane that has
 // answered on an earlier stream is silent, it may have nothing new: it is requested once without a version first.
 //
+// The endpoints of a Cluster that is gone are left out at once: see endpoints.go.
+//
 // A control plane that answers a request without having all of its names is not strict, and none of this is
 // needed. The relay remembers that (Habits.lenient).
 
@@ -54,7 +56,7 @@ type trials struct {
 	vain    int               // trials since the last answer
 	heard   bool              // there was an answer in this series
 	forced  bool              // the request was sent without a version
-	ended   time.Time         // when the last series ended
+	ended   time.Time         // when the last series ended, or endpoints were left out
 }
 
 // Strict reports whether the control plane may answer only requests of which it has every name. h may be nil.
@@ -125,7 +127,10 @@ func (s *sotwNames) trySilence(now time.Time) {
 		s.park(s.stillUnanswered(t.current))
 		s.nextTrial(now)
 	default:
-		s.beginTrials(now)
+		untried := func(sub *subscription) bool { return sub.parked && !sub.leftOut }
+		if s.beginTrials(now); t.at.IsZero() && n.parked > 0 && len(s.those(untried)) > 0 {
+			s.retry(now.Add(silenceWait))
+		}
 	}
 }
 
@@ -200,7 +205,7 @@ func (s *sotwNames) nextTrial(now time.Time) {
 func (s *sotwNames) endTrials(now time.Time) {
 	n, t := s.names, &s.trials
 	if n.strict() && t.series && !t.heard && !t.all {
-		all := s.those(func(*subscription) bool { return true })
+		all := s.those(func(sub *subscription) bool { return !isLeftAsUnreferred(sub) })
 		if others := len(all) - len(s.those(s.isUnanswered)); others > 0 && len(all) <= mostInAll {
 			s.startSeries(n.responses)
 			t.all = true
@@ -245,10 +250,11 @@ func (s *sotwNames) restore(now time.Time, subs []*subscription) {
 	n.wait(answered, now)
 }
 
-// unpark requests all parked names again.
+// unpark requests all parked names again, but from a strict control plane not those to which no Cluster refers.
 func (s *sotwNames) unpark(now time.Time) {
-	s.restore(now, s.those(isParked))
-	s.names.parked = 0
+	strict := s.names.strict()
+	s.restore(now, s.those(func(sub *subscription) bool { return sub.parked && !(sub.unreferred && strict) }))
+	s.names.parked = len(s.those(isParked))
 	s.names.leaveOut(nil)
 }
 

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/taster"
@@ -57,6 +60,8 @@ import (
 //	        good       a Cluster that every client accepts; for-grpc, for-envoy: that only those accept
 //	        undecodable, unspeakable   its Any is no message, its name is not UTF-8
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
+//	clusters NAME...                                the control plane sends all of its Clusters; NAME/ENDPOINTS
+//	                                                is one with another name of its endpoints
 //	overtaken                                       the control plane answers another type, which was
 //	                                                requested later
 //	rejected clients=N reason=WORD                  N clients reject the newest response
@@ -96,6 +101,9 @@ type player struct {
 	// answered says that the control plane has answered on this stream, and heard when it did last.
 	answered bool
 	heard    time.Time
+	// clusters are those of the control plane, nil before it has sent any, and ofClusters is their session.
+	clusters   *Topics
+	ofClusters Session
 }
 
 func (p *player) play(t *testing.T, d *datadriven.TestData) string {
@@ -187,6 +195,8 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "reason", &r.Reason)
 		r.Words = fmt.Sprintf("%d clients: %s", r.Clients, r.Reason)
 		p.session.PassOn(r)
+	case "clusters":
+		p.sendClusters(t, sessiontest.NamesIn(d))
 	case "overtaken":
 		p.answer()
 		p.of.Sets.overtake(p.now, p.now, "")
@@ -257,6 +267,50 @@ func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
 		if glob, _ := urn.GlobOf(r.Name()); k.Name == r.Name() || k.Name == cache.Wildcard || k.Name == glob {
 			yield(r.Name(), r)
 		}
+	}
+}
+
+// sendClusters has the control plane send all of its Clusters, each with the name of its endpoints if that is another.
+func (p *player) sendClusters(t *testing.T, all []string) {
+	t.Helper()
+	if p.clusters == nil {
+		p.clusters = withKind(nil, p.scope, typeURLs["cds"], cache.Wildcard)
+		p.clusters.Sets.answers, p.clusters.Sets.habits = p.strict, p.habits
+		p.ofClusters = SotW.Begin(p.clusters)
+		var u cache.Update
+		p.clusters.Start(cache.Wildcard, nil, &u)
+		p.ofClusters.Requests(p.now, p.limit)
+	}
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURLs["cds"]}
+	for _, text := range all {
+		c := &clusterv3.Cluster{}
+		var service string
+		if c.Name, service, _ = strings.Cut(text, "/"); service != "" {
+			c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: service}
+		}
+		a, err := anypb.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Resources = append(r.Resources, a)
+	}
+	b, err := proto.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := SotW.Parse(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.answer()
+	if p.session != nil {
+		p.session.Heard(p.now)
+	}
+	if _, nack := p.ofClusters.Response(p.now, parsed); nack != "" {
+		t.Fatal(nack)
+	}
+	if p.session != nil {
+		p.session.ClustersChanged(p.now, p.clusters)
 	}
 }
 
