@@ -53,8 +53,7 @@ type Set struct {
 	claims *claims // nil as long as none has changed
 
 	// times are the times of changes: see noteTime.
-	times    []changeTime
-	replaced replaced
+	times []changeTime
 
 	// refused has the members that a client has refused: see Refuse. renewed: a member has been Renewed.
 	refused map[string]Release
