@@ -257,11 +257,11 @@ func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 }
 
 // noteTTL records that a member's TTL was renewed, or that the member got or lost a TTL.
-func (s *Set) noteTTL(n *note, was, is *Resource) {
+func (s *Set) noteTTL(n *note, old, next *Resource) {
 	switch {
-	case was.RenewsTTL(is):
+	case old.RenewsTTL(next):
 		n.heartbeat = s.seq
-	case was.TTL() > 0 || is.TTL() > 0:
+	case old.TTL() > 0 || next.TTL() > 0:
 		n.ttlChange = s.seq
 	}
 }
