@@ -28,27 +28,27 @@ func (c *Cache) Apply(updates ...Update) {
 	if len(updates) == 0 {
 		return
 	}
-	of := c.topics(updates[0].Scope)
-	if of == nil {
+	topics := c.topics(updates[0].Scope)
+	if topics == nil {
 		return
 	}
-	of.gate.storing.Lock()
+	topics.gate.storing.Lock()
 	a := applications.Get().(*application)
 	parts := slices.Grow(a.parts, len(updates))[:len(updates)]
 	for i := range updates {
-		of.prepare(&parts[i], &updates[i])
+		topics.prepare(&parts[i], &updates[i])
 		parts[i].change = c.begin(&updates[i])
 	}
 	wakers := a.wakers
-	of.gate.close()
+	topics.gate.close()
 	for i := range parts {
-		wakers = c.store(of, &parts[i], wakers)
+		wakers = c.store(topics, &parts[i], wakers)
 	}
 	for i := range parts {
 		parts[i].change.Open()
 	}
-	of.gate.open()
-	of.gate.storing.Unlock()
+	topics.gate.open()
+	topics.gate.storing.Unlock()
 	for i := range updates {
 		updates[i].Receipt.Event("stored in the cache", nil)
 	}
@@ -78,9 +78,9 @@ type found struct {
 }
 
 // prepare finds the topics of an update, and what it removes. gate.storing is locked.
-func (of *scopeTopics) prepare(st *storing, u *Update) {
-	st.update = of.withMembers(*u)
-	of.find(&st.found, &st.update)
+func (ts *scopeTopics) prepare(st *storing, u *Update) {
+	st.update = ts.withMembers(*u)
+	ts.find(&st.found, &st.update)
 	if st.plans = st.onePlan[:]; len(st.found.sets) > 1 {
 		st.plans = make([]plan, len(st.found.sets))
 	}
@@ -92,9 +92,9 @@ func (of *scopeTopics) prepare(st *storing, u *Update) {
 }
 
 // store stores a prepared update. The scope's gate is closed.
-func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
+func (c *Cache) store(topics *scopeTopics, st *storing, wakers []Waker) []Waker {
 	u := &st.update
-	of.change = st.change
+	topics.change = st.change
 	c.confirm(u.Origin)
 	for i, e := range st.found.entries {
 		if i%atOnce == atOnce-1 {
@@ -111,7 +111,7 @@ func (c *Cache) store(of *scopeTopics, st *storing, wakers []Waker) []Waker {
 			wakers = s.apply(&u.Sets[i], &st.plans[i], wakers)
 		}
 	}
-	of.change = nil
+	topics.change = nil
 	return wakers
 }
 
@@ -149,16 +149,16 @@ func (c *Cache) begin(u *Update) *propagation.Change {
 }
 
 // find finds the topics of an update.
-func (of *scopeTopics) find(f *found, u *Update) {
+func (ts *scopeTopics) find(f *found, u *Update) {
 	if f.sets = f.oneSet[:min(len(u.Sets), 1)]; len(u.Sets) > 1 {
 		f.sets = make([]*Set, len(u.Sets))
 	}
 	f.entries = make([]*Entry, len(u.Changes))
 	for i := 0; i == 0 || i < len(u.Changes); i += atOnce {
-		of.mu.RLock()
-		t := of.tables[u.TypeURL]
+		ts.mu.RLock()
+		t := ts.tables[u.TypeURL]
 		if t == nil {
-			of.mu.RUnlock()
+			ts.mu.RUnlock()
 			return
 		}
 		if i == 0 {
@@ -167,14 +167,14 @@ func (of *scopeTopics) find(f *found, u *Update) {
 			}
 		}
 		if len(t.entries) == 0 {
-			of.mu.RUnlock()
+			ts.mu.RUnlock()
 			f.entries = nil
 			return
 		}
 		for k := i; k < min(i+atOnce, len(u.Changes)); k++ {
 			f.entries[k] = t.entries[u.Changes[k].Name]
 		}
-		of.mu.RUnlock()
+		ts.mu.RUnlock()
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // client keeps the resource when it unsubscribes from the entry.
 
 // withMembers returns an update with the members that follow their entries. gate.storing is locked.
-func (of *scopeTopics) withMembers(u Update) Update {
+func (ts *scopeTopics) withMembers(u Update) Update {
 	var places map[string]int // in u.Sets
 	said := len(u.Sets)
 	for i := range u.Changes {
@@ -36,11 +36,11 @@ func (of *scopeTopics) withMembers(u Update) Update {
 				places[u.Sets[i].Name] = i
 			}
 		}
-		at, there := places[glob]
-		if there && at < said {
+		place, there := places[glob]
+		if there && place < said {
 			continue // the source's update has the set itself
 		}
-		s := of.set(u.TypeURL, glob)
+		s := ts.set(u.TypeURL, glob)
 		if s == nil {
 			continue
 		}
@@ -49,20 +49,20 @@ func (of *scopeTopics) withMembers(u Update) Update {
 			continue
 		}
 		if !there {
-			at = len(u.Sets)
-			places[glob] = at
+			place = len(u.Sets)
+			places[glob] = place
 			u.Sets = append(slices.Clip(u.Sets), SetUpdate{Name: glob, Partial: partial, Stale: stale})
 		}
-		u.Sets[at].Changes = append(u.Sets[at].Changes, Change{Name: c.Name, Resource: c.Resource})
+		u.Sets[place].Changes = append(u.Sets[place].Changes, Change{Name: c.Name, Resource: c.Resource})
 	}
 	return u
 }
 
 // set returns the set of a type, nil if the cache does not have it.
-func (of *scopeTopics) set(typeURL, name string) *Set {
-	of.mu.RLock()
-	defer of.mu.RUnlock()
-	if t := of.tables[typeURL]; t != nil {
+func (ts *scopeTopics) set(typeURL, name string) *Set {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	if t := ts.tables[typeURL]; t != nil {
 		return t.sets[name]
 	}
 	return nil

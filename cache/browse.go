@@ -19,12 +19,12 @@ type Item struct {
 // that is both comes twice. No lock is held for long: a name that changes during the call may come twice, or not at
 // all. yield must be short, and must not call the cache.
 func (c *Cache) Browse(scope Scope, typeURL string, yield func(Item) bool) {
-	of := c.topics(scope)
-	if of == nil {
+	topics := c.topics(scope)
+	if topics == nil {
 		return
 	}
 	var sets []*Set
-	if !of.browseEntries(typeURL, &sets, yield) {
+	if !topics.browseEntries(typeURL, &sets, yield) {
 		return
 	}
 	for _, s := range sets {
@@ -35,11 +35,11 @@ func (c *Cache) Browse(scope Scope, typeURL string, yield func(Item) bool) {
 }
 
 // browseEntries calls yield for the entries of a type, or of all types if typeURL is empty, and collects the sets.
-func (of *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(Item) bool) bool {
-	of.mu.RLock()
-	defer of.mu.RUnlock()
+func (ts *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(Item) bool) bool {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
 	n := 0
-	for url, t := range of.tables {
+	for url, t := range ts.tables {
 		if typeURL != "" && url != typeURL {
 			continue
 		}
@@ -51,8 +51,8 @@ func (of *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(It
 				return false
 			}
 			if n++; n%atOnce == 0 { // lets others take the lock
-				of.mu.RUnlock()
-				of.mu.RLock()
+				ts.mu.RUnlock()
+				ts.mu.RLock()
 			}
 		}
 	}

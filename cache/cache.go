@@ -108,7 +108,7 @@ type scopeTopics struct {
 
 // table holds the topics of one type in one scope. Guarded by scopeTopics.mu.
 type table struct {
-	of      *scopeTopics
+	scope   *scopeTopics
 	states  stateCounts
 	entries map[string]*Entry
 	sets    map[string]*Set
@@ -200,13 +200,13 @@ func (c *Cache) Stats() Stats {
 	c.mu.RLock()
 	scopes := slices.Collect(maps.Values(c.scopes))
 	c.mu.RUnlock()
-	for _, of := range scopes {
-		of.mu.RLock()
-		for _, t := range of.tables {
+	for _, topics := range scopes {
+		topics.mu.RLock()
+		for _, t := range topics.tables {
 			s.Entries += len(t.entries)
 			s.Sets += len(t.sets)
 		}
-		of.mu.RUnlock()
+		topics.mu.RUnlock()
 	}
 	return s
 }
@@ -225,61 +225,61 @@ func (c *Cache) HasScope(scope Scope) bool { return c.topics(scope) != nil }
 func (c *Cache) makeTopics(scope Scope) *scopeTopics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := c.scopes[scope]
-	if of == nil {
-		of = &scopeTopics{scope: scope, tables: map[string]*table{}, chunks: &c.chunks, spellings: &c.spellings}
-		c.scopes[scope] = of
+	topics := c.scopes[scope]
+	if topics == nil {
+		topics = &scopeTopics{scope: scope, tables: map[string]*table{}, chunks: &c.chunks, spellings: &c.spellings}
+		c.scopes[scope] = topics
 	}
-	return of
+	return topics
 }
 
 // read calls f with the table of a key, if there is one, while no topic begins or ends in
 // its scope.
 func (c *Cache) read(k Key, f func(*table)) {
-	of := c.topics(k.Scope)
-	if of == nil {
+	topics := c.topics(k.Scope)
+	if topics == nil {
 		return
 	}
-	of.mu.RLock()
-	defer of.mu.RUnlock()
-	if t := of.tables[k.TypeURL]; t != nil {
+	topics.mu.RLock()
+	defer topics.mu.RUnlock()
+	if t := topics.tables[k.TypeURL]; t != nil {
 		f(t)
 	}
 }
 
 // watch finds the topic, or makes it and starts its source.
 func watch(c *Cache, k Key, reg *Watch, w Watcher, find func(*table) *topic, create func(*table) *topic) {
-	if of := c.topics(k.Scope); of != nil {
-		of.mu.RLock()
-		if t := of.tables[k.TypeURL]; t != nil {
+	if topics := c.topics(k.Scope); topics != nil {
+		topics.mu.RLock()
+		if t := topics.tables[k.TypeURL]; t != nil {
 			if tp := find(t); tp != nil {
 				wasIdle, adopted := tp.add(reg, w)
 				if adopted {
 					c.adopt(tp)
 				}
 				c.review(tp)
-				of.mu.RUnlock()
+				topics.mu.RUnlock()
 				if wasIdle {
 					c.idle.remove(tp)
 				}
 				return
 			}
 		}
-		of.mu.RUnlock()
+		topics.mu.RUnlock()
 	}
 
-	of := c.makeTopics(k.Scope)
-	of.mu.Lock()
-	for of.ended {
-		of.mu.Unlock()
-		of = c.makeTopics(k.Scope)
-		of.mu.Lock()
+	topics := c.makeTopics(k.Scope)
+	topics.mu.Lock()
+	for topics.ended {
+		topics.mu.Unlock()
+		topics = c.makeTopics(k.Scope)
+		topics.mu.Lock()
 	}
-	defer of.mu.Unlock()
-	t := of.tables[k.TypeURL]
+	defer topics.mu.Unlock()
+	t := topics.tables[k.TypeURL]
 	if t == nil {
-		t = &table{of: of, entries: map[string]*Entry{}, sets: map[string]*Set{}}
-		of.tables[k.TypeURL] = t
+		t = &table{scope: topics, entries: map[string]*Entry{}, sets: map[string]*Set{}}
+		topics.tables[k.TypeURL] = t
 	}
 	tp := find(t)
 	if tp == nil {
@@ -302,7 +302,7 @@ func (c *Cache) Unwatch(w Watching) {
 	tp, now := reg.topic, time.Now()
 	if tp.remove(reg, now) {
 		c.idle.add(tp, now, c.isEmpty(tp))
-		if tp.entry != nil && now.UnixNano() < tp.table.of.impatient.Load() {
+		if tp.entry != nil && now.UnixNano() < tp.table.scope.impatient.Load() {
 			c.giveUp(tp, now)
 		}
 	}
@@ -323,16 +323,16 @@ func (c *Cache) isEmpty(tp *topic) bool {
 
 // giveUp drops a topic that has been idle since the given time, unless it has been watched again.
 func (c *Cache) giveUp(tp *topic, since time.Time) {
-	of := tp.table.of
-	of.mu.Lock()
-	defer of.mu.Unlock()
+	topics := tp.table.scope
+	topics.mu.Lock()
+	defer topics.mu.Unlock()
 	tp.mu.Lock()
 	stillIdle := tp.idleSince.Equal(since)
 	tp.mu.Unlock()
 	if !stillIdle {
 		return
 	}
-	t := of.tables[tp.key.TypeURL]
+	t := topics.tables[tp.key.TypeURL]
 	if t == nil {
 		return
 	}
@@ -351,12 +351,12 @@ func (c *Cache) giveUp(tp *topic, since time.Time) {
 	c.idle.gone(tp)
 	c.source.Stop(tp.key) // first: once the scope has ended, another goroutine can begin the topic again
 	if len(t.entries)+len(t.sets) == 0 {
-		of.tables = Without(of.tables, &of.room, tp.key.TypeURL)
+		topics.tables = Without(topics.tables, &topics.room, tp.key.TypeURL)
 	}
-	if len(of.tables) == 0 {
-		of.ended = true
+	if len(topics.tables) == 0 {
+		topics.ended = true
 		c.mu.Lock()
-		c.scopes = Without(c.scopes, &c.room, of.scope)
+		c.scopes = Without(c.scopes, &c.room, topics.scope)
 		c.mu.Unlock()
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 // claimChange is a change of what a member claims.
 type claimChange struct {
-	key     string
-	seq     uint64
-	was, is []uint64
+	key           string
+	seq           uint64
+	before, after []uint64
 	// gone is the change by which the member was removed before, 0 if it was there.
 	gone uint64
 }
@@ -45,10 +45,10 @@ type claims struct {
 		keys              []string
 	}
 	full struct {
-		state uint64
-		form  Form
-		apart map[string]struct{}
-		is    FullState
+		state  uint64
+		form   Form
+		apart  map[string]struct{}
+		result FullState
 	}
 }
 
@@ -66,15 +66,15 @@ func (s *Set) claimChanges(u *SetUpdate) (changes []claimChange) {
 		if m.Present() && m.Resource.Hash() == c.Resource.Hash() {
 			continue
 		}
-		is := claimChange{key: strings.Clone(c.Name), is: c.Resource.Claims()}
+		change := claimChange{key: strings.Clone(c.Name), after: c.Resource.Claims()}
 		if m.Resource != nil {
-			is.was = m.Resource.Claims()
+			change.before = m.Resource.Claims()
 		}
 		if m.Removed {
-			is.gone = m.Seq
+			change.gone = m.Seq
 		}
-		if m.Removed || !slices.Equal(is.was, is.is) {
-			changes = append(changes, is)
+		if m.Removed || !slices.Equal(change.before, change.after) {
+			changes = append(changes, change)
 		}
 	}
 	return changes
@@ -125,8 +125,8 @@ func (s *Set) givers(w *SetWatch) []string {
 		return nil
 	}
 	shared := len(w.apart) == 0
-	if is := &all.givers; shared && is.state == s.seq && is.held == held && is.lost == lost {
-		return is.keys
+	if known := &all.givers; shared && known.state == s.seq && known.held == held && known.lost == lost {
+		return known.keys
 	}
 	first, last := map[string]*claimChange{}, map[string]*claimChange{}
 	for i := range all.changes {
@@ -141,7 +141,7 @@ func (s *Set) givers(w *SetWatch) []string {
 	}
 	taken := map[uint64]string{}
 	for key, c := range last {
-		for _, claim := range c.is {
+		for _, claim := range c.after {
 			taken[claim] = key
 		}
 	}
@@ -150,10 +150,10 @@ func (s *Set) givers(w *SetWatch) []string {
 	apart := map[string]bool{}
 	for _, key := range slices.Sorted(maps.Keys(first)) {
 		given := func(claim uint64) bool {
-			by, is := taken[claim]
-			return is && by != key && !apart[by]
+			by, ok := taken[claim]
+			return ok && by != key && !apart[by]
 		}
-		if c := first[key]; !w.isApart(key) && (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.was, given) {
+		if c := first[key]; !w.isApart(key) && (c.gone == 0 || lost < c.gone) && slices.ContainsFunc(c.before, given) {
 			keys, apart[key] = append(keys, key), true
 		}
 	}
@@ -196,15 +196,15 @@ func (s *Set) fullWithoutApart(w *SetWatch, f Form) FullState {
 	full := &s.claims.full
 	if full.state != s.seq || full.form != f || !maps.Equal(full.apart, w.apart) {
 		full.state, full.form, full.apart = s.seq, f, w.apart
-		full.is = s.encodeIf(f, nil, func(m members.Member) bool { return !m.Removed && !w.isApart(s.members.Key(m)) })
+		full.result = s.encodeIf(f, nil, func(m members.Member) bool { return !m.Removed && !w.isApart(s.members.Key(m)) })
 	}
-	return full.is
+	return full.result
 }
 
 // isApart is Set.Apart by the member's key.
 func (w *SetWatch) isApart(key string) bool {
-	_, is := w.apart[key]
-	return is
+	_, ok := w.apart[key]
+	return ok
 }
 
 // Apart reports whether a member is set apart for w's watcher: the watcher was sent, or is to be sent, its removal, and

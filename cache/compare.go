@@ -24,12 +24,12 @@ type SetBefore struct {
 // It costs one look-up per change. The caller must apply no other update to the same scope before it applies this one.
 func (c *Cache) Before(u *Update, removals bool) (b Before) {
 	b.Sets = make([]SetBefore, len(u.Sets))
-	of := c.topics(u.Scope)
-	if of == nil {
+	topics := c.topics(u.Scope)
+	if topics == nil {
 		return b
 	}
 	var found found
-	of.find(&found, u)
+	topics.find(&found, u)
 	b.Entries = make([]*State, len(found.entries))
 	for i, e := range found.entries {
 		if e != nil {

@@ -19,7 +19,7 @@
 // than its resource has to copy the name.
 //
 // What few topics need has its own place: heartbeats and errors of members (notes.go), the version of the origin, which
-// all resources that came with it share (origin_version.go), versions that were replaced last (earlier.go). Topics that
+// all resources that came with it share (origin_version.go). Topics that
 // nobody watches, and scopes with only such topics, have bounds of their own (idle.go, idlescopes.go), because clients
 // can make up both.
 //

@@ -7,11 +7,11 @@ import "time"
 // any other name in that request: when such a control plane changes its state, only names that somebody watches may be
 // requested.
 func (c *Cache) DropIdle(scope Scope, within time.Duration) {
-	of := c.topics(scope)
-	if of == nil {
+	topics := c.topics(scope)
+	if topics == nil {
 		return
 	}
-	of.impatient.Store(time.Now().Add(within).UnixNano())
+	topics.impatient.Store(time.Now().Add(within).UnixNano())
 	for _, tp := range c.idle.entriesOf(scope) {
 		if since, ok := tp.idles(); ok {
 			c.giveUp(tp, since)

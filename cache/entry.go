@@ -85,8 +85,6 @@ type State struct {
 	// Previous is the resource before the entry became Absent or a redirect, nil if there
 	// was none.
 	Previous *Resource
-	// Earlier identifies the content that Resource has replaced, nil if there was none.
-	Earlier *Earlier
 	// Err is set when Failed. When Present, it says why a newer state could not be fetched.
 	// When Absent, it is the authority's reason.
 	Err *Error
@@ -189,7 +187,6 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	if next.Since = old.Since; old.Status != next.Status || !sameContent(old.Resource, next.Resource) {
 		next.Since = time.Now().UnixNano()
 	}
-	next.Earlier = old.earlier(&next)
 	e.state.Store(&next)
 	e.recount(old, &next)
 	if again := e.renewed(old, &next); !renewed && !again && sameForClients(old, &next) {

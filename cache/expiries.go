@@ -9,39 +9,39 @@ import (
 // Expiries has the times at which keys expire unless they are renewed. xDS: "TTL". The
 // zero value is empty and ready. It is not safe for concurrent use.
 type Expiries[K comparable] struct {
-	at   map[K]time.Time
-	room Room // of at
+	times map[K]time.Time
+	room  Room // of times
 	// queue has the times in order, and outdated ones among them.
 	queue expiryQueue[K]
 }
 
 type expiry[K comparable] struct {
-	key K
-	at  time.Time
+	key  K
+	time time.Time
 }
 
 // Set sets or renews the time of a key.
-func (e *Expiries[K]) Set(key K, at time.Time) {
-	if e.at == nil {
-		e.at = map[K]time.Time{}
+func (e *Expiries[K]) Set(key K, when time.Time) {
+	if e.times == nil {
+		e.times = map[K]time.Time{}
 	}
-	if was, there := e.at[key]; there && was.Equal(at) {
+	if old, there := e.times[key]; there && old.Equal(when) {
 		return
 	}
-	e.at[key] = at
-	heap.Push(&e.queue, expiry[K]{key, at})
+	e.times[key] = when
+	heap.Push(&e.queue, expiry[K]{key, when})
 	e.compact()
 }
 
 // compact removes outdated times from the queue if there are many.
 func (e *Expiries[K]) compact() {
 	const slack = 64
-	if len(e.queue) <= 2*len(e.at)+slack {
+	if len(e.queue) <= 2*len(e.times)+slack {
 		return
 	}
-	there := make(map[K]struct{}, len(e.at))
+	there := make(map[K]struct{}, len(e.times))
 	e.queue = slices.DeleteFunc(e.queue, func(x expiry[K]) bool {
-		if _, twice := there[x.key]; twice || !e.at[x.key].Equal(x.at) {
+		if _, twice := there[x.key]; twice || !e.times[x.key].Equal(x.time) {
 			return true
 		}
 		there[x.key] = struct{}{}
@@ -53,26 +53,26 @@ func (e *Expiries[K]) compact() {
 
 // End removes a key.
 func (e *Expiries[K]) End(key K) {
-	if _, there := e.at[key]; there {
-		e.at = Without(e.at, &e.room, key)
+	if _, there := e.times[key]; there {
+		e.times = Without(e.times, &e.room, key)
 		e.compact()
 	}
 }
 
 // At returns the time of a key, if it has one.
-func (e *Expiries[K]) At(key K) (at time.Time, ok bool) {
-	at, ok = e.at[key]
-	return at, ok
+func (e *Expiries[K]) At(key K) (when time.Time, ok bool) {
+	when, ok = e.times[key]
+	return when, ok
 }
 
 // Len returns how many keys have a time.
-func (e *Expiries[K]) Len() int { return len(e.at) }
+func (e *Expiries[K]) Len() int { return len(e.times) }
 
 // Next returns the earliest time. It returns false if no key has one.
 func (e *Expiries[K]) Next() (time.Time, bool) {
 	for len(e.queue) > 0 {
-		if x := e.queue[0]; e.at[x.key].Equal(x.at) {
-			return x.at, true
+		if x := e.queue[0]; e.times[x.key].Equal(x.time) {
+			return x.time, true
 		}
 		heap.Pop(&e.queue)
 	}
@@ -82,8 +82,8 @@ func (e *Expiries[K]) Next() (time.Time, bool) {
 // Due returns the keys whose time has passed, and removes them.
 func (e *Expiries[K]) Due(now time.Time) (keys []K) {
 	for {
-		at, ok := e.Next()
-		if !ok || at.After(now) {
+		when, ok := e.Next()
+		if !ok || when.After(now) {
 			return keys
 		}
 		key := e.queue[0].key
@@ -96,7 +96,7 @@ func (e *Expiries[K]) Due(now time.Time) (keys []K) {
 type expiryQueue[K comparable] []expiry[K]
 
 func (q expiryQueue[K]) Len() int           { return len(q) }
-func (q expiryQueue[K]) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+func (q expiryQueue[K]) Less(i, j int) bool { return q[i].time.Before(q[j].time) }
 func (q expiryQueue[K]) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.

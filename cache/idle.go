@@ -82,12 +82,12 @@ func (i *idle) tooMany() (old *topic, since time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for i.empty.len() > maxIdleEmpty {
-		tp, at, _ := i.empty.removeOldest()
+		tp, since, _ := i.empty.removeOldest()
 		if tp.entry != nil && !tp.entry.isEmpty() {
 			continue // it has a resource now
 		}
 		i.forget(tp)
-		return tp, at
+		return tp, since
 	}
 	switch {
 	case i.topics.len() > i.limit:

@@ -92,28 +92,28 @@ func (i *idle) gone(tp *topic) {
 }
 
 // check adds a group to the idle ones if all of its topics linger. The caller holds mu.
-func (g *idleGroups) check(of *groupTopics) {
-	if len(of.idle) == of.topics {
-		g.idle.add(of, struct{}{})
+func (g *idleGroups) check(group *groupTopics) {
+	if len(group.idle) == group.topics {
+		g.idle.add(group, struct{}{})
 	}
 }
 
 // lingers records that nobody watches a topic any more. The caller holds mu.
 func (g *idleGroups) lingers(tp *topic) {
-	of := tp.group
-	if of.idle == nil {
-		of.idle = map[*topic]struct{}{}
+	group := tp.group
+	if group.idle == nil {
+		group.idle = map[*topic]struct{}{}
 	}
-	of.idle[tp] = struct{}{}
-	g.check(of)
+	group.idle[tp] = struct{}{}
+	g.check(group)
 	g.steps++
 }
 
 // busy records that a topic is watched again. The caller holds mu.
 func (g *idleGroups) busy(tp *topic) {
-	if of := tp.group; of != nil {
-		of.idle = Without(of.idle, &of.room, tp)
-		g.idle.remove(of)
+	if group := tp.group; group != nil {
+		group.idle = Without(group.idle, &group.room, tp)
+		g.idle.remove(group)
 	}
 	g.steps++
 }
@@ -132,10 +132,10 @@ func (i *idle) tooManyGroups() map[*topic]struct{} {
 
 // take removes and returns the topics of a group that has to end. All of them linger. The caller
 // holds mu.
-func (g *idleGroups) take(of *groupTopics) map[*topic]struct{} {
-	g.idle.remove(of)
-	topics := of.idle
-	of.idle, of.room = nil, 0
+func (g *idleGroups) take(group *groupTopics) map[*topic]struct{} {
+	g.idle.remove(group)
+	topics := group.idle
+	group.idle, group.room = nil, 0
 	g.steps++
 	return topics
 }

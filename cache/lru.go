@@ -9,8 +9,8 @@ import (
 // lru has keys in the order in which they were last added. It has no limit: its owner removes
 // the oldest.
 type lru[K comparable, V any] struct {
-	of   *simplelru.LRU[K, V]
-	room Room
+	entries *simplelru.LRU[K, V]
+	room    Room
 }
 
 func newLRU[K comparable, V any]() lru[K, V] {
@@ -18,19 +18,19 @@ func newLRU[K comparable, V any]() lru[K, V] {
 	if err != nil {
 		panic(err) // only of a size below 1
 	}
-	return lru[K, V]{of: l}
+	return lru[K, V]{entries: l}
 }
 
-func (l *lru[K, V]) add(k K, v V) { l.of.Add(k, v) }
+func (l *lru[K, V]) add(k K, v V) { l.entries.Add(k, v) }
 
-func (l *lru[K, V]) len() int { return l.of.Len() }
+func (l *lru[K, V]) len() int { return l.entries.Len() }
 
-func (l *lru[K, V]) peek(k K) (V, bool) { return l.of.Peek(k) }
+func (l *lru[K, V]) peek(k K) (V, bool) { return l.entries.Peek(k) }
 
-func (l *lru[K, V]) oldest() (K, V, bool) { return l.of.GetOldest() }
+func (l *lru[K, V]) oldest() (K, V, bool) { return l.entries.GetOldest() }
 
 // keys returns all keys, the oldest first.
-func (l *lru[K, V]) keys() []K { return l.of.Keys() }
+func (l *lru[K, V]) keys() []K { return l.entries.Keys() }
 
 func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
 	if k, v, ok = l.oldest(); ok {
@@ -41,7 +41,7 @@ func (l *lru[K, V]) removeOldest() (k K, v V, ok bool) {
 
 func (l *lru[K, V]) remove(k K) {
 	l.room = max(l.room, Room(l.len()))
-	l.of.Remove(k)
+	l.entries.Remove(k)
 	if !l.room.sparse(l.len()) {
 		return
 	}

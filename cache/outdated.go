@@ -9,12 +9,12 @@ import "slices"
 // Outdate marks all topics of a scope as outdated: their state is from a previous source. The mark ends for a topic
 // when an answer comes for it, and for all of them with Renew.
 func (c *Cache) Outdate(scope Scope) {
-	of := c.topics(scope)
-	if of == nil {
+	topics := c.topics(scope)
+	if topics == nil {
 		return
 	}
-	of.outdated.Store(true)
-	of.each(func(_ Key, e *Entry, s *Set) {
+	topics.outdated.Store(true)
+	topics.each(func(_ Key, e *Entry, s *Set) {
 		if e != nil {
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -29,12 +29,12 @@ func (c *Cache) Outdate(scope Scope) {
 
 // Renew ends the mark of Outdate for all topics of a scope, also for those that the new source has not answered.
 func (c *Cache) Renew(scope Scope) {
-	of := c.topics(scope)
-	if of == nil || !of.outdated.Swap(false) {
+	topics := c.topics(scope)
+	if topics == nil || !topics.outdated.Swap(false) {
 		return
 	}
 	var still []*topic
-	of.each(func(_ Key, e *Entry, s *Set) {
+	topics.each(func(_ Key, e *Entry, s *Set) {
 		var t *topic
 		if e != nil {
 			t = &e.topic
@@ -46,14 +46,14 @@ func (c *Cache) Renew(scope Scope) {
 		}
 	})
 	for some := range slices.Chunk(still, atOnce) {
-		of.renew(some)
+		topics.renew(some)
 	}
 }
 
-func (of *scopeTopics) renew(topics []*topic) {
+func (ts *scopeTopics) renew(topics []*topic) {
 	var wakers []Waker
-	of.gate.storing.Lock()
-	of.gate.close()
+	ts.gate.storing.Lock()
+	ts.gate.close()
 	for _, t := range topics {
 		t.mu.Lock()
 		if t.outdated {
@@ -62,8 +62,8 @@ func (of *scopeTopics) renew(topics []*topic) {
 		}
 		t.mu.Unlock()
 	}
-	of.gate.open()
-	of.gate.storing.Unlock()
+	ts.gate.open()
+	ts.gate.storing.Unlock()
 	for _, w := range wakers {
 		w.Wake()
 	}
@@ -71,8 +71,8 @@ func (of *scopeTopics) renew(topics []*topic) {
 
 // Outdated reports whether a scope has topics that may be outdated.
 func (c *Cache) Outdated(scope Scope) bool {
-	of := c.topics(scope)
-	return of != nil && of.outdated.Load()
+	topics := c.topics(scope)
+	return topics != nil && topics.outdated.Load()
 }
 
 // Outdated reports whether the topic's state is from a previous source: see Cache.Outdate.

@@ -54,7 +54,7 @@ func (t *topic) isPrefetched() bool {
 // notePrefetch records that w is about to watch. It reports whether w is the first client of a topic that
 // was only prefetched. The caller holds mu.
 func (t *topic) notePrefetch(w Watcher) (adopted bool) {
-	if _, is := w.(Prefetcher); is {
+	if _, ok := w.(Prefetcher); ok {
 		t.prefetched = t.prefetched || len(t.watchers)+len(t.groupWatches) == 0
 		return false
 	}
@@ -62,8 +62,8 @@ func (t *topic) notePrefetch(w Watcher) (adopted bool) {
 		return false
 	}
 	t.prefetched = false
-	for _, of := range t.watchers {
-		of.(Prefetcher).Adopted()
+	for _, w := range t.watchers {
+		w.(Prefetcher).Adopted()
 	}
 	return true
 }

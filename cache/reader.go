@@ -26,27 +26,27 @@ func (c *Cache) NewReader() Reader { return Reader{cache: c} }
 // Watch is [Cache.Watch].
 func (r *Reader) Watch(k Key, w Watcher) (e *Entry, withheld *Resource) {
 	e, withheld = r.cache.Watch(k, w)
-	r.add(e.table.of, 1)
+	r.add(e.table.scope, 1)
 	return e, withheld
 }
 
 // WatchInGroup is [Cache.WatchInGroup].
 func (r *Reader) WatchInGroup(k Key, w *Watch) (e *Entry, withheld *Resource) {
 	e, withheld = r.cache.WatchInGroup(k, w)
-	r.add(e.table.of, 1)
+	r.add(e.table.scope, 1)
 	return e, withheld
 }
 
 // WatchSet is [Cache.WatchSet].
 func (r *Reader) WatchSet(k Key, w SetWatcher) *Set {
 	s := r.cache.WatchSet(k, w)
-	r.add(s.table.of, 1)
+	r.add(s.table.scope, 1)
 	return s
 }
 
 // Unwatch is [Cache.Unwatch].
 func (r *Reader) Unwatch(w Watching) {
-	scope := w.watch().topic.table.of
+	scope := w.watch().topic.table.scope
 	r.cache.Unwatch(w)
 	r.add(scope, -1)
 }
@@ -56,28 +56,28 @@ func (r *Reader) Unwatch(w Watching) {
 // new watchers (Resource.DoNotCache).
 func (r *Reader) WatchEntry(e *Entry, w *Watch) {
 	e.add(w, nil)
-	r.add(e.table.of, 1)
+	r.add(e.table.scope, 1)
 }
 
 // Include adds the scope of an entry to the scopes that BeginRead locks, until Exclude. Another owner
 // watches the entry on behalf of the reader.
-func (r *Reader) Include(e *Entry) { r.add(e.table.of, 1) }
+func (r *Reader) Include(e *Entry) { r.add(e.table.scope, 1) }
 
 // Exclude undoes Include. The entry must still be watched.
-func (r *Reader) Exclude(e *Entry) { r.add(e.table.of, -1) }
+func (r *Reader) Exclude(e *Entry) { r.add(e.table.scope, -1) }
 
 // Cache returns the cache that the reader reads.
 func (r *Reader) Cache() *Cache { return r.cache }
 
 func (r *Reader) add(scope *scopeTopics, n int) {
 	for i := range r.scopes {
-		of := &r.scopes[i]
-		if of.topics != scope {
+		locked := &r.scopes[i]
+		if locked.topics != scope {
 			continue
 		}
-		if of.n += n; of.n == 0 {
+		if locked.n += n; locked.n == 0 {
 			last := len(r.scopes) - 1
-			*of = r.scopes[last]
+			*locked = r.scopes[last]
 			r.scopes[last] = readScope{}
 			r.scopes = fitted(r.scopes[:last])
 		}
@@ -95,8 +95,8 @@ func (r *Reader) add(scope *scopeTopics, n int) {
 func (r *Reader) TryBeginRead(w Waker) bool {
 	for i := range r.scopes {
 		if !r.scopes[i].topics.gate.enter(w) {
-			for _, of := range r.scopes[:i] {
-				of.topics.gate.leave()
+			for _, locked := range r.scopes[:i] {
+				locked.topics.gate.leave()
 			}
 			return false
 		}
@@ -118,8 +118,8 @@ func (r *Reader) BeginRead() {
 // EndRead ends the snapshot lock. While the lock is held, the caller may watch and unwatch topics
 // only in scopes in which it keeps watching others.
 func (r *Reader) EndRead() {
-	for _, of := range r.scopes {
-		of.topics.gate.leave()
+	for _, locked := range r.scopes {
+		locked.topics.gate.leave()
 	}
 }
 
@@ -150,9 +150,9 @@ func (a *awaited) Wake() {
 // TryBeginRead locks the scope of a watched topic: until EndRead, no update of the scope is stored. It
 // does not wait. If an update is being stored, it returns false, and later wakes w, once for all calls
 // until then. Scopes that are locked already stay locked.
-func (h *ReadLocks) TryBeginRead(of Watching, w Waker) bool {
-	scope := of.watch().topic.table.of
-	if _, is := h.held[scope]; is {
+func (h *ReadLocks) TryBeginRead(watching Watching, w Waker) bool {
+	scope := watching.watch().topic.table.scope
+	if _, ok := h.held[scope]; ok {
 		return true
 	}
 	a := h.awaited[scope]

@@ -93,16 +93,16 @@ func (s *Set) putRenewed(key string, r *Resource, origin string) bool {
 		return false // it is another change
 	}
 	s.first.note(key, r)
-	had := m.Seq
+	before := m.Seq
 	if n != nil && n.renewed > 0 {
-		had = n.renewed
+		before = n.renewed
 	}
 	s.count(m, -1)
 	s.seq++
 	m.Seq, m.Resource = s.seq, r
 	s.members.Put(key, &m)
 	s.count(m, 1)
-	s.notes.renew(key, s.seq).renewed, s.renewed = had, true
+	s.notes.renew(key, s.seq).renewed, s.renewed = before, true
 	s.bodies, s.extended = nil, extended{}
 	return true
 }

@@ -33,23 +33,23 @@ func (i *idle) configure(o Options) {
 // or ends, and f must do no more than a [Source] may. Between the calls, topics may begin and end: f is
 // not called for topics that have ended, and perhaps not for topics that have begun.
 func (c *Cache) EachTopic(scope Scope, f func(Key)) {
-	if of := c.topics(scope); of != nil {
-		of.each(func(k Key, _ *Entry, _ *Set) { f(k) })
+	if topics := c.topics(scope); topics != nil {
+		topics.each(func(k Key, _ *Entry, _ *Set) { f(k) })
 	}
 }
 
 // each calls f with each topic, which is an entry or a set: see Cache.EachTopic.
-func (of *scopeTopics) each(f func(Key, *Entry, *Set)) {
-	of.mu.RLock()
-	defer of.mu.RUnlock()
+func (ts *scopeTopics) each(f func(Key, *Entry, *Set)) {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
 	n := 0
 	breathe := func() {
 		if n++; n%atOnce == 0 { // lets others take the lock
-			of.mu.RUnlock()
-			of.mu.RLock()
+			ts.mu.RUnlock()
+			ts.mu.RLock()
 		}
 	}
-	for typeURL, t := range of.tables {
+	for typeURL, t := range ts.tables {
 		for name, e := range t.entries {
 			if t.entries[name] == e { // it may have ended, and the map been replaced
 				f(e.key, e, nil)
@@ -58,7 +58,7 @@ func (of *scopeTopics) each(f func(Key, *Entry, *Set)) {
 		}
 		for name, s := range t.sets {
 			if t.sets[name] == s {
-				f(Key{Scope: of.scope, TypeURL: typeURL, Name: name}, nil, s)
+				f(Key{Scope: ts.scope, TypeURL: typeURL, Name: name}, nil, s)
 			}
 			breathe()
 		}

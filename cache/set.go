@@ -53,8 +53,7 @@ type Set struct {
 	claims *claims // nil as long as none has changed
 
 	// times are the times of changes: see noteTime.
-	times    []changeTime
-	replaced replaced
+	times []changeTime
 
 	// refused has the members that a client has refused: see Refuse. renewed: a member has been Renewed.
 	refused map[string]Release
@@ -78,7 +77,7 @@ type Tombstones struct {
 type removal struct {
 	key        string
 	added, seq uint64 // as in member
-	at         time.Time
+	time       time.Time
 }
 
 // minSweep is how many removals a set collects before it first checks which are still needed.
@@ -127,8 +126,8 @@ type previous struct {
 	seq      uint64 // of its last change
 }
 
-func newSet(of *table, k Key, t Tombstones) *Set {
-	s := &Set{topic: topic{table: of, key: k}, sweepAt: minSweep}
+func newSet(owner *table, k Key, t Tombstones) *Set {
+	s := &Set{topic: topic{table: owner, key: k}, sweepAt: minSweep}
 	if k.Name != Wildcard {
 		s.tombstones.Bounds = members.Bounds(t)
 	}

@@ -36,8 +36,8 @@ type SetMember struct {
 
 // changeTime is the time of the changes of a set up to seq, and after the seq of the changeTime before it.
 type changeTime struct {
-	seq uint64
-	at  int64 // nanoseconds since the epoch
+	seq  uint64
+	time int64 // nanoseconds since the epoch
 }
 
 // maxTimes bounds the times that a set remembers. An older change gets the time of a later one.
@@ -67,7 +67,7 @@ func (s *Set) sinceOf(seq uint64) int64 {
 	if i == len(s.times) {
 		return 0 // the update is being stored
 	}
-	return s.times[i].at
+	return s.times[i].time
 }
 
 // Page appends up to n members to page, in the order of their changes, and then the names that have only
@@ -82,12 +82,12 @@ func (s *Set) Page(w *SetWatch, from SetPosition, n int, page []SetMember) ([]Se
 				return page, from
 			}
 			n--
-			of := SetMember{Key: s.members.Key(m), Resource: m.Resource, Changed: m.Seq, Added: m.Added, Removed: m.Removed, Since: s.sinceOf(m.Seq)}
-			of.Withheld = !m.Removed && s.withheldFrom(w, m)
-			if note := s.notes.byKey[of.Key]; note != nil && !m.Removed {
-				of.Err = note.err
+			member := SetMember{Key: s.members.Key(m), Resource: m.Resource, Changed: m.Seq, Added: m.Added, Removed: m.Removed, Since: s.sinceOf(m.Seq)}
+			member.Withheld = !m.Removed && s.withheldFrom(w, m)
+			if note := s.notes.byKey[member.Key]; note != nil && !m.Removed {
+				member.Err = note.err
 			}
-			page = append(page, of)
+			page = append(page, member)
 			from.seq = m.Seq
 		}
 		from.notes = true

@@ -14,7 +14,7 @@ import (
 // addRemoval records that a member is removed.
 func (s *Set) addRemoval(key string, m members.Member) {
 	// The key may share the bytes of the resource, which can be replaced if the member comes back.
-	s.removals = append(s.removals, removal{key: strings.Clone(key), added: m.Added, seq: m.Seq, at: time.Now()})
+	s.removals = append(s.removals, removal{key: strings.Clone(key), added: m.Added, seq: m.Seq, time: time.Now()})
 }
 
 func (s *Set) valid(g removal) bool {
@@ -56,7 +56,7 @@ func (s *Set) forget(g removal) {
 	if m.Resource.Name() != name {
 		name = strings.Clone(m.Resource.Name())
 	}
-	s.tombstones.Add(members.Tombstone{Key: g.key, Name: name, Constraints: m.Resource.Constraints(), At: g.at})
+	s.tombstones.Add(members.Tombstone{Key: g.key, Name: name, Constraints: m.Resource.Constraints(), At: g.time})
 	s.members.Remove(m)
 }
 
@@ -75,7 +75,7 @@ func (s *Set) RecentlyRemoved(yield func(name, constraints string)) {
 		yield(t.Name, t.Constraints)
 	}
 	for _, g := range s.removals {
-		if s.valid(g) && !s.tombstones.Expired(g.at, now) {
+		if s.valid(g) && !s.tombstones.Expired(g.time, now) {
 			m := s.members.Get(g.key)
 			yield(m.Resource.Name(), m.Resource.Constraints())
 		}

@@ -39,7 +39,7 @@ func (s *Set) SinceInChunks(w *SetWatch, o *ChunkOptions, yield func(Member) boo
 	if !w.inBatch {
 		w.batchStart, w.batchEnd, w.inBatch = w.seq, s.seq, true
 	}
-	for chunk, m := range s.members.AfterInChunks(w.seq, members.Encoding{MaxBytes: s.maxChunkBytes(w, o), Keeper: s.table.of.chunks, Owner: s}) {
+	for chunk, m := range s.members.AfterInChunks(w.seq, members.Encoding{MaxBytes: s.maxChunkBytes(w, o), Keeper: s.table.scope.chunks, Owner: s}) {
 		switch {
 		case chunk != nil:
 			if !o.Yield(chunk) {
@@ -164,8 +164,8 @@ func (s *Set) SentTo(w *SetWatch, yield func(name, version string)) {
 			yield(m.Resource.Name(), m.Resource.Version())
 		default:
 			version := ""
-			if was := s.previous(m); was.resource != nil && was.seq <= w.seq {
-				version = was.resource.Version()
+			if old := s.previous(m); old.resource != nil && old.seq <= w.seq {
+				version = old.resource.Version()
 			}
 			yield(m.Resource.Name(), version)
 		}

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/xds-relay/xds-relay/cache/internal/members"
 )
@@ -79,7 +76,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		changed = changed || len(s.unknown) > 0
 		s.unknown = nil
 	}
-	s.outdated, s.replaced.noted = false, 0
+	s.outdated = false
 	stored := 0
 	// During a large update, watchers can come and go, and clients of other scopes get processor time even if
 	// the garbage collector uses the other processors.
@@ -213,8 +210,6 @@ func (s *Set) put(key string, r *Resource) bool {
 	s.seq++
 	if m.Resource == nil {
 		m.Added = s.seq
-	} else if s.replaced.noted < maxReplaced {
-		s.replaced.note(replacedMember{xxhash.Sum64String(key), m.Seq, s.seq, strings.Clone(m.Resource.Version()), m.Removed})
 	}
 	m.Seq, m.Removed = s.seq, r == nil
 	if r != nil {
@@ -262,11 +257,11 @@ func (s *Set) putHeartbeat(m members.Member, r *Resource) {
 }
 
 // noteTTL records that a member's TTL was renewed, or that the member got or lost a TTL.
-func (s *Set) noteTTL(n *note, was, is *Resource) {
+func (s *Set) noteTTL(n *note, old, next *Resource) {
 	switch {
-	case was.RenewsTTL(is):
+	case old.RenewsTTL(next):
 		n.heartbeat = s.seq
-	case was.TTL() > 0 || is.TTL() > 0:
+	case old.TTL() > 0 || next.TTL() > 0:
 		n.ttlChange = s.seq
 	}
 }

@@ -47,8 +47,8 @@ type spelling struct {
 // best returns the spelling that clients are sent: one authority must not change the resources of another, and a new
 // spelling not what clients have accepted.
 func (s *spelled) best() string {
-	if at := slices.IndexFunc(s.all, func(w spelling) bool { return w.own }); at >= 0 {
-		return s.all[at].written
+	if index := slices.IndexFunc(s.all, func(w spelling) bool { return w.own }); index >= 0 {
+		return s.all[index].written
 	}
 	if len(s.all) > 0 {
 		return s.all[0].written
@@ -67,16 +67,16 @@ func (s *spelled) count(own bool) (n int) {
 }
 
 // spell adds (n is 1) or subtracts (-1) what a resource of the scope spells.
-func (of *scopeTopics) spell(r *Resource, n int) { of.spellings.add(of.scope.Authority, r, n) }
+func (ts *scopeTopics) spell(r *Resource, n int) { ts.spellings.add(ts.scope.Authority, r, n) }
 
 // respell records that r, nil for none, replaces a member. Other changes of a member do not change its content.
 func (s *Set) respell(m members.Member, r *Resource) {
 	if r != nil && r.Spellings() != nil {
-		s.table.of.spell(r, 1) // first: what both have stays known
+		s.table.scope.spell(r, 1) // first: what both have stays known
 		s.spelling++
 	}
 	if m.Present() && m.Resource.Spellings() != nil {
-		s.table.of.spell(m.Resource, -1)
+		s.table.scope.spell(m.Resource, -1)
 		s.spelling--
 	}
 }
@@ -97,21 +97,21 @@ func (s *spellings) add(authority string, r *Resource, n int) {
 func (s *spellings) addOne(authority string, one resource.Spelling, n int) (notify []SpellingWatcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.get(spelledName{one.TypeURL, one.Name})
-	was := of.best()
+	known := s.get(spelledName{one.TypeURL, one.Name})
+	best := known.best()
 	owner, _ := urn.AuthorityOf(one.Name)
 	own := owner == authority
-	at := slices.IndexFunc(of.all, func(w spelling) bool { return w.written == one.Written && w.own == own })
+	index := slices.IndexFunc(known.all, func(w spelling) bool { return w.written == one.Written && w.own == own })
 	switch {
-	case at >= 0:
-		if of.all[at].count += n; of.all[at].count == 0 {
-			of.all = slices.Delete(of.all, at, at+1)
+	case index >= 0:
+		if known.all[index].count += n; known.all[index].count == 0 {
+			known.all = slices.Delete(known.all, index, index+1)
 		}
-	case n > 0 && of.count(own) < mostSpelled:
-		of.all = append(of.all, spelling{written: one.Written, own: own, count: n})
+	case n > 0 && known.count(own) < mostSpelled:
+		known.all = append(known.all, spelling{written: one.Written, own: own, count: n})
 	}
-	if of.best() != was {
-		notify = slices.Collect(maps.Keys(of.watchers))
+	if known.best() != best {
+		notify = slices.Collect(maps.Keys(known.watchers))
 	}
 	s.tidy(spelledName{one.TypeURL, one.Name})
 	return notify
@@ -119,20 +119,20 @@ func (s *spellings) addOne(authority string, one resource.Spelling, n int) (noti
 
 // get returns what is known of a name. The caller holds mu.
 func (s *spellings) get(name spelledName) *spelled {
-	of := s.names[name]
-	if of == nil {
-		of = &spelled{}
+	known := s.names[name]
+	if known == nil {
+		known = &spelled{}
 		if s.names == nil {
 			s.names = map[spelledName]*spelled{}
 		}
-		s.names[name] = of
+		s.names[name] = known
 	}
-	return of
+	return known
 }
 
 // tidy forgets a name of which nothing is known. The caller holds mu.
 func (s *spellings) tidy(name spelledName) {
-	if of := s.names[name]; of != nil && len(of.all)+len(of.watchers) == 0 {
+	if known := s.names[name]; known != nil && len(known.all)+len(known.watchers) == 0 {
 		delete(s.names, name)
 	}
 }
@@ -143,8 +143,8 @@ func (s *spellings) tidy(name spelledName) {
 func (c *Cache) Spelling(typeURL, name string) string {
 	c.spellings.mu.Lock()
 	defer c.spellings.mu.Unlock()
-	if of := c.spellings.names[spelledName{typeURL, name}]; of != nil {
-		return of.best()
+	if known := c.spellings.names[spelledName{typeURL, name}]; known != nil {
+		return known.best()
 	}
 	return ""
 }
@@ -153,11 +153,11 @@ func (c *Cache) Spelling(typeURL, name string) string {
 func (c *Cache) WatchSpelling(typeURL, name string, w SpellingWatcher) {
 	c.spellings.mu.Lock()
 	defer c.spellings.mu.Unlock()
-	of := c.spellings.get(spelledName{typeURL, name})
-	if of.watchers == nil {
-		of.watchers = map[SpellingWatcher]struct{}{}
+	known := c.spellings.get(spelledName{typeURL, name})
+	if known.watchers == nil {
+		known.watchers = map[SpellingWatcher]struct{}{}
 	}
-	of.watchers[w] = struct{}{}
+	known.watchers[w] = struct{}{}
 }
 
 // UnwatchSpelling ends a WatchSpelling.
@@ -165,8 +165,8 @@ func (c *Cache) UnwatchSpelling(typeURL, name string, w SpellingWatcher) {
 	c.spellings.mu.Lock()
 	defer c.spellings.mu.Unlock()
 	id := spelledName{typeURL, name}
-	if of := c.spellings.names[id]; of != nil {
-		delete(of.watchers, w)
+	if known := c.spellings.names[id]; known != nil {
+		delete(known.watchers, w)
 		c.spellings.tidy(id)
 	}
 }

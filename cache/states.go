@@ -51,9 +51,9 @@ type StateCounts [CacheStates]int64
 type stateCounts [CacheStates]atomic.Int64
 
 // replace subtracts the counts was, and adds the counts is.
-func (c *stateCounts) replace(was, is *StateCounts) {
+func (c *stateCounts) replace(old, next *StateCounts) {
 	for i := range c {
-		if d := is[i] - was[i]; d != 0 {
+		if d := next[i] - old[i]; d != 0 {
 			c[i].Add(d)
 		}
 	}
@@ -74,11 +74,11 @@ func withError(err *Error, cached bool) CacheState {
 	return served(cached, StateReceivedError, StateReceivedErrorButCached)
 }
 
-func served(cached bool, not, is CacheState) CacheState {
+func served(cached bool, plain, butCached CacheState) CacheState {
 	if cached {
-		return is
+		return butCached
 	}
-	return not
+	return plain
 }
 
 // cacheState returns the state of an entry's resource.
@@ -95,12 +95,12 @@ func (s *State) cacheState() CacheState {
 }
 
 // recount updates the counts after an entry's state has changed. The caller holds mu.
-func (e *Entry) recount(was, is *State) {
-	if was.Resource != is.Resource && !e.ended {
-		e.table.of.spell(is.Resource, 1) // first: what both have stays known
-		e.table.of.spell(was.Resource, -1)
+func (e *Entry) recount(old, next *State) {
+	if old.Resource != next.Resource && !e.ended {
+		e.table.scope.spell(next.Resource, 1) // first: what both have stays known
+		e.table.scope.spell(old.Resource, -1)
 	}
-	if a, b := was.cacheState(), is.cacheState(); a != b && !e.ended {
+	if a, b := old.cacheState(), next.cacheState(); a != b && !e.ended {
 		e.table.states[a].Add(-1)
 		e.table.states[b].Add(1)
 	}
@@ -134,14 +134,14 @@ func (t *topic) endCounting(e *Entry, s *Set) {
 	defer t.mu.Unlock()
 	t.ended = true
 	if e != nil {
-		t.table.of.spell(e.state.Load().Resource, -1)
+		t.table.scope.spell(e.state.Load().Resource, -1)
 		t.table.states[e.state.Load().cacheState()].Add(-1)
 		return
 	}
 	if s.spelling > 0 {
 		for m := range s.members.All() {
 			if m.Present() {
-				t.table.of.spell(m.Resource, -1)
+				t.table.scope.spell(m.Resource, -1)
 			}
 		}
 	}
@@ -154,15 +154,15 @@ func (c *Cache) EachStates(f func(scope Scope, typeURL string, counts *StateCoun
 	c.mu.RLock()
 	scopes := slices.Collect(maps.Values(c.scopes))
 	c.mu.RUnlock()
-	for _, of := range scopes {
-		of.mu.RLock()
-		for typeURL, t := range of.tables {
+	for _, topics := range scopes {
+		topics.mu.RLock()
+		for typeURL, t := range topics.tables {
 			var counts StateCounts
 			for i := range counts {
 				counts[i] = t.states[i].Load()
 			}
-			f(of.scope, typeURL, &counts)
+			f(topics.scope, typeURL, &counts)
 		}
-		of.mu.RUnlock()
+		topics.mu.RUnlock()
 	}
 }

@@ -67,7 +67,7 @@ func (w *Watch) Entry() *Entry {
 
 // Change returns the measured change of which the watcher is being notified, nil if it is not measured.
 // Only Changed may call it.
-func (w *Watch) Change() *propagation.Change { return w.topic.table.of.change }
+func (w *Watch) Change() *propagation.Change { return w.topic.table.scope.change }
 
 // topic is the common part of entries and sets: the watchers, and the time since when there are
 // none.
@@ -155,10 +155,10 @@ func without[W Watching](list []W, index uint32) []W {
 // notify calls Changed of every watcher, and appends the results to wakers. A heartbeat (beat)
 // does not notify groups that ignore heartbeats. The caller holds mu.
 func (t *topic) notify(wakers []Waker, beat bool) []Waker {
-	if of := t.table.of; beat && of.change != nil {
-		change := of.change
-		of.change = nil
-		defer func() { of.change = change }()
+	if topics := t.table.scope; beat && topics.change != nil {
+		change := topics.change
+		topics.change = nil
+		defer func() { topics.change = change }()
 	}
 	for _, w := range t.watchers {
 		if waker := w.Changed(); waker != nil {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
@@ -53,7 +53,7 @@ func (q *quiet) PassesOver(cache.Key, time.Time) bool { return false }
 func newQuiet(b *testing.B) *quiet {
 	q := &quiet{}
 	q.cache = cache.New(q, cache.Options{Linger: time.Minute, IdleEntries: 1})
-	q.resolver = NewResolver(q.cache, delivery.Direct(q.cache), q, Options{Log: slog.New(slog.DiscardHandler)})
+	q.resolver = NewResolver(q.cache, deliverytest.Direct(q.cache), q, Options{Log: slog.New(slog.DiscardHandler)})
 	b.Cleanup(func() {
 		q.cache.Close()
 		q.resolver.Close()

@@ -70,10 +70,8 @@ const (
 // more than its sender.
 const maxEntries = 100_000
 
-// parseList parses a list collection. A bad entry is an error of that entry only.
-func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
-
-// parseListAfter is like parseList, but reuses the equal entries of the previous version of the list.
+// parseListAfter parses a list collection and reuses the equal entries of the previous version of the list. A bad entry is
+// an error of that entry only.
 func parseListAfter(r *cache.Resource, before *list) *list {
 	l := &list{}
 	next := 0 // in before.entries

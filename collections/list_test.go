@@ -23,6 +23,9 @@ const (
 	collectionType = clusterType + "Collection"
 )
 
+// parseList parses the first version of a list collection.
+func parseList(r *cache.Resource) *list { return parseListAfter(r, &list{}) }
+
 // collection returns a list collection of the entries, each an encoded CollectionEntry.
 func collection(name string, entries ...[]byte) *cache.Resource {
 	var value []byte

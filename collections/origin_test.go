@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -140,7 +140,7 @@ func newOrigins(t *testing.T, opts Options) *origins {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	o.resolver = NewResolver(o.cache, delivery.Direct(o.cache), o, opts)
+	o.resolver = NewResolver(o.cache, deliverytest.Direct(o.cache), o, opts)
 	return o
 }
 
@@ -152,7 +152,7 @@ func newStepped(t *testing.T, opts Options) *origins {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	o.resolver, o.stepped = newResolver(o.cache, delivery.Direct(o.cache), o, opts), true
+	o.resolver, o.stepped = newResolver(o.cache, deliverytest.Direct(o.cache), o, opts), true
 	return o
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -70,7 +70,7 @@ func oneChange(b *testing.B, n int, rename bool) {
 	w := &benchWorld{}
 	w.cache = cache.New(w, cache.Options{IdleEntries: 1})
 	defer w.cache.Close()
-	w.resolver = NewResolver(w.cache, delivery.Direct(w.cache), w, Options{Views: map[string]View{"view/0": view}, Log: slog.New(slog.DiscardHandler)})
+	w.resolver = NewResolver(w.cache, deliverytest.Direct(w.cache), w, Options{Views: map[string]View{"view/0": view}, Log: slog.New(slog.DiscardHandler)})
 	defer w.resolver.Close()
 
 	leaf := keyOf(glob)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -123,8 +124,8 @@ func TestARemovalIsWrittenAfterTheAdditionsOfAllViews(t *testing.T) {
 			clients[message] = client
 		}
 		var states []string
-		o.resolver.to = delivery.Func(func(e delivery.Event) {
-			delivery.Direct(o.cache).Deliver(e)
+		o.resolver.to = deliverytest.Func(func(e delivery.Event) {
+			deliverytest.Direct(o.cache).Deliver(e)
 			var state []string
 			for _, message := range messages {
 				for _, name := range []string{"old", "new"} {

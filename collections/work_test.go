@@ -8,7 +8,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/costs"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -40,7 +40,7 @@ func newWorkWorld(t *testing.T, view ...string) *workWorld {
 	}
 	w.cache = cache.New(w, cache.Options{IdleEntries: 1 << 20})
 	t.Cleanup(w.cache.Close)
-	w.resolver = newResolver(w.cache, delivery.Direct(w.cache), w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
+	w.resolver = newResolver(w.cache, deliverytest.Direct(w.cache), w, Options{Views: map[string]View{"view/0": v}, Log: slog.New(slog.DiscardHandler)})
 	return w
 }
 

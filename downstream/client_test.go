@@ -124,6 +124,16 @@ func (c *testClient) sotw(req *discoveryv3.DiscoveryRequest) error {
 	return err
 }
 
+// take processes an encoded request as serve does, but on the caller's goroutine. It reports whether there may be
+// something to send.
+func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
+	g := f.fields.Peek(data)
+	if taken, answer := st.repeated(g); taken {
+		return answer, nil
+	}
+	return decodeAndAccept(st, f, data, g)
+}
+
 // encoded is a request as it comes.
 func encoded(req proto.Message) []byte {
 	b, err := proto.Marshal(req)

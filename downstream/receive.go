@@ -185,17 +185,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 	return nil
 }
 
-// take processes an encoded request, and reports whether there may be something to send. It keeps no reference to the
-// bytes.
-func take[R request, S typeSession](st *stream, f form[R, S], data []byte) (answer bool, err error) {
-	g := f.fields.Peek(data)
-	if taken, answer := st.repeated(g); taken {
-		return answer, nil
-	}
-	return decodeAndAccept(st, f, data, g)
-}
-
-// takeNew is take for a request that is not a repetition. A worker processes the request, so that the caller's
+// takeNew processes an encoded request that is not a repetition. A worker decodes the request, so that the caller's
 // goroutine does not keep the large stack that this needs. takeNew wakes the stream if there may be something to send.
 func takeNew[R request, S typeSession](st *stream, f form[R, S], data []byte, g wire.Peeked) error {
 	r, _ := f.unprocessed.Get().(*newRequest[R, S])

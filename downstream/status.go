@@ -37,14 +37,16 @@ type LastNACK struct {
 	// Since is when the first of the client's NACKs that still count came.
 	Since   time.Time
 	Version string // of the response
-	Names   session.NameSample
+	// Accepted is the version of the type that the client states it has accepted last. SotW.
+	Accepted string
+	Names    session.NameSample
 }
 
 func nackOf(r *session.Rejection) *LastNACK {
 	if r == nil {
 		return nil
 	}
-	return &LastNACK{Reason: r.Reason, At: moment(r.At).time(), Since: moment(r.Since).time(), Version: r.Version, Names: r.Names}
+	return &LastNACK{Reason: r.Reason, At: moment(r.At).time(), Since: moment(r.Since).time(), Version: r.Version, Accepted: r.Accepted, Names: r.Names}
 }
 
 func (st *stream) describe() ClientStatus {

@@ -114,7 +114,7 @@ func badgeOf(state, blame string) string {
 	return state
 }
 
-// rejection describes what the client rejected and why, and what it has instead.
+// rejection describes what the client rejected and why.
 func (h *HeldResource) rejection() string {
 	named := strings.Join(h.Blamed, ", ")
 	text := "rejects version " + quote(h.Rejected) + ": " + h.Reason
@@ -126,26 +126,13 @@ func (h *HeldResource) rejection() string {
 	case blameUnclear:
 		text = "came in a response that the client rejects, in words that name no resource of it: " + h.Reason
 	}
-	has := ""
 	switch {
-	case h.Earlier == "held" && h.EarlierVersion != "" && h.EarlierOfType:
-		has = "the type's earlier version " + quote(h.EarlierVersion) + ", as the client says"
-	case h.Earlier == "held" && h.EarlierVersion != "":
-		has = "the earlier version " + quote(h.EarlierVersion)
-	case h.Earlier == "held":
-		has = "an earlier version"
+	case h.Blame == blameOther:
+		text += ". Clients may take what is good in a response"
+	case h.Accepted != "":
+		text += ". The client says that it has accepted the type's version " + quote(h.Accepted)
 	}
-	switch {
-	case has != "" && h.Blame == blameOther:
-		return text + ". The client still holds " + has + ", or has taken this one: clients may take what is good in a response"
-	case has != "":
-		return text + ". The client still holds " + has
-	case h.Earlier == "none" && h.Blame == blameOther:
-		return text + ". The client was sent no earlier version, and may have taken this one: clients may take what is good in a response"
-	case h.Earlier == "none":
-		return text + ". The client holds no earlier version: it was sent none on this stream"
-	}
-	return text + ". Whether the client holds an earlier version is not known"
+	return text
 }
 
 // quote returns a version in quotes, or "(not known)".

@@ -62,18 +62,15 @@ type HeldResource struct {
 	// name Blamed of the same response, and not this resource) or unclear.
 	Blame  string   `json:"blame,omitempty"`
 	Blamed []string `json:"blamed,omitempty"`
-	// Earlier says what the client has instead of what it rejected: held (an earlier version) or none; empty if that
-	// is unknown. EarlierVersion is that version; with EarlierOfType, it is the version of the whole type.
-	Earlier        string     `json:"earlier,omitempty"`
-	EarlierVersion string     `json:"earlier_version,omitempty"`
-	EarlierOfType  bool       `json:"earlier_of_type,omitempty"`
-	At             *time.Time `json:"rejected_at,omitempty"`
-	Error          string     `json:"error,omitempty"`
-	Sent           *time.Time `json:"sent,omitempty"`
-	Pending        bool       `json:"pending,omitempty"`
-	Stale          bool       `json:"stale,omitempty"`
-	KeptBack       bool       `json:"kept_back,omitempty"`
-	Members        int        `json:"members,omitempty"`
+	// Accepted is the version of the type that a SotW client states it has accepted last.
+	Accepted string     `json:"accepted,omitempty"`
+	At       *time.Time `json:"rejected_at,omitempty"`
+	Error    string     `json:"error,omitempty"`
+	Sent     *time.Time `json:"sent,omitempty"`
+	Pending  bool       `json:"pending,omitempty"`
+	Stale    bool       `json:"stale,omitempty"`
+	KeptBack bool       `json:"kept_back,omitempty"`
+	Members  int        `json:"members,omitempty"`
 	// Resource is the authority's resource behind it.
 	Resource *ResourceRef `json:"resource,omitempty"`
 }
@@ -150,15 +147,8 @@ func viewOfHeld(h *downstream.Held) HeldResource {
 		v.Rejected = loglines.Clip(h.Rejected.Version())
 	}
 	if n := h.NACK; n != nil {
-		v.Reason, v.At = words(n.Reason), &n.At
+		v.Reason, v.At, v.Accepted = words(n.Reason), &n.At, n.Accepted
 		v.Rejected = cmp.Or(v.Rejected, loglines.Clip(n.Version))
-	}
-	switch h.Earlier {
-	case session.EarlierHeld:
-		v.Earlier, v.EarlierVersion = "held", loglines.Clip(h.EarlierVersion)
-		v.EarlierOfType = h.EarlierOfType
-	case session.EarlierNone:
-		v.Earlier = "none"
 	}
 	if !h.Sent.IsZero() {
 		v.Sent = &h.Sent

@@ -163,7 +163,7 @@ func (r *Relay) holdersOf(k cache.Key) *Holders {
 			blame.left = min(blame.left, time.Until(until))
 			v := blame.view(&held)
 			head := headOf(&c.ClientStatus)
-			of := Holder{Stream: c.Stream, Client: head.name(), State: v.State, Version: cmp.Or(v.Rejected, v.Version), Blame: v.Blame, Earlier: v.Earlier, EarlierVersion: v.EarlierVersion, At: v.At}
+			of := Holder{Stream: c.Stream, Client: head.name(), State: v.State, Version: cmp.Or(v.Rejected, v.Version), Blame: v.Blame, At: v.At}
 			if v.Reason != "" {
 				of.Note = v.rejection()
 			}
@@ -248,11 +248,9 @@ type Holder struct {
 	State   string `json:"state"`
 	Version string `json:"version,omitempty"`
 	// Blame and the fields after it are about what the client rejected: see HeldResource. Note describes it in words.
-	Blame          string     `json:"blame,omitempty"`
-	Earlier        string     `json:"earlier,omitempty"`
-	EarlierVersion string     `json:"earlier_version,omitempty"`
-	At             *time.Time `json:"rejected_at,omitempty"`
-	Note           string     `json:"note,omitempty"`
+	Blame string     `json:"blame,omitempty"`
+	At    *time.Time `json:"rejected_at,omitempty"`
+	Note  string     `json:"note,omitempty"`
 }
 
 // Badge returns the state as the page shows it.

@@ -55,7 +55,8 @@ type unanswered struct {
 	failed  bool // the control plane has ended its own stream
 }
 
-// NewAggregated is like [NewStream].
+// NewAggregated begins to feed a scope. The connection belongs to the caller, who may share it. The streams send node,
+// which must not be changed any more. Close ends them.
 func NewAggregated(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Aggregated {
 	log = withScope(log, scope)
 	o.watch, o.peers = mergeEvents(to), new(peers)

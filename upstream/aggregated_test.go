@@ -21,6 +21,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 )
 
@@ -151,7 +152,7 @@ func (r *strictRig) Deliver(e delivery.Event) {
 			}
 		}
 	}
-	delivery.Direct(r.cache).Deliver(e)
+	deliverytest.Direct(r.cache).Deliver(e)
 }
 
 // note notes what has happened to a type.

@@ -37,7 +37,7 @@ func TestTTLsComeWithTheirResources(t *testing.T) {
 	for _, with := range []bool{true, false} {
 		sink := &endsSink{}
 		run(t, Options{Protocol: Delta}, func(b *bench) {
-			stream := NewStream(testScope, b.conn, nil, Options{Protocol: Delta, WithExpiresAt: with}, sink, slog.New(slog.DiscardHandler))
+			stream := newTestStream(testScope, b.conn, nil, Options{Protocol: Delta, WithExpiresAt: with}, sink, slog.New(slog.DiscardHandler))
 			defer func() {
 				stream.Close()
 				<-stream.Done()

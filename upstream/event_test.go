@@ -18,6 +18,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 )
 
 // events records the events, each with the result of look at that moment.
@@ -99,7 +100,7 @@ func TestEventsComeBeforeTheirUpdates(t *testing.T) {
 // those of the control plane.
 func TestControlPlaneOfSeveralStreamsFailsWhenAllHave(t *testing.T) {
 	e := &events{}
-	watch := mergeEvents(delivery.Func(e.watch))
+	watch := mergeEvents(deliverytest.Func(e.watch))
 	for _, step := range []struct {
 		typ  string
 		kind delivery.Kind

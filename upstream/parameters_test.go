@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 )
 
 // Dynamic parameters (TP2) are part of a scope, so each set of them has its own stream.
@@ -53,7 +53,7 @@ func TestEachSetOfParametersHasItsOwnStream(t *testing.T) {
 			run(t, Options{Protocol: form}, func(b *bench) {
 				scope := testScope
 				scope.Params = cache.Params{"env": "prod"}.String()
-				prod := NewStream(scope, b.conn, b.stream.node, Options{Protocol: form}, delivery.Direct(b.cache), b.stream.log)
+				prod := newTestStream(scope, b.conn, b.stream.node, Options{Protocol: form}, deliverytest.Direct(b.cache), b.stream.log)
 				defer func() {
 					prod.Close()
 					<-prod.Done()

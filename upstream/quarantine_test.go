@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 )
 
 // touchyPlane has every name, and ends each stream on which it is requested for one of some names.
@@ -242,7 +242,7 @@ func onePlane(t *testing.T, o Options, aggregated bool, test func(*aFeed, *touch
 			b.start(o, b.script)
 			b.stream.Close() // the Aggregated takes its place
 			<-b.stream.Done()
-			of := NewAggregated(testScope, b.conn, &corev3.Node{Id: "relay"}, o, delivery.Direct(b.cache), slog.New(slog.NewTextHandler(b.logs, nil)))
+			of := NewAggregated(testScope, b.conn, &corev3.Node{Id: "relay"}, o, deliverytest.Direct(b.cache), slog.New(slog.NewTextHandler(b.logs, nil)))
 			b.source.Source = of
 			f.bench, f.statuses = b, of.Statuses
 			end = func() {

@@ -23,17 +23,7 @@ import (
 // The goroutine of a Stream opens one gRPC stream after another (see call.go). When one has ended,
 // it decides what happens to the topics.
 
-// NewStream begins to feed a scope. The connection belongs to the caller, who may
-// share it. The stream sends node, which must not be changed any more. Close ends the Stream.
-func NewStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
-	log = withScope(log, scope)
-	o.watch, o.peers = mergeEvents(to), new(peers)
-	if o.Presence == nil {
-		o.Presence = NewPresence("", log)
-	}
-	return newStream(o.Protocol.forms(), scope, conn, node, o, to, log)
-}
-
+// newStream begins to feed a scope: see [NewAggregated].
 func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
 	const header = 64
 	o = o.withDefaults()

@@ -26,6 +26,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 )
 
@@ -168,8 +169,8 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 	source := &lateSource{}
 	b.source = source
 	b.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
-	watch, direct := o.watch, delivery.Direct(b.cache)
-	b.stream = NewStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, delivery.Func(func(e delivery.Event) {
+	watch, direct := o.watch, deliverytest.Direct(b.cache)
+	b.stream = newTestStream(testScope, b.conn, &corev3.Node{Id: "relay"}, o, deliverytest.Func(func(e delivery.Event) {
 		if direct.Deliver(e); watch != nil && e.Kind > delivery.Delivered && e.Kind < delivery.TypeOpened {
 			watch(e)
 		}
@@ -181,6 +182,16 @@ func (b *bench) start(o Options, service discoveryv3.AggregatedDiscoveryServiceS
 type lateSource struct{ cache.Source }
 
 func (f *lateSource) Resume(k cache.Key) { cache.Resume(f.Source, k) }
+
+// newTestStream begins to feed a scope by one stream. Outside of tests, Streams and Aggregated have several.
+func newTestStream(scope cache.Scope, conn grpc.ClientConnInterface, node *corev3.Node, o Options, to delivery.Receiver, log *slog.Logger) *Stream {
+	log = withScope(log, scope)
+	o.watch, o.peers = mergeEvents(to), new(peers)
+	if o.Presence == nil {
+		o.Presence = NewPresence("", log)
+	}
+	return newStream(o.Protocol.forms(), scope, conn, node, o, to, log)
+}
 
 func (b *bench) stop() {
 	b.stream.Close()
@@ -446,7 +457,7 @@ func TestAckComesAfterTheCache(t *testing.T) {
 		b.start(Options{Protocol: Delta}, b.script)
 		defer b.stop()
 		gate := &gate{open: make(chan struct{})}
-		s := NewStream(testScope, b.conn, nil, Options{Protocol: Delta}, gate, slog.New(slog.DiscardHandler))
+		s := newTestStream(testScope, b.conn, nil, Options{Protocol: Delta}, gate, slog.New(slog.DiscardHandler))
 		s.Start(key("cds", "a"))
 		st := b.next()
 		st.delta(t)

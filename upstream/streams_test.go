@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/delivery/deliverytest"
 	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
@@ -77,7 +77,7 @@ func (s *separate) feed(conn grpc.ClientConnInterface, o Options) {
 	source := &lateSource{}
 	s.cache = cache.New(source, cache.Options{Linger: time.Minute, IdleEntries: 100})
 	log := slog.New(slog.NewTextHandler(s.logs, nil))
-	s.streams = NewStreams(testScope, conn, &corev3.Node{Id: "relay"}, o, delivery.Direct(s.cache), log)
+	s.streams = NewStreams(testScope, conn, &corev3.Node{Id: "relay"}, o, deliverytest.Direct(s.cache), log)
 	source.Source = s.streams
 }
 

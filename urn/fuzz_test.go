@@ -129,7 +129,7 @@ func FuzzParseURN(f *testing.F) {
 			t.Fatalf("%q: %v", u, err)
 		}
 		if m, err := u.Proto(); err == nil {
-			if again, err := URNFromProto(m); err != nil || again != u {
+			if again, err := urnFromProto(m); err != nil || again != u {
 				t.Fatalf("%q as %v becomes %q, %v", u, m, again, err)
 			}
 		}

@@ -13,11 +13,6 @@ import (
 	corev3 "github.com/cncf/xds/go/xds/core/v3"
 )
 
-// URNFromProto returns the URN of a ResourceName. Its errors are those of [ParseURN].
-func URNFromProto(m *corev3.ResourceName) (URN, error) {
-	return ParseURN(spell(m.GetAuthority(), m.GetResourceType(), m.GetId(), m.GetContext()))
-}
-
 // Proto returns the URN as a ResourceName. It returns an error if a segment of the id contains a
 // '/', because the message would name another resource.
 func (u URN) Proto() (*corev3.ResourceName, error) {

@@ -28,6 +28,11 @@ func resourceLocator(t *testing.T, text string) *corev3.ResourceLocator {
 	return m
 }
 
+// urnFromProto returns the URN of a ResourceName.
+func urnFromProto(m *corev3.ResourceName) (URN, error) {
+	return ParseURN(spell(m.GetAuthority(), m.GetResourceType(), m.GetId(), m.GetContext()))
+}
+
 func TestResourceNamesSayWhatURNsSay(t *testing.T) {
 	tests := []struct{ name, text string }{
 		{"xdstp:///t/", `resource_type: "t"`},
@@ -40,9 +45,9 @@ func TestResourceNamesSayWhatURNsSay(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := resourceName(t, tt.text)
-		u, err := URNFromProto(m)
+		u, err := urnFromProto(m)
 		if err != nil || u.String() != tt.name {
-			t.Errorf("URNFromProto(%s) = %q, %v, want %q", tt.text, u, err, tt.name)
+			t.Errorf("urnFromProto(%s) = %q, %v, want %q", tt.text, u, err, tt.name)
 			continue
 		}
 		if got, err := u.Proto(); err != nil || !proto.Equal(got, m) {
@@ -85,14 +90,14 @@ func TestMessagesThatAreNoNamesSayWhy(t *testing.T) {
 		{`resource_type: "t" id: "\n"`, `xdstp name "xdstp:///t/%0A": control character "%0A" at offset 11`},
 	}
 	for _, tt := range names {
-		if _, err := URNFromProto(resourceName(t, tt.text)); err == nil || err.Error() != tt.want {
-			t.Errorf("URNFromProto(%s) = %v\nwant %s", tt.text, err, tt.want)
+		if _, err := urnFromProto(resourceName(t, tt.text)); err == nil || err.Error() != tt.want {
+			t.Errorf("urnFromProto(%s) = %v\nwant %s", tt.text, err, tt.want)
 		}
 	}
-	if _, err := URNFromProto(nil); err == nil {
-		t.Error("URNFromProto(nil) is no error")
+	if _, err := urnFromProto(nil); err == nil {
+		t.Error("urnFromProto(nil) is no error")
 	}
-	if _, err := URNFromProto(&corev3.ResourceName{ResourceType: "t", Id: "\xff"}); err == nil || !strings.Contains(err.Error(), "invalid UTF-8") {
+	if _, err := urnFromProto(&corev3.ResourceName{ResourceType: "t", Id: "\xff"}); err == nil || !strings.Contains(err.Error(), "invalid UTF-8") {
 		t.Errorf("an id that is not UTF-8: %v", err)
 	}
 

@@ -109,21 +109,21 @@ func (r *Resource) Name() string {
 // Version returns the origin's version of the resource, or a hash of its content if the origin
 // gives none. The string shares the resource's bytes: see Name.
 func (r *Resource) Version() string {
-	_, at := r.field(r.header(0))
-	version, _ := r.field(at)
+	_, offset := r.field(r.header(0))
+	version, _ := r.field(offset)
 	return version
 }
 
 // extraAt returns where the fields begin that are passed on unchanged.
 func (r *Resource) extraAt() int {
-	_, at := r.field(r.header(0))
-	_, at = r.field(at)
-	return at
+	_, offset := r.field(r.header(0))
+	_, offset = r.field(offset)
+	return offset
 }
 
 func (r *Resource) extra() []byte {
-	at := r.extraAt()
-	return bytesOf(r.delta[at : at+r.extraLen])
+	offset := r.extraAt()
+	return bytesOf(r.delta[offset : offset+r.extraLen])
 }
 
 // Value returns the encoded message. The caller must not change it. For a renamed resource it is a copy.
@@ -156,8 +156,8 @@ func (r *Resource) original() string {
 	if r.elsewhere != nil {
 		return r.elsewhere.value
 	}
-	_, at := r.field(r.header(r.extraAt() + r.extraLen))
-	return r.delta[r.header(at):]
+	_, offset := r.field(r.header(r.extraAt() + r.extraLen))
+	return r.delta[r.header(offset):]
 }
 
 // Inner returns the name in the resource's own message, empty if there is none.
@@ -168,25 +168,25 @@ func (r *Resource) Inner() string {
 	return r.inner
 }
 
-// header returns where the content of a field begins; at is where its tag is. All tags here have one
+// header returns where the content of a field begins; offset is where its tag is. All tags here have one
 // byte.
-func (r *Resource) header(at int) int {
-	_, n := r.varint(at + 1)
-	return at + 1 + n
+func (r *Resource) header(offset int) int {
+	_, n := r.varint(offset + 1)
+	return offset + 1 + n
 }
 
-// field returns the value of the string field at at, and where it ends.
-func (r *Resource) field(at int) (s string, end int) {
-	length, n := r.varint(at + 1)
-	at += 1 + n
-	end = at + length
-	return r.delta[at:end], end
+// field returns the value of the string field at an offset, and where it ends.
+func (r *Resource) field(offset int) (s string, end int) {
+	length, n := r.varint(offset + 1)
+	offset += 1 + n
+	end = offset + length
+	return r.delta[offset:end], end
 }
 
-// varint returns the varint v at at, and its number n of bytes.
-func (r *Resource) varint(at int) (v, n int) {
+// varint returns the varint v at an offset, and its number n of bytes.
+func (r *Resource) varint(offset int) (v, n int) {
 	for shift := 0; ; shift += 7 {
-		b := r.delta[at+n]
+		b := r.delta[offset+n]
 		n++
 		v |= int(b&0x7f) << shift
 		if b < 0x80 {

@@ -173,11 +173,11 @@ func (r *Resource) Renamed(name, inside, version string) *Resource {
 	t := *r.traits
 	t.elsewhere = &elsewhere{value: value}
 	t.unspelled, t.alias, t.aliasOf = inside == "", false, ""
-	if was := r.Inner(); was != "" {
+	if old := r.Inner(); old != "" {
 		if r.elsewhere != nil {
 			t.elsewhere.inner = r.elsewhere.inner
 		}
-		if was != want {
+		if old != want {
 			value = withoutName(value)
 			t.elsewhere = &elsewhere{inner: text(wire.AppendString(nil, wire.InnerNameField, want)), value: value}
 			renamed.hash = hashRenamed(hashBefore(r.typeURL, r.extra(), r.constraints), t.elsewhere)
@@ -207,21 +207,21 @@ func (r *Resource) Spellings() []Spelling {
 func withoutName(value string) string {
 	rest, all := value, bytesOf(value)
 	var copied []byte
-	for at, first := 0, true; at < len(all); first = false {
-		num, typ, n := protowire.ConsumeField(all[at:])
+	for offset, first := 0, true; offset < len(all); first = false {
+		num, typ, n := protowire.ConsumeField(all[offset:])
 		if n < 0 {
 			break // cannot occur: New has read the name
 		}
-		is := num == wire.InnerNameField && typ == protowire.BytesType
+		isName := num == wire.InnerNameField && typ == protowire.BytesType
 		switch {
-		case is && first:
+		case isName && first:
 			rest = value[n:]
-		case is && copied == nil:
-			copied = append(make([]byte, 0, len(rest)), rest[:at-(len(value)-len(rest))]...)
-		case !is && copied != nil:
-			copied = append(copied, all[at:at+n]...)
+		case isName && copied == nil:
+			copied = append(make([]byte, 0, len(rest)), rest[:offset-(len(value)-len(rest))]...)
+		case !isName && copied != nil:
+			copied = append(copied, all[offset:offset+n]...)
 		}
-		at += n
+		offset += n
 	}
 	if copied != nil {
 		return text(copied)

@@ -35,15 +35,15 @@ func spellingsIn(typeURL string, value []byte) []Spelling {
 	references, _ := graph.References(typeURL, value) // clients reject a resource that cannot be read
 	var found []Spelling
 	for i := range references {
-		to := &references[i].To
-		if !maySpell(to.Name) {
+		target := &references[i].To
+		if !maySpell(target.Name) {
 			continue
 		}
-		u, err := urn.Unfold(to.Name)
-		if err != nil || u.String() == to.Name && !strings.Contains(to.Name, "#") {
+		u, err := urn.Unfold(target.Name)
+		if err != nil || u.String() == target.Name && !strings.Contains(target.Name, "#") {
 			continue
 		}
-		s := Spelling{TypeURL: strings.Clone(to.TypeURL), Name: strings.Clone(u.String()), Written: strings.Clone(to.Name)}
+		s := Spelling{TypeURL: strings.Clone(target.TypeURL), Name: strings.Clone(u.String()), Written: strings.Clone(target.Name)}
 		if found = append(found, s); len(found) == mostSpellings {
 			break
 		}

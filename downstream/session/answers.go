@@ -84,20 +84,19 @@ func (s *subscriptions) dropSpans() {
 // maxRejections bounds the remembered NACKs of one type.
 const maxRejections = 8
 
-// find returns the newest rejection that has a span of set for which is returns true, and that span; nil if there is
-// none. set is nil for the group. name is empty if the names in the response do not matter.
-func (n *nacks) find(set *setSub, is func(*span) bool, name string) (*Rejection, *span) {
+// find returns the newest rejection that has a span of set for which is returns true, nil if there is none. set is nil for the group. name is empty if the names in the response do not matter.
+func (n *nacks) find(set *setSub, is func(*span) bool, name string) *Rejection {
 	for r := range n.newestFirst() {
 		if name != "" && !r.response.mayHave(name) {
 			continue
 		}
 		for i := range r.spans {
 			if p := &r.spans[i]; p.set == set && is(&p.span) {
-				return r, &p.span
+				return r
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // noteRejection records that the client has rejected a response, and which changes it has rejected with it.

@@ -73,7 +73,6 @@ func (d *Delta) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 	default:
 		r.from(st.Origin)
 		r.addDelta(sub.name(), res, form)
-		r.Names.noteEarlier(sub.name(), d.earlier(sub, st))
 		r.noteChanged(res)
 		d.noteSentByName(sub)
 		d.sentUnder(r, sub, sub.name(), res)

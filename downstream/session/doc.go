@@ -15,6 +15,5 @@
 // subscriptions have to move to other topics (redirects in follow.go, rollouts in sides.go, a new configuration in
 // reconfigure.go), and moves them after that.
 //
-// What a client holds, has rejected, or had before, is computed from this state when somebody asks: held.go, answers.go,
-// earlier.go.
+// What a client holds or has rejected is computed from this state when somebody asks: held.go, answers.go.
 package session

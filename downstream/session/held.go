@@ -49,12 +49,6 @@ type Held struct {
 	Resource, Rejected *cache.Resource
 	// Version is the version of Resource, or the version that the client states; empty if not known.
 	Version string
-	// Earlier is what the client has instead of what it has rejected, and EarlierVersion its version; empty if not
-	// known. They are set if State is Nacked. EarlierOfType: EarlierVersion is the version of the type that the client
-	// states it has accepted last (SotW), because the resource's is not known.
-	Earlier        Earlier
-	EarlierVersion string
-	EarlierOfType  bool
 	// Err is why the resource is not there, or why no newer one could be fetched.
 	Err *cache.Error
 	// NACK is set if State is Nacked. It may be nil even then, if the NACK was long ago.
@@ -184,7 +178,7 @@ func (w *Walk) ofSetItself(set *setSub, name string) Held {
 	case set.fresh && seen == 0, status != cache.Present:
 		h.State = Requested
 	default:
-		h.State, _ = w.answerTo(&h, set, func(*span) bool { return true }, "")
+		h.State = w.answerTo(&h, set, func(*span) bool { return true }, "")
 	}
 	if h.State == Nacked {
 		if r := w.subs.nacks.standingIn(set); r != nil {
@@ -223,12 +217,10 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 		if !w.subs.sotw {
 			name = h.Name
 		}
-		var rejected *span
-		h.State, rejected = w.answerTo(&h, set, func(p *span) bool { return p.has(m.Changed) }, name)
+		h.State = w.answerTo(&h, set, func(p *span) bool { return p.has(m.Changed) }, name)
 		h.Since = m.Since
 		if h.State == Nacked {
 			h.Rejected = m.Resource
-			w.earlierMember(&h, set, m, rejected)
 			break
 		}
 		h.Resource, h.Version = m.Resource, m.Resource.Version()
@@ -243,8 +235,8 @@ func (w *Walk) ofMember(set *setSub, m *cache.SetMember, seen uint64) (h Held, o
 }
 
 // answerTo returns the client's answer to the span of a set for which is returns true. set is nil for the group. name
-// is empty if the names in the responses do not matter. If the answer is a NACK, it also returns the span.
-func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) (HeldState, *span) {
+// is empty if the names in the responses do not matter.
+func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) HeldState {
 	for r := range w.inFlight {
 		if name != "" && !r.mayHave(name) {
 			continue
@@ -258,14 +250,14 @@ func (w *Walk) answerTo(h *Held, set *setSub, is func(*span) bool, name string) 
 		}
 		if sent {
 			h.SentAt = r.at
-			return Unanswered, nil
+			return Unanswered
 		}
 	}
-	if r, rejected := w.subs.nacks.find(set, is, name); r != nil {
+	if r := w.subs.nacks.find(set, is, name); r != nil {
 		h.NACK, h.SentAt = r, r.SentAt
-		return Nacked, rejected
+		return Nacked
 	}
-	return Acked, nil
+	return Acked
 }
 
 // covered reports whether another subscription owns a name that is a member of a set.
@@ -304,12 +296,8 @@ func (w *Walk) ofListed(i uint32, out []Held) []Held {
 	h.Pending = changed
 	res := w.subs.heldOf(&st, mark)
 	at := m.group.ChangedAt(i, m.OnNew)
-	var rejected *span
-	h.State, rejected = w.answerTo(&h, nil, func(p *span) bool { return p.has(at) }, name)
+	h.State = w.answerTo(&h, nil, func(p *span) bool { return p.has(at) }, name)
 	h.setResource(res, &st)
-	if rejected != nil {
-		w.earlierListed(&h, i, &st, rejected)
-	}
 	return append(out, h)
 }
 
@@ -325,13 +313,6 @@ func (h *Held) setResource(r *cache.Resource, st *cache.State) {
 	if h.Resource = r; r != nil {
 		h.Version = r.Version()
 		h.Stale = st.Stale && r == st.Resource
-	}
-}
-
-// noteEarlierOfType sets the version that the client states for the type, if that of the resource is not known.
-func (h *Held) noteEarlierOfType() {
-	if h.Earlier == EarlierHeld && h.EarlierVersion == "" && h.NACK != nil && h.NACK.Accepted != "" {
-		h.EarlierVersion, h.EarlierOfType = h.NACK.Accepted, true
 	}
 }
 
@@ -380,9 +361,6 @@ func (w *Walk) ofName(sub *nameSub) Held {
 		}
 		h.State = w.answerToName(&h, sub)
 		h.setResource(res, &st)
-		if h.NACK != nil {
-			w.noteEarlier(&h, h.NACK.Names.earlierOf(sub.name()), &st)
-		}
 	case sentAbsent:
 		h.State, h.Pending = DoesNotExist, st.Status == cache.Present
 		if st.Status == cache.Absent {
@@ -427,68 +405,6 @@ func (w *Walk) answerToName(h *Held, sub *nameSub) HeldState {
 		}
 	}
 	return Acked
-}
-
-// noteEarlier sets what the client has instead of what it rejects. If that is the version that the cache had before, it
-// sets that version.
-func (w *Walk) noteEarlier(h *Held, is Earlier, st *cache.State) {
-	h.Earlier = min(is, EarlierHeld)
-	if is == earlierLast && st.Earlier != nil && h.Rejected != nil && h.Rejected == st.Resource {
-		h.EarlierVersion = st.Earlier.Version
-	}
-	h.noteEarlierOfType()
-}
-
-// earlierMember sets what the client has instead of a member that it has rejected, which came in a span.
-func (w *Walk) earlierMember(h *Held, set *setSub, m *cache.SetMember, p *span) {
-	upTo := p.from
-	if m.Added > upTo {
-		if h.Earlier = EarlierNone; set.mayHold || len(set.initial) > 0 {
-			h.Earlier = EarlierUnknown
-		}
-		return
-	}
-	for range maxRejections + 1 {
-		earlier, ok := set.set.Earlier(m.Key, upTo)
-		switch {
-		case !ok:
-			if h.Earlier = EarlierHeld; len(w.subs.nacks.of) > 1 {
-				h.Earlier = EarlierUnknown // the client may have rejected that, too
-			}
-			h.noteEarlierOfType()
-			return
-		case earlier.None:
-			h.Earlier = EarlierNone
-			return
-		}
-		r, before := w.subs.nacks.find(set, func(p *span) bool { return p.has(earlier.From) && p.to <= upTo }, "")
-		if r == nil {
-			h.Earlier, h.EarlierVersion = EarlierHeld, earlier.Version
-			return
-		}
-		if upTo = before.from; m.Added > upTo {
-			h.Earlier = EarlierNone
-			return
-		}
-	}
-}
-
-// earlierListed sets what the client has instead of a name of its group that it has rejected, which came in a span.
-func (w *Walk) earlierListed(h *Held, i uint32, st *cache.State, p *span) {
-	m := w.subs.named.shared
-	if len(w.subs.nacks.of) > 1 {
-		return // the client may have rejected that, too
-	}
-	is := EarlierHeld
-	switch _, mark, _ := m.group.SentAt(i, Position{Seq: p.from, New: m.sentUpTo.New}, m.OnNew); {
-	case mark == 0 && (m.mayHold || m.before != nil), mark == UnknownMark:
-		is = EarlierUnknown
-	case mark == 0:
-		is = EarlierNone
-	case st.Earlier.Has(mark):
-		is = earlierLast
-	}
-	w.noteEarlier(h, is, st)
 }
 
 // failed returns the state of something for which the client gets an error.

@@ -41,7 +41,7 @@ type span struct {
 
 func (p *span) has(change uint64) bool { return p.from < change && change <= p.to }
 
-// Rejection is a NACK: what the client has rejected. It may hold an earlier version.
+// Rejection is a NACK: what the client has rejected. The client keeps what it had before.
 type Rejection struct {
 	// Reason is the client's own words.
 	Reason string
@@ -70,8 +70,7 @@ type rejectedSpan struct {
 // nacks are a client's rejections of a type.
 type nacks struct {
 	last string // the words of the last one
-	// of are the newest rejections. What a client has instead of a rejected resource follows from them, also from those
-	// that do not stand any more.
+	// of are the newest rejections, also those that do not stand any more.
 	of []*Rejection
 }
 

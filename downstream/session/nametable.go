@@ -252,7 +252,7 @@ func (s *subscriptions) noteTaken(sub *nameSub, m *membership, i uint32) {
 	if !answered && flight.has(at) {
 		sub.setSentIn(m.sentIn)
 	}
-	if r, _ := s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()); r != nil || s.nacks.standsFor(sub.name()) {
+	if s.nacks.find(nil, func(p *span) bool { return p.has(at) }, sub.name()) != nil || s.nacks.standsFor(sub.name()) {
 		sub.Own[ownSent] |= isRejectedBit
 	}
 }

@@ -94,10 +94,6 @@ type plainParts struct {
 	batches batches // may have them in one piece; nil if not
 }
 
-// earlierSample is what clients had of the first names of a response before, a bit for each: nothing, or another
-// version, and whether that was the cache's previous version. If no bit is set, it is not known.
-type earlierSample struct{ none, held, last uint16 }
-
 // lastPart is the last part of an encoded response. gRPC keeps it until it has written the whole response.
 type lastPart struct {
 	mem.SliceBuffer
@@ -156,8 +152,6 @@ type batches interface {
 type NameSample struct {
 	First []string
 	Total int
-	// earlier is what the client had of some of the first names before.
-	earlier earlierSample
 }
 
 // Add adds a name.

@@ -170,7 +170,6 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 		r.noteChanged(st.Resource)
 	}
 	there.add(st.Origin)
-	earlier := sub.earlier(&st)
 	s.knowsResource(sub, &st)
 	s.sendError(r, sub, st.Err)
 	sub.set(mayHold, false)
@@ -182,9 +181,7 @@ func (s *SotW) sendInFullState(r *Response, sub *nameSub, form cache.Form, there
 	if !isNew {
 		r.Names.First = names
 		r.unchanged++
-		return
 	}
-	r.Names.noteEarlier(sub.name(), earlier)
 }
 
 // differs reports whether the client would notice a name's state.

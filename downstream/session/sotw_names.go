@@ -19,7 +19,6 @@ func (s *SotW) sendResource(r *Response, sub *nameSub, st *cache.State) bool {
 		return false
 	default:
 		r.addSotW(sub.name(), res, form)
-		r.Names.noteEarlier(sub.name(), sub.earlier(st))
 		r.noteChanged(res)
 		s.knowsResource(sub, st)
 		sub.setSentIn(s.sending()) // also if the content is as before

@@ -80,18 +80,3 @@ type Event struct {
 
 // Receiver takes the events of one source, in order. Deliver returns when a delivery was processed.
 type Receiver interface{ Deliver(Event) }
-
-// Func is a function as a Receiver.
-type Func func(Event)
-
-// Deliver implements Receiver.
-func (f Func) Deliver(e Event) { f(e) }
-
-// Direct returns a Receiver that applies deliveries as they are.
-func Direct(to interface{ Apply(updates ...cache.Update) }) Receiver {
-	return Func(func(e Event) {
-		if e.Kind == Delivered {
-			to.Apply(e.Types...)
-		}
-	})
-}

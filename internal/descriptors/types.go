@@ -2,6 +2,7 @@ package descriptors
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -135,4 +136,31 @@ func (c *Cached[T]) Get() *T {
 		e = c.entry.Load()
 	}
 	return &e.value
+}
+
+// PerMessage has a value for each message type that was asked for. The number of types that are known bounds its size. It
+// is safe for concurrent use.
+type PerMessage[T any] struct {
+	mu    sync.Mutex
+	known Cached[map[protoreflect.MessageDescriptor]*T]
+}
+
+// Get returns the value of a message type. If it is not known yet, add computes it and adds it, and those of the
+// messages in such a message, to known.
+func (p *PerMessage[T]) Get(message protoreflect.MessageDescriptor, add func(message protoreflect.MessageDescriptor, known map[protoreflect.MessageDescriptor]*T) *T) *T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.known.Get()
+	if *known == nil {
+		*known = map[protoreflect.MessageDescriptor]*T{}
+	}
+	return add(message, *known)
+}
+
+// MessageOf returns the message type of a field, or of a map's values; nil if there is none.
+func MessageOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
+	if field.IsMap() {
+		return field.MapValue().Message()
+	}
+	return field.Message()
 }

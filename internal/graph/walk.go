@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -243,24 +242,12 @@ type step struct {
 	plan   *plan   // the plan of the field's messages; nil for an Any
 }
 
-var (
-	plansMu sync.Mutex
-	// plans caches the plans of planOf. The message types that are known bound its size.
-	plans descriptors.Cached[map[protoreflect.MessageDescriptor]*plan]
-)
+var plans descriptors.PerMessage[plan]
 
 // planOf returns the plan of a message type, nil if it cannot contain references.
-func planOf(message protoreflect.MessageDescriptor) *plan {
-	plansMu.Lock()
-	defer plansMu.Unlock()
-	known := plans.Get()
-	if *known == nil {
-		*known = map[protoreflect.MessageDescriptor]*plan{}
-	}
-	return makePlan(message, *known)
-}
+func planOf(message protoreflect.MessageDescriptor) *plan { return plans.Get(message, makePlan) }
 
-// makePlan adds the plan of a message type to known. The caller holds plansMu.
+// makePlan adds the plan of a message type to known.
 func makePlan(message protoreflect.MessageDescriptor, known map[protoreflect.MessageDescriptor]*plan) *plan {
 	if p, ok := known[message]; ok {
 		return p
@@ -277,7 +264,7 @@ func makePlan(message protoreflect.MessageDescriptor, known map[protoreflect.Mes
 			p.steps = append(p.steps, step{field: field, target: &t})
 			continue
 		}
-		inner := messagesOf(field)
+		inner := descriptors.MessageOf(field)
 		if inner == nil || inner.FullName() == opaque {
 			continue
 		}
@@ -305,17 +292,9 @@ func leadsAnywhere(message protoreflect.MessageDescriptor, seen map[protoreflect
 		if _, ok := nameFields[field.FullName()]; ok {
 			return true
 		}
-		if inner := messagesOf(field); inner != nil && leadsAnywhere(inner, seen) {
+		if inner := descriptors.MessageOf(field); inner != nil && leadsAnywhere(inner, seen) {
 			return true
 		}
 	}
 	return false
-}
-
-// messagesOf returns the message type of a field, nil if it has none.
-func messagesOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
-	if field.IsMap() {
-		return field.MapValue().Message()
-	}
-	return field.Message()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -199,24 +198,14 @@ const (
 	opaque = "envoy.config.core.v3.Metadata.typed_filter_metadata"
 )
 
-var (
-	anysMu sync.Mutex
-	// anysOf caches the results of anysIn.
-	anysOf descriptors.Cached[map[protoreflect.MessageDescriptor]*anyFields]
-)
+var anysByType descriptors.PerMessage[anyFields]
 
 // anysIn returns the fields of a message type that are or contain Anys, nil if there are none.
 func anysIn(message protoreflect.MessageDescriptor) *anyFields {
-	anysMu.Lock()
-	defer anysMu.Unlock()
-	known := anysOf.Get()
-	if *known == nil {
-		*known = map[protoreflect.MessageDescriptor]*anyFields{}
-	}
-	return addAnys(message, *known)
+	return anysByType.Get(message, addAnys)
 }
 
-// addAnys adds the fields of a message type to known. The caller holds anysMu.
+// addAnys adds the fields of a message type to known.
 func addAnys(message protoreflect.MessageDescriptor, known map[protoreflect.MessageDescriptor]*anyFields) *anyFields {
 	if found, ok := known[message]; ok {
 		return found
@@ -229,7 +218,7 @@ func addAnys(message protoreflect.MessageDescriptor, known map[protoreflect.Mess
 	known[message] = found // message types may be recursive
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)
-		switch inner := messageOf(field); {
+		switch inner := descriptors.MessageOf(field); {
 		case inner == nil || field.FullName() == opaque:
 		case inner.FullName() == anyName:
 			found.fields = append(found.fields, anyField{descriptor: field})
@@ -250,18 +239,10 @@ func reachesAny(message protoreflect.MessageDescriptor, seen map[protoreflect.Fu
 	seen[message.FullName()] = true
 	for i := range message.Fields().Len() {
 		field := message.Fields().Get(i)
-		inner := messageOf(field)
+		inner := descriptors.MessageOf(field)
 		if inner != nil && field.FullName() != opaque && (inner.FullName() == anyName || reachesAny(inner, seen)) {
 			return true
 		}
 	}
 	return false
-}
-
-// messageOf returns the message type of a field, nil if it has none.
-func messageOf(field protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
-	if field.IsMap() {
-		return field.MapValue().Message()
-	}
-	return field.Message()
 }

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/xds-relay/xds-relay/internal/descriptors"
 )
 
 // This file finds everything that clients would reject in a resource, rule by rule. A verdict has only the first
@@ -179,7 +181,7 @@ func fieldOf(message protoreflect.MessageDescriptor, inGo string) (name string, 
 	}
 	for i := range message.Fields().Len() {
 		if field := message.Fields().Get(i); is(field.Name()) {
-			return string(field.Name()) + index, messageOf(field)
+			return string(field.Name()) + index, descriptors.MessageOf(field)
 		}
 	}
 	for i := range message.Oneofs().Len() {

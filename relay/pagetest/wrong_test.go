@@ -137,7 +137,7 @@ func TestARejectedChangeOfARolloutSaysThatAClientHasNACKedIt(t *testing.T) {
 }
 
 // The words of a NACK name the resource that is to blame. The page does not show the other resources of the response
-// as rejected for their own fault, and shows for all what the client has instead.
+// as rejected for their own fault.
 func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 	for _, by := range []string{"wildcard", "names", "names in common"} {
 		t.Run(by, func(t *testing.T) {
@@ -177,7 +177,6 @@ func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 				}
 				return nil
 			})
-			first := client()
 			bad.Store(true)
 			for n := 2; n <= 3; n++ {
 				before := client()["cart"].Rejected
@@ -190,27 +189,21 @@ func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 				})
 				is := client()
 				for name, want := range map[string]string{"cart": "named", "front": "other"} {
-					h := is[name]
-					if h.Blame != want || h.Earlier != "held" {
+					if h := is[name]; h.Blame != want {
 						t.Errorf("change %d: of %s it says %+v", n, name, h)
-					}
-					// The second change in a row of a name by itself hides which one it was.
-					if known := by == "wildcard" || n == 2; known && h.EarlierVersion != first[name].Version || !known && h.EarlierVersion != "" && h.EarlierVersion != first[name].Version {
-						t.Errorf("change %d: it has version %q of %s, and %q is shown", n, first[name].Version, name, h.EarlierVersion)
 					}
 				}
 				if n == 3 {
 					continue
 				}
-				earlier := fmt.Sprintf("still holds the earlier version %q", first["cart"].Version)
 				root, _ := b.page(resourcePath("cart"))
-				wants(t, "the page of cart", textOf(withID(t, root, "holders")), "rejected", brokenworld.Words, earlier)
+				wants(t, "the page of cart", textOf(withID(t, root, "holders")), "rejected", brokenworld.Words)
 				root, _ = b.page(resourcePath("front"))
 				// Another client rejects everything from the beginning.
 				for _, row := range texts(withID(t, root, "holders"), "tr", "") {
 					switch {
 					case strings.HasPrefix(row, "blames"):
-						wants(t, "the page of front", row, "in a rejected response", "because of cart", fmt.Sprintf("still holds the earlier version %q", first["front"].Version), "or has taken this one")
+						wants(t, "the page of front", row, "in a rejected response", "because of cart", "Clients may take what is good in a response")
 						lacks(t, "the page of front", row, brokenworld.Words)
 					case strings.HasPrefix(row, brokenworld.Rejecting):
 						wants(t, "the page of front", row, "because of cart")
@@ -218,17 +211,10 @@ func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 					}
 				}
 				root, _ = b.page("/ui/client?client=blames")
-				wants(t, "the client's page", textOf(withID(t, root, "tree")), "in a rejected response", earlier)
+				wants(t, "the client's page", textOf(withID(t, root, "tree")), "in a rejected response")
 			}
 		})
 	}
-}
-
-// A client that rejects the first version that it received holds no version.
-func TestAClientThatRejectsTheFirstVersionHoldsNone(t *testing.T) {
-	_, b := startBroken(t)
-	root, _ := b.page(resourcePath("cart"))
-	wants(t, "the page of cart", textOf(withID(t, root, "holders")), "The client holds no earlier version")
 }
 
 var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC`)
@@ -415,7 +401,7 @@ func (c *sotw) receive() *discoveryv3.DiscoveryResponse {
 	return r
 }
 
-// A SotW client says which version it keeps, where the relay does not know it. The relay does not keep the names of a
+// A SotW client says which version of the type it has accepted. The relay does not keep the names of a
 // wildcard's responses in memory, so it searches the NACK's words for the names that the client holds.
 func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 	for _, names := range [][]string{{"*"}, {"cart", "front"}} {
@@ -446,9 +432,8 @@ func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 				}
 				return all
 			}
-			var accepted map[string]relay.HeldResource
 			await(t, "it has accepted what there is", func() error {
-				if accepted = view(); accepted["cart"].State != "acked" || accepted["front"].State != "acked" {
+				if accepted := view(); accepted["cart"].State != "acked" || accepted["front"].State != "acked" {
 					return fmt.Errorf("it has %+v", accepted)
 				}
 				return nil
@@ -461,22 +446,14 @@ func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 				await(t, "the page says so", func() error {
 					is := view()
 					for name, blame := range map[string]string{"cart": "named", "front": "other"} {
-						// Of a name by itself, the second change in a row hides which version it was.
-						want, ofType := accepted[name].Version, false
-						if n == 3 && names[0] != "*" {
-							want, ofType = first.GetVersionInfo(), true
-						}
-						if h := is[name]; h.Blame != blame || h.Earlier != "held" || h.EarlierVersion != want || h.EarlierOfType != ofType || h.Rejected == before[name].Rejected {
-							return fmt.Errorf("change %d: it accepted version %q, and of %s there is %+v", n, want, name, h)
+						if h := is[name]; h.Blame != blame || h.Accepted != first.GetVersionInfo() || h.Rejected == before[name].Rejected {
+							return fmt.Errorf("change %d: it accepted version %q, and of %s there is %+v", n, first.GetVersionInfo(), name, h)
 						}
 					}
 					return nil
 				})
 			}
-			words := fmt.Sprintf("still holds the earlier version %q", accepted["cart"].Version)
-			if names[0] != "*" {
-				words = fmt.Sprintf("still holds the type's earlier version %q, as the client says", first.GetVersionInfo())
-			}
+			words := fmt.Sprintf("has accepted the type's version %q", first.GetVersionInfo())
 			root, _ := b.page(resourcePath("cart"))
 			wants(t, "the page of cart", textOf(withID(t, root, "holders")), words)
 		})

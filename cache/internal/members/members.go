@@ -57,20 +57,20 @@ func (ms *Members) Len() int { return ms.table.Len() }
 // Reserve makes room for n members.
 func (ms *Members) Reserve(n int) { ms.table.Reserve(n, ms.keyAt) }
 
-func (ms *Members) chunkOf(at position) (*chunk, int) {
-	return ms.chunks[at/positionsPerChunk], int(at % positionsPerChunk)
+func (ms *Members) chunkOf(pos position) (*chunk, int) {
+	return ms.chunks[pos/positionsPerChunk], int(pos % positionsPerChunk)
 }
 
 // Key returns a member's key. The string may share the resource's bytes: see
 // resource.Resource.Name.
 func (ms *Members) Key(m Member) string { return ms.keyAt(m.pos) }
 
-func (ms *Members) keyAt(at position) string {
-	c, i := ms.chunkOf(at)
+func (ms *Members) keyAt(pos position) string {
+	c, i := ms.chunkOf(pos)
 	if r := &c.records[i]; r.flags&exceptional == 0 {
 		return r.resource.Name()
 	}
-	if o := ms.exceptions[at]; o.key != "" {
+	if o := ms.exceptions[pos]; o.key != "" {
 		return o.key
 	}
 	return c.records[i].resource.Name()
@@ -78,8 +78,8 @@ func (ms *Members) keyAt(at position) string {
 
 // Get returns the member with a key.
 func (ms *Members) Get(key string) (m Member) {
-	if at, found := ms.table.Get(key, ms.keyAt); found {
-		c, i := ms.chunkOf(at)
+	if pos, found := ms.table.Get(key, ms.keyAt); found {
+		c, i := ms.chunkOf(pos)
 		m = ms.read(c, i)
 	}
 	return m
@@ -109,7 +109,7 @@ func (ms *Members) Put(key string, m *Member) {
 	if c == nil || len(c.records) == chunkLen || m.Seq-c.base > math.MaxUint32 {
 		c = ms.grow(m.Seq)
 	}
-	was, found := ms.table.Get(key, ms.keyAt)
+	old, found := ms.table.Get(key, ms.keyAt)
 	if len(c.records) == cap(c.records) {
 		// 1, 3, and so on to chunkLen.
 		c.records = append(make([]record, 0, 2*len(c.records)+1), c.records...)
@@ -122,8 +122,8 @@ func (ms *Members) Put(key string, m *Member) {
 		ms.table.Put(key, m.pos, ms.keyAt)
 		return
 	}
-	ms.table.Replace(key, was, m.pos)
-	ms.vacate(was)
+	ms.table.Replace(key, old, m.pos)
+	ms.vacate(old)
 }
 
 // SetResource replaces a member's resource. The member keeps its place in the order.
@@ -168,10 +168,10 @@ func (ms *Members) Remove(m Member) {
 }
 
 // vacate frees a record.
-func (ms *Members) vacate(at position) {
-	c, i := ms.chunkOf(at)
+func (ms *Members) vacate(pos position) {
+	c, i := ms.chunkOf(pos)
 	if c.records[i].flags&exceptional != 0 {
-		delete(ms.exceptions, at)
+		delete(ms.exceptions, pos)
 	}
 	c.records[i] = record{seq: c.records[i].seq}
 	c.changed()
@@ -218,10 +218,10 @@ func (ms *Members) pack(a, b *chunk) {
 			if r.resource == nil {
 				continue
 			}
-			old, at := c.position(i), a.position(len(records))
+			old, pos := c.position(i), a.position(len(records))
 			olds = append(olds, old)
 			if r.flags&exceptional != 0 {
-				moved[at] = ms.exceptions[old]
+				moved[pos] = ms.exceptions[old]
 				delete(ms.exceptions, old)
 			}
 			r.seq += uint32(c.base - a.base)
@@ -230,13 +230,13 @@ func (ms *Members) pack(a, b *chunk) {
 	}
 	a.records, a.live = records, size
 	a.changed()
-	for at, o := range moved {
-		ms.exceptions[at] = o
+	for pos, o := range moved {
+		ms.exceptions[pos] = o
 	}
 	// In this order, each position is vacated before another member moves there.
 	for i, old := range olds {
-		if at := a.position(i); at != old {
-			ms.table.Replace(ms.keyAt(at), old, at)
+		if pos := a.position(i); pos != old {
+			ms.table.Replace(ms.keyAt(pos), old, pos)
 		}
 	}
 	if b != nil {

@@ -95,7 +95,7 @@ func (t *Tombstones) Expire(now time.Time) {
 }
 
 // Expired reports whether a removal at that time is older than the TTL.
-func (t *Tombstones) Expired(at, now time.Time) bool { return now.Sub(at) >= t.Bounds.TTL }
+func (t *Tombstones) Expired(removed, now time.Time) bool { return now.Sub(removed) >= t.Bounds.TTL }
 
 // Len returns the number of removals.
 func (t *Tombstones) Len() int { return t.order.Len() }
