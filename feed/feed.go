@@ -108,8 +108,7 @@ func (s *Link) Deliver(e delivery.Event) {
 		if len(updates) > 0 {
 			f.resolve(updates)
 			news := f.record(now, s, updates, e.ExpiresAt)
-			f.judge(now, updates)
-			f.stage(updates)
+			f.stage(f.judge(now, updates))
 			if news {
 				f.machine.Missing(now, f.wanted.missing > 0)
 				f.act()
@@ -120,9 +119,10 @@ func (s *Link) Deliver(e delivery.Event) {
 }
 
 // judge passes updates through the guard. The caller holds mu.
-func (f *Feed) judge(now time.Time, updates []cache.Update) {
-	f.guard.Judge(now, updates)
+func (f *Feed) judge(now time.Time, updates []cache.Update) []cache.Update {
+	updates = f.guard.Judge(now, updates)
 	f.held.Store(f.guard.HoldsNames())
+	return updates
 }
 
 // stage passes updates through the scope's rollout, if there is one, and accepts the rest. The caller holds mu.

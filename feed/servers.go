@@ -203,8 +203,7 @@ func (f *Feed) nextTick(now time.Time) time.Time {
 // pass gives updates that no server has sent to the stages after failover. The caller holds mu.
 func (f *Feed) pass(now time.Time, updates []cache.Update) {
 	if !f.muted {
-		f.judge(now, updates)
-		f.stage(updates)
+		f.stage(f.judge(now, updates))
 	}
 }
 

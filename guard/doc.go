@@ -5,7 +5,7 @@
 //
 //	machine      decides which members of which sets are held: it takes sets and updates, and
 //	             returns the updates to pass on; it has no goroutine, lock, clock or I/O
-//	references   what the held members refer to: it is held with them
+//	references   what the held members refer to: it is held with them, or restored if it went a moment before
 //	contents     earlier contents of resources that lost many parts: another machine, with what the source says
 //	Guard        asks the cache what an update removes, passes that to the machine, counts and logs; package feed calls it
 //	Stats        the counters of an authority's guards

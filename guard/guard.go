@@ -20,6 +20,7 @@ type Cache interface {
 	Before(u *cache.Update, removals bool) cache.Before
 	Contents(cache.Key, func(key string, r *cache.Resource))
 	Browse(cache.Scope, string, func(cache.Item) bool)
+	Find(cache.Key) (*cache.Entry, *cache.Set)
 }
 
 // Settings are the settings of a Guard.
@@ -58,6 +59,8 @@ type Guard struct {
 	machine machine
 	// references are those of what is held.
 	references references
+	// needed are the resources to which what was held last refers.
+	needed []cache.Key
 	// contents has the earlier contents that are held.
 	contents machine
 	// tallies are by scope and type.
@@ -71,8 +74,8 @@ func New(c Cache, s Settings) *Guard {
 	return &Guard{Settings: s, cache: c, machine: machine{sets: map[cache.Key]*set{}}, contents: machine{sets: map[cache.Key]*set{}, content: true}}
 }
 
-// Judge decides on updates, and replaces what they say of resources that are held.
-func (g *Guard) Judge(now time.Time, updates []cache.Update) {
+// Judge decides on updates, and returns them with other words on resources that are held. It changes the slice.
+func (g *Guard) Judge(now time.Time, updates []cache.Update) []cache.Update {
 	g.now = now
 	again := g.unsay(updates)
 	for i := range updates {
@@ -84,6 +87,7 @@ func (g *Guard) Judge(now time.Time, updates []cache.Update) {
 	if g.holdsContents() {
 		g.unversion(updates)
 	}
+	return g.bringBack(now, updates)
 }
 
 func (g *Guard) judge(now time.Time, u *cache.Update) {

@@ -159,6 +159,7 @@ func (g *Guard) follow(set cache.Key, d *decision, changes []cache.Change) {
 // because of earlier references stays as long.
 func (g *Guard) refer(p place, r *cache.Resource, until time.Time, only bool) []cache.Key {
 	keys := g.references.add(p, r, until, only)
+	g.needed = append(g.needed, keys...)
 	for _, k := range keys {
 		for _, places := range [][]place{g.references.only[k], g.references.contents[k]} {
 			for _, o := range places {
@@ -439,6 +440,60 @@ func without(changes []cache.Change, where at, dropped map[at]*cache.Resource) (
 		}
 	}
 	return rest, n
+}
+
+// bringBack returns updates that also restore names to which held resources refer, and that have gone a moment before: some
+// control planes remove ClusterLoadAssignments before their Clusters. The cache still has what there was.
+func (g *Guard) bringBack(now time.Time, updates []cache.Update) []cache.Update {
+	var back releases
+	for ; len(g.needed) > 0; g.needed = g.needed[1:] {
+		k := g.needed[0]
+		r := g.lately(now, k)
+		if r == nil || g.references.to[k].places == 0 || brings(updates, k) || brings(back.updates, k) {
+			continue
+		}
+		p := place{set: cache.Key{Scope: k.Scope, TypeURL: k.TypeURL}, name: k.Name}
+		back.add(p.set, cache.Change{Name: k.Name, Resource: r}, nil, updates[0].Server)
+		g.keepAt(now, p, r, &updates[0], g.references.to[k].until)
+	}
+	g.needed = nil
+	if len(back.updates) == 0 {
+		return updates
+	}
+	for i := range back.updates {
+		u := &back.updates[i]
+		if l, ok := g.Lines.Next(g.Log); ok {
+			g.with(l, namesOf(u)).Warn("the guard restores resources that held members need", "members", len(u.Changes), "server", u.Server)
+		}
+	}
+	all := append(slices.Clip(updates), back.updates...)
+	cache.InOrder(all)
+	return all
+}
+
+// lately returns the resource that a name had until it went in the same first answers as what is held now, nil if there is
+// none, or no client may have it any longer.
+func (g *Guard) lately(now time.Time, k cache.Key) *cache.Resource {
+	e, _ := g.cache.Find(k)
+	o := g.Options(k.Scope)
+	if e == nil || o == nil {
+		return nil
+	}
+	st := e.State()
+	if st.Status != cache.Absent || st.Previous == nil || st.Previous.TTL() > 0 || !o.guards(st.Answer) || isDenied(st.Err) ||
+		now.Sub(time.Unix(0, st.Since)) >= firstAnswers {
+		return nil
+	}
+	return st.Previous
+}
+
+// brings reports whether updates have a resource for a name.
+func brings(updates []cache.Update, k cache.Key) bool {
+	return slices.ContainsFunc(updates, func(u cache.Update) bool {
+		return u.Scope == k.Scope && u.TypeURL == k.TypeURL && slices.ContainsFunc(u.Changes, func(c cache.Change) bool {
+			return c.Name == k.Name && c.Resource != nil
+		})
+	})
 }
 
 // noteKept logs how many changes were removed from a set, or from the names. The set then differs from the source's

@@ -33,7 +33,7 @@ func TestAGuardForgetsTopicsThatHaveEnded(t *testing.T) {
 	now := time.Now()
 	apply := func(answer cache.Answer, k cache.Key, changes ...cache.Change) {
 		updates := []cache.Update{{Scope: k.Scope, TypeURL: k.TypeURL, Sets: []cache.SetUpdate{{Name: k.Name, Answer: answer, Changes: changes}}}}
-		g.Judge(now, updates)
+		updates = g.Judge(now, updates)
 		c.Apply(updates...)
 	}
 	var all []cache.Change

@@ -27,8 +27,8 @@ type wholeStep struct {
 }
 
 // TestWhatIsHeldStaysUsable: for any updates of a source, a Cluster that clients have and the source has not keeps the
-// endpoints that it had when the source lost it. Once the last hold is over, clients have what the source has. They come
-// and go meanwhile, and one of them requests a resource without a name.
+// endpoints that it had when the source lost it, or a moment before in the same first answers. Once the last hold is over,
+// clients have what the source has. They come and go meanwhile, and one of them requests a resource without a name.
 func TestWhatIsHeldStaysUsable(t *testing.T) {
 	const most = 6
 	of := func(first int, values *rapid.Generator[int]) *rapid.Generator[map[int]int] {
@@ -60,7 +60,8 @@ func TestWhatIsHeldStaysUsable(t *testing.T) {
 // wholeModel is what a source says, and what the Clusters that it has lost need.
 type wholeModel struct {
 	clusters, endpoints map[int]int
-	needs               map[int]int // by Cluster that clients still have: the ClusterLoadAssignment that had endpoints then
+	needs               map[int]int       // by Cluster that clients still have: the ClusterLoadAssignment that had endpoints then
+	went                map[int]time.Time // when ClusterLoadAssignments with endpoints were removed in a guarded answer
 }
 
 func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
@@ -76,7 +77,7 @@ func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
 	for n := range 7 {
 		p.watch(wholeKey("endpoints", name(n)), true)
 	}
-	m := wholeModel{map[int]int{}, map[int]int{}, map[int]int{}}
+	m := wholeModel{map[int]int{}, map[int]int{}, map[int]int{}, map[int]time.Time{}}
 	has := func() map[string]string {
 		all := map[string]string{}
 		for _, word := range []string{"cluster", "endpoints"} {
@@ -101,6 +102,7 @@ func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
 			synctest.Wait()
 			if !p.cache.Has(k) { // the topic begins anew, without what there was
 				delete(m.endpoints, s.leaves)
+				delete(m.went, s.leaves)
 				maps.DeleteFunc(m.needs, func(_, needs int) bool { return needs == s.leaves })
 			}
 			p.watch(k, true)
@@ -113,7 +115,10 @@ func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
 				m.clusters[n] = to
 				delete(m.needs, n)
 			} else if to, had := m.clusters[n]; had {
-				if usable(to) {
+				said, says := s.endpoints[to]
+				at, went := m.went[to]
+				lately := went && time.Since(at) < 10*time.Second && (s.apart || !says || said < 0)
+				if usable(to) || lately {
 					m.needs[n] = to
 				}
 				delete(m.clusters, n)
@@ -128,6 +133,12 @@ func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
 			}
 			c.Answer = s.answer
 			m.endpoints[n] = s.endpoints[n]
+			switch {
+			case !c.Gone || !guards(o, s.answer):
+				delete(m.went, n)
+			case usable(n):
+				m.went[n] = time.Now()
+			}
 			endpoints.Changes = append(endpoints.Changes, c)
 		}
 		updates := []cache.Update{clusters, endpoints}
@@ -137,6 +148,7 @@ func playWhole(t *testing.T, o *guard.Options, steps []wholeStep) string {
 		}
 		p.to.Deliver(delivery.Event{Delivery: delivery.Delivery{Types: updates}})
 		there := has()
+		maps.DeleteFunc(m.went, func(n int, _ time.Time) bool { return usable(n) })
 		for n, to := range m.needs {
 			switch _, held := there["cluster "+name(n)]; {
 			case !held:
