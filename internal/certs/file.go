@@ -156,9 +156,9 @@ func (f *File[T]) warnIfExpired() {
 	if f.kind.Expiry == nil || f.expired {
 		return
 	}
-	if at := f.kind.Expiry(f.Get()); time.Now().After(at) {
+	if expiry := f.kind.Expiry(f.Get()); time.Now().After(expiry) {
 		f.expired = true
-		f.log.Warn("certificate has expired", "expired", at)
+		f.log.Warn("certificate has expired", "expired", expiry)
 	}
 }
 

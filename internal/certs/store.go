@@ -33,7 +33,7 @@ type Store struct {
 
 // sharedItem is an item that several parts may use.
 type sharedItem struct {
-	is    any
+	value any
 	parts map[*Part]struct{} // the parts that use it
 }
 
@@ -57,7 +57,7 @@ func (p *Part) Close() {
 		}
 		if delete(item.parts, p); len(item.parts) == 0 {
 			delete(p.index, key)
-			p.end(item.is.(followed))
+			p.end(item.value.(followed))
 		}
 	}
 	for _, item := range p.alone {
@@ -152,16 +152,16 @@ func shared[T followed](p *Part, role, place string, make func() (T, error)) (T,
 	defer p.making.Unlock()
 	key := role + "\x00" + place
 	if item := p.index[key]; item != nil {
-		if is, ok := item.is.(T); ok {
+		if value, ok := item.value.(T); ok {
 			item.parts[p] = struct{}{}
-			return is, nil
+			return value, nil
 		}
 	}
-	is, err := make()
+	value, err := make()
 	if err == nil {
-		p.index[key] = &sharedItem{is: is, parts: map[*Part]struct{}{p: {}}}
+		p.index[key] = &sharedItem{value: value, parts: map[*Part]struct{}{p: {}}}
 	}
-	return is, err
+	return value, err
 }
 
 // watch begins to watch the directories of files.
@@ -208,7 +208,7 @@ func (s *Store) add(item followed) {
 func (s *Store) end(item followed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.items = slices.DeleteFunc(slices.Clone(s.items), func(of followed) bool { return of == item })
+	s.items = slices.DeleteFunc(slices.Clone(s.items), func(other followed) bool { return other == item })
 	s.ends[item]()
 	delete(s.ends, item)
 }

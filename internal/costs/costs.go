@@ -84,12 +84,12 @@ func count(t *testing.T, n int) (statements int) {
 		if len(fields) != 3 { // the first line is the mode
 			continue
 		}
-		of, err1 := strconv.Atoi(fields[1])
+		total, err1 := strconv.Atoi(fields[1])
 		times, err2 := strconv.Atoi(fields[2])
 		if err1 != nil || err2 != nil {
 			t.Fatalf("a profile with the line %q", lines.Text())
 		}
-		statements += of * times
+		statements += total * times
 	}
 	if statements == 0 {
 		t.Fatalf("for %d: no statement was counted", n)

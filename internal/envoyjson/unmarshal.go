@@ -104,7 +104,7 @@ func (c *converter) object(d protoreflect.MessageDescriptor, v *Value, path stri
 	converted := &Value{Line: v.Line, Kind: Object}
 	index := map[string]int{} // of the fields of converted
 	for _, f := range v.Fields {
-		at := Join(path, f.Name)
+		member := Join(path, f.Name)
 		field := fieldOf(d, f.Name)
 		if field == nil && !strings.HasPrefix(f.Name, "[") { // the name of an extension
 			c.ignore(Ignored{Line: f.Line, Path: path, Field: f.Name, Text: fmt.Sprintf("%s has no such field", d.Name())})
@@ -112,12 +112,12 @@ func (c *converter) object(d protoreflect.MessageDescriptor, v *Value, path stri
 		}
 		value := f.Value
 		if field != nil {
-			if value = c.field(field, f.Value, at); value == nil {
+			if value = c.field(field, f.Value, member); value == nil {
 				continue
 			}
 		}
 		if i, twice := index[f.Name]; twice {
-			c.ignore(Ignored{Line: converted.Fields[i].Line, Path: at, Text: "the field is there again, and the last one counts"})
+			c.ignore(Ignored{Line: converted.Fields[i].Line, Path: member, Text: "the field is there again, and the last one counts"})
 			converted.Fields[i] = Field{f.Line, f.Name, value}
 			continue
 		}
@@ -159,7 +159,7 @@ func (c *converter) items(all *Value, f protoreflect.FieldDescriptor, v *Value, 
 		values = []*Value{v}
 	}
 	for _, item := range values {
-		at := fmt.Sprintf("%s[%d]", path, len(all.Items))
+		element := fmt.Sprintf("%s[%d]", path, len(all.Items))
 		switch {
 		case item.Kind == List && v.Kind == List && !nested:
 			c.items(all, f, item, path)
@@ -172,7 +172,7 @@ func (c *converter) items(all *Value, f protoreflect.FieldDescriptor, v *Value, 
 			all.Items = append(all.Items, item)
 			continue
 		}
-		if item = c.single(f, item, at); item != nil {
+		if item = c.single(f, item, element); item != nil {
 			all.Items = append(all.Items, item)
 		}
 	}

@@ -42,7 +42,7 @@ func (s *search) from(root int) {
 	for len(frames) > 0 {
 		top := &frames[len(frames)-1]
 		n := &s.g.all[top.node]
-		if top.next == len(n.to) {
+		if top.next == len(n.targets) {
 			s.leave(top.node)
 			frames = frames[:len(frames)-1]
 			if len(frames) > 0 {
@@ -51,14 +51,14 @@ func (s *search) from(root int) {
 			}
 			continue
 		}
-		to, r := n.to[top.next], n.references[top.next]
+		target, r := n.targets[top.next], n.references[top.next]
 		top.next++
 		switch {
 		case r.Optional || r.Many:
-		case s.found[to] == 0:
-			frames = append(frames, frame{node: s.enter(to)})
-		case s.open[to]:
-			s.low[top.node] = min(s.low[top.node], s.found[to])
+		case s.found[target] == 0:
+			frames = append(frames, frame{node: s.enter(target)})
+		case s.open[target]:
+			s.low[top.node] = min(s.low[top.node], s.found[target])
 		}
 	}
 }
@@ -75,12 +75,12 @@ func (s *search) leave(n int) {
 	if s.low[n] != s.found[n] {
 		return
 	}
-	at := len(s.stack) - 1
-	for s.stack[at] != n {
-		at--
+	start := len(s.stack) - 1
+	for s.stack[start] != n {
+		start--
 	}
-	group := slices.Clone(s.stack[at:])
-	s.stack = s.stack[:at]
+	group := slices.Clone(s.stack[start:])
+	s.stack = s.stack[:start]
 	for _, member := range group {
 		s.open[member] = false
 	}
@@ -90,8 +90,8 @@ func (s *search) leave(n int) {
 }
 
 func (s *search) namesItself(n int) bool {
-	for i, to := range s.g.all[n].to {
-		if r := s.g.all[n].references[i]; to == n && !r.Optional && !r.Many {
+	for i, target := range s.g.all[n].targets {
+		if r := s.g.all[n].references[i]; target == n && !r.Optional && !r.Many {
 			return true
 		}
 	}

@@ -39,7 +39,7 @@ type node struct {
 	there      bool
 	set        bool // the node is not a resource, but stands for several
 	references []Reference
-	to         []int // by reference: the node that it names
+	targets    []int // by reference: the node that it names
 }
 
 // Edge is a reference and the resource that has it.
@@ -66,14 +66,14 @@ func (g *Graph) link() {
 	sets := false
 	for i := range resources {
 		n := &g.all[i]
-		to := make([]int, len(n.references))
+		targets := make([]int, len(n.references))
 		for j, r := range n.references {
-			to[j] = g.node(r.To)
-			if r.Many && to[j] >= resources {
-				g.all[to[j]].set, sets = true, true
+			targets[j] = g.node(r.To)
+			if r.Many && targets[j] >= resources {
+				g.all[targets[j]].set, sets = true, true
 			}
 		}
-		g.all[i].to = to // the call of node may have reallocated all
+		g.all[i].targets = targets // the call of node may have reallocated all
 	}
 	if !sets {
 		return
@@ -86,7 +86,7 @@ func (g *Graph) link() {
 			}
 			s := &g.all[set]
 			s.references = append(s.references, Reference{To: g.all[i].id})
-			s.to = append(s.to, i)
+			s.targets = append(s.targets, i)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (g *Graph) Dangling() (edges []Edge) {
 			continue
 		}
 		for j, r := range n.references {
-			if r.Source == Stream && !r.Many && !g.all[n.to[j]].there {
+			if r.Source == Stream && !r.Many && !g.all[n.targets[j]].there {
 				edges = append(edges, Edge{n.id, r})
 			}
 		}

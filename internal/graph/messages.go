@@ -33,8 +33,8 @@ func (w *walk) virtualHosts(m protoreflect.Message) {
 	if !ok {
 		return
 	}
-	to := ID{xdstype.VirtualHostV3, textOf(m, "name") + "/" + everything}
-	w.add(Reference{To: to, Source: sourceIn(vhds, "config_source"), Many: true}, "vhds", "")
+	target := ID{xdstype.VirtualHostV3, textOf(m, "name") + "/" + everything}
+	w.add(Reference{To: target, Source: sourceIn(vhds, "config_source"), Many: true}, "vhds", "")
 }
 
 // scopes handles scoped_rds: it references all ScopedRouteConfigurations, or those of a collection.

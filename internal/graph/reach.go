@@ -25,8 +25,8 @@ func (g *Graph) Reach(ids ...ID) (reached []ID) {
 		if !n.set {
 			reached = append(reached, n.id)
 		}
-		for _, to := range n.to {
-			visit(to)
+		for _, target := range n.targets {
+			visit(target)
 		}
 	}
 	return reached

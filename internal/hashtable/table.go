@@ -37,29 +37,29 @@ func capacityFor(n int) int {
 var seed = maphash.MakeSeed()
 
 // slotOf returns where a key's search begins, and its tag.
-func (x *Table[T]) slotOf(key string) (at int, tag uint8) {
+func (x *Table[T]) slotOf(key string) (slot int, tag uint8) {
 	h := maphash.String(seed, key)
 	hi, _ := bits.Mul64(h, uint64(len(x.slots)))
 	return int(hi), uint8(h) | 1
 }
 
-func (x *Table[T]) next(at int) int {
-	if at++; at < len(x.slots) {
-		return at
+func (x *Table[T]) next(slot int) int {
+	if slot++; slot < len(x.slots) {
+		return slot
 	}
 	return 0
 }
 
 // find returns the slot of the value with a key, or else the slot in which to put it. The table
 // must have a free slot.
-func (x *Table[T]) find(key string, keyOf func(T) string) (at int, found bool) {
-	at, tag := x.slotOf(key)
-	for ; x.tags[at] != 0; at = x.next(at) {
-		if x.tags[at] == tag && keyOf(x.slots[at]) == key {
-			return at, true
+func (x *Table[T]) find(key string, keyOf func(T) string) (slot int, found bool) {
+	slot, tag := x.slotOf(key)
+	for ; x.tags[slot] != 0; slot = x.next(slot) {
+		if x.tags[slot] == tag && keyOf(x.slots[slot]) == key {
+			return slot, true
 		}
 	}
-	return at, false
+	return slot, false
 }
 
 // Len returns the number of values.
@@ -70,17 +70,17 @@ func (x *Table[T]) Get(key string, keyOf func(T) string) (t T, found bool) {
 	if x.used == 0 {
 		return t, false
 	}
-	at, found := x.find(key, keyOf)
-	return x.slots[at], found
+	slot, found := x.find(key, keyOf)
+	return x.slots[slot], found
 }
 
 // Replace replaces old with t. old must be in the table, and both must have the given key.
 func (x *Table[T]) Replace(key string, old, t T) {
-	at, _ := x.slotOf(key)
-	for x.slots[at] != old || x.tags[at] == 0 {
-		at = x.next(at)
+	slot, _ := x.slotOf(key)
+	for x.slots[slot] != old || x.tags[slot] == 0 {
+		slot = x.next(slot)
 	}
-	x.slots[at] = t
+	x.slots[slot] = t
 }
 
 // Put adds the value t, which has the given key. It replaces the value that had the key before.
@@ -88,12 +88,12 @@ func (x *Table[T]) Put(key string, t T, keyOf func(T) string) {
 	if (x.used+1)*loadParts > len(x.slots)*maxLoad {
 		x.resize(capacityFor(x.used+1), keyOf)
 	}
-	at, found := x.find(key, keyOf)
+	slot, found := x.find(key, keyOf)
 	if !found {
-		_, x.tags[at] = x.slotOf(key)
+		_, x.tags[slot] = x.slotOf(key)
 		x.used++
 	}
-	x.slots[at] = t
+	x.slots[slot] = t
 }
 
 // Remove removes the value with a key, if there is one.
@@ -107,11 +107,11 @@ func (x *Table[T]) Remove(key string, keyOf func(T) string) {
 	}
 	x.used--
 	// Move later values into the gap if a search for them passes it.
-	for at := x.next(gap); x.tags[at] != 0; at = x.next(at) {
-		begin, _ := x.slotOf(keyOf(x.slots[at]))
-		if x.distance(begin, at) >= x.distance(gap, at) {
-			x.slots[gap], x.tags[gap] = x.slots[at], x.tags[at]
-			gap = at
+	for slot := x.next(gap); x.tags[slot] != 0; slot = x.next(slot) {
+		begin, _ := x.slotOf(keyOf(x.slots[slot]))
+		if x.distance(begin, slot) >= x.distance(gap, slot) {
+			x.slots[gap], x.tags[gap] = x.slots[slot], x.tags[slot]
+			gap = slot
 		}
 	}
 	var none T
@@ -169,11 +169,11 @@ func (x *Table[T]) resize(n int, keyOf func(T) string) {
 			runtime.Gosched()
 		}
 		if tags[i] != 0 {
-			at, tag := x.slotOf(keyOf(t))
-			for x.tags[at] != 0 {
-				at = x.next(at)
+			slot, tag := x.slotOf(keyOf(t))
+			for x.tags[slot] != 0 {
+				slot = x.next(slot)
 			}
-			x.slots[at], x.tags[at] = t, tag
+			x.slots[slot], x.tags[slot] = t, tag
 		}
 	}
 }

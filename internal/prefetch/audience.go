@@ -18,11 +18,11 @@ type Names interface {
 
 // Audience is the set of all clients to whom names mean the same, and who may have the same.
 type Audience struct {
-	of      *Prefetcher
-	class   any
-	names   Names
-	streams atomic.Int64 // changed with Prefetcher.mu
-	nodes   map[cache.Key]*node
+	prefetcher *Prefetcher
+	class      any
+	names      Names
+	streams    atomic.Int64 // changed with Prefetcher.mu
+	nodes      map[cache.Key]*node
 }
 
 // Join adds a stream to the audience of a class, which is a comparable value. names makes the Names of that class.
@@ -32,7 +32,7 @@ func (p *Prefetcher) Join(class any, names func() Names) *Audience {
 	defer p.mu.Unlock()
 	a := p.audiences[class]
 	if a == nil {
-		a = &Audience{of: p, class: class, names: names(), nodes: map[cache.Key]*node{}}
+		a = &Audience{prefetcher: p, class: class, names: names(), nodes: map[cache.Key]*node{}}
 		p.audiences[class] = a
 	}
 	a.streams.Add(1)
@@ -42,14 +42,14 @@ func (p *Prefetcher) Join(class any, names func() Names) *Audience {
 // Leave ends a Join. The stream watches no topics any more. With the last stream, all nodes of the audience that are
 // ahead end, too.
 func (a *Audience) Leave() {
-	a.of.mu.Lock()
+	a.prefetcher.mu.Lock()
 	last := a.streams.Add(-1) == 0
-	if last && a.of.audiences[a.class] == a {
-		delete(a.of.audiences, a.class)
+	if last && a.prefetcher.audiences[a.class] == a {
+		delete(a.prefetcher.audiences, a.class)
 	}
-	a.of.mu.Unlock()
+	a.prefetcher.mu.Unlock()
 	if last {
-		a.of.inbox.Put(event{kind: left, audience: a})
+		a.prefetcher.inbox.Put(event{kind: left, audience: a})
 	}
 }
 
@@ -61,6 +61,6 @@ func (a *Audience) Unwant(k cache.Key) { a.note(unwant, k) }
 
 func (a *Audience) note(kind eventKind, k cache.Key) {
 	if Follows(k.TypeURL) {
-		a.of.inbox.Put(event{kind: kind, audience: a, key: k})
+		a.prefetcher.inbox.Put(event{kind: kind, audience: a, key: k})
 	}
 }

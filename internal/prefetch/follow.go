@@ -98,13 +98,13 @@ func (p *Prefetcher) read(n *node, now time.Time) {
 	case r == nil && again && st.Status != cache.Absent:
 		// The resource will probably name the same resources as before.
 		if targets, ok := p.known.names.get(n.key); ok {
-			n.at = now
+			n.time = now
 			p.follow(n, targets, again, now)
 		}
 	case r == nil:
 		n.hash = 0
 	case again || r.Hash() != n.hash:
-		n.hash, n.at = r.Hash(), now
+		n.hash, n.time = r.Hash(), now
 		targets := p.targetsOf(r)
 		p.known.names.put(n.key, targets)
 		p.follow(n, targets, again, now)
@@ -113,15 +113,15 @@ func (p *Prefetcher) read(n *node, now time.Time) {
 
 // readSet follows the references of members that have changed. If again is set, it reads all members of a small set.
 func (p *Prefetcher) readSet(n *node, again bool, now time.Time) {
-	of := n.set
+	watch := n.set
 	if again {
-		n.at = now
-		if of.set.Len() <= mostOfResource {
-			of.set.Rewind(&of.SetWatch)
+		n.time = now
+		if watch.set.Len() <= mostOfResource {
+			watch.set.Rewind(&watch.SetWatch)
 		}
 	}
 	var page []*cache.Resource
-	all := of.set.Since(&of.SetWatch, func(m cache.Member) bool {
+	all := watch.set.Since(&watch.SetWatch, func(m cache.Member) bool {
 		if len(page) == perPage {
 			return false
 		}
@@ -155,30 +155,30 @@ func (p *Prefetcher) follow(n *node, targets []target, again bool, now time.Time
 		if !ok {
 			continue
 		}
-		if to := n.audience.nodes[k]; to != nil {
-			p.renew(to, n, until)
+		if target := n.audience.nodes[k]; target != nil {
+			p.renew(target, n, until)
 			if again {
-				p.readAgain(to, now)
+				p.readAgain(target, now)
 			}
 			continue
 		}
 		if !p.hasRoom(k.Scope) {
 			continue
 		}
-		to := &node{audience: n.audience, key: k, level: n.level + 1}
-		n.audience.nodes[k] = to
-		p.setLease(to, until)
-		begun = append(begun, to)
+		target := &node{audience: n.audience, key: k, level: n.level + 1}
+		n.audience.nodes[k] = target
+		p.setLease(target, until)
+		begun = append(begun, target)
 	}
 	p.begin(begun)
 }
 
 // renew notes that the node from refers to another node that is watched already.
-func (p *Prefetcher) renew(to, from *node, until time.Time) {
-	if to.isAhead() && until.After(to.lease) {
-		p.setLease(to, until)
+func (p *Prefetcher) renew(target, from *node, until time.Time) {
+	if target.isAhead() && until.After(target.lease) {
+		p.setLease(target, until)
 	}
-	to.level = min(to.level, from.level+1)
+	target.level = min(target.level, from.level+1)
 }
 
 // begin watches the topics of new nodes. The source requests all of them in one request.

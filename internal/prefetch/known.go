@@ -31,9 +31,9 @@ func newKnown() known {
 
 // lru has the most recently used names, up to mostKnown bytes.
 type lru[K comparable] struct {
-	at    map[K]*list.Element // of remembered
-	order *list.List          // the newest first
-	bytes int
+	elements map[K]*list.Element // of remembered
+	order    *list.List          // the newest first
+	bytes    int
 }
 
 type remembered[K comparable] struct {
@@ -44,7 +44,7 @@ type remembered[K comparable] struct {
 func newLRU[K comparable]() lru[K] { return lru[K]{map[K]*list.Element{}, list.New(), 0} }
 
 func (l *lru[K]) get(key K) (targets []target, ok bool) {
-	e := l.at[key]
+	e := l.elements[key]
 	if e == nil {
 		return nil, false
 	}
@@ -53,10 +53,10 @@ func (l *lru[K]) get(key K) (targets []target, ok bool) {
 }
 
 func (l *lru[K]) put(key K, targets []target) {
-	if e := l.at[key]; e != nil {
+	if e := l.elements[key]; e != nil {
 		l.drop(e)
 	}
-	l.at[key] = l.order.PushFront(&remembered[K]{key, targets})
+	l.elements[key] = l.order.PushFront(&remembered[K]{key, targets})
 	l.bytes += sizeOf(targets)
 	for l.bytes > mostKnown {
 		l.drop(l.order.Back())
@@ -64,9 +64,9 @@ func (l *lru[K]) put(key K, targets []target) {
 }
 
 func (l *lru[K]) drop(e *list.Element) {
-	is := l.order.Remove(e).(*remembered[K])
-	delete(l.at, is.key)
-	l.bytes -= sizeOf(is.targets)
+	oldest := l.order.Remove(e).(*remembered[K])
+	delete(l.elements, oldest.key)
+	l.bytes -= sizeOf(oldest.targets)
 }
 
 // sizeOf estimates the memory of an entry in bytes, including the name in its key.

@@ -24,8 +24,8 @@ type node struct {
 	// hash is the hash of the resource that was read last, 0 for none. again: read it even if the hash is the same.
 	hash  uint64
 	again bool
-	// at is when its references were last followed.
-	at           time.Time
+	// time is when its references were last followed.
+	time         time.Time
 	unread, gone bool
 	marked       atomic.Bool // a change is in the inbox
 }
@@ -51,12 +51,12 @@ func (n *node) Changed() cache.Waker {
 	if n.marked.Swap(true) {
 		return nil
 	}
-	n.audience.of.inbox.Add(event{kind: changed, node: n})
-	return n.audience.of
+	n.audience.prefetcher.inbox.Add(event{kind: changed, node: n})
+	return n.audience.prefetcher
 }
 
 // Adopted implements cache.Prefetcher.
-func (w *entryWatch) Adopted() { w.audience.of.inbox.Put(event{kind: adopted, node: w.node}) }
+func (w *entryWatch) Adopted() { w.audience.prefetcher.inbox.Put(event{kind: adopted, node: w.node}) }
 
 // watch makes a node watch the topic k instead of the one that it watches now. alone says that no client watches it.
 func (p *Prefetcher) watch(n *node, k cache.Key) (alone bool) {
@@ -133,7 +133,7 @@ func (p *Prefetcher) toReadAgain(n *node) {
 
 // readAgain follows the references of a node again for another client, unless that happened recently.
 func (p *Prefetcher) readAgain(n *node, now time.Time) {
-	if now.Sub(n.at) >= p.settings.Load().Lease/2 {
+	if now.Sub(n.time) >= p.settings.Load().Lease/2 {
 		p.toReadAgain(n)
 	}
 }

@@ -98,8 +98,8 @@ func (p *Prefetcher) run() {
 			return
 		}
 		p.step(time.Now())
-		if at, ok := p.leases.Next(); ok {
-			timer.Reset(max(time.Until(at), 0))
+		if next, ok := p.leases.Next(); ok {
+			timer.Reset(max(time.Until(next), 0))
 		}
 	}
 }

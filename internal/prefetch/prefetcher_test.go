@@ -215,8 +215,8 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		l.put(i, []target{{name: string(long)}})
 		l.get(0)
 	}
-	if l.bytes > mostKnown || l.bytes < mostKnown/2 || len(l.at) != l.order.Len() {
-		t.Errorf("%d bytes of %d entries, %d in order; want up to %d bytes", l.bytes, len(l.at), l.order.Len(), mostKnown)
+	if l.bytes > mostKnown || l.bytes < mostKnown/2 || len(l.elements) != l.order.Len() {
+		t.Errorf("%d bytes of %d entries, %d in order; want up to %d bytes", l.bytes, len(l.elements), l.order.Len(), mostKnown)
 	}
 	if _, ok := l.get(0); !ok {
 		t.Error("the entry that is used most is gone")

@@ -250,7 +250,7 @@ func goHeap() heapUse {
 		{Name: "/gc/gomemlimit:bytes"}, {Name: "/gc/gogc:percent"},
 	}
 	metrics.Read(s)
-	at := func(i int) uint64 { return s[i].Value.Uint64() }
-	used := at(3) - at(4)
-	return heapUse{live: at(0), scanned: at(1) + at(2), needed: used - min(used, goGarbage()), limit: at(5), percent: at(6)}
+	value := func(i int) uint64 { return s[i].Value.Uint64() }
+	used := value(3) - value(4)
+	return heapUse{live: value(0), scanned: value(1) + value(2), needed: used - min(used, goGarbage()), limit: value(5), percent: value(6)}
 }

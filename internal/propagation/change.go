@@ -108,17 +108,17 @@ func (c *Change) Open() {
 
 // reached counts a client that has reached a stage.
 func (c *Change) reached(s Stage) {
-	at := &c.stages[s]
-	n := at.n.Add(1)
-	if all := at.all.Load(); n == 1 || n == half(all) || n >= all {
+	reached := &c.stages[s]
+	n := reached.n.Add(1)
+	if all := reached.all.Load(); n == 1 || n == half(all) || n >= all {
 		c.measure(s)
 	}
 }
 
 // gone removes a client that will not reach a stage.
 func (c *Change) gone(s Stage) {
-	at := &c.stages[s]
-	if all := at.all.Add(-1); at.n.Load() >= half(all) {
+	reached := &c.stages[s]
+	if all := reached.all.Add(-1); reached.n.Load() >= half(all) {
 		c.measure(s)
 	}
 }
@@ -132,22 +132,22 @@ func (c *Change) measure(s Stage) {
 		return
 	}
 	now := time.Now()
-	at := &c.stages[s]
-	at.mu.Lock()
-	n, all, was := at.n.Load(), at.all.Load(), at.next
-	for at.next < milestones && !c.closed.Load() {
-		if n < max(1, [milestones]int64{1, half(all), all}[at.next]) {
+	reached := &c.stages[s]
+	reached.mu.Lock()
+	n, all, next := reached.n.Load(), reached.all.Load(), reached.next
+	for reached.next < milestones && !c.closed.Load() {
+		if n < max(1, [milestones]int64{1, half(all), all}[reached.next]) {
 			break
 		}
-		c.line.reached(c, s, at.next, now)
-		at.next++
+		c.line.reached(c, s, reached.next, now)
+		reached.next++
 	}
-	over := at.next < milestones && all <= 0 // all are gone
+	over := reached.next < milestones && all <= 0 // all are gone
 	if over {
-		at.next = milestones
+		reached.next = milestones
 	}
-	complete := at.next == milestones && was < milestones
-	at.mu.Unlock()
+	complete := reached.next == milestones && next < milestones
+	reached.mu.Unlock()
 	if complete && c.left.Add(-1) == 0 {
 		c.line.complete(c)
 	}

@@ -29,10 +29,10 @@ type Period struct {
 }
 
 // Longest returns the longest time among the changes until a client reached a stage, 0 if that did not happen for any.
-func (p *Period) Longest(at Stage, client Client) time.Duration { return p.longest[at][client] }
+func (p *Period) Longest(stage Stage, client Client) time.Duration { return p.longest[stage][client] }
 
 // Missed returns how many clients had not reached a stage when the changes were given up.
-func (p *Period) Missed(at Stage) int64 { return p.missed[at] }
+func (p *Period) Missed(stage Stage) int64 { return p.missed[stage] }
 
 // Include adds the changes of another Period.
 func (p *Period) Include(more *Period) {
@@ -52,8 +52,8 @@ type history struct {
 }
 
 // periodOf returns when the Period that contains a time begins.
-func periodOf(at time.Time) time.Time {
-	return time.Unix(at.Unix()-at.Unix()%int64(Step/time.Second), 0)
+func periodOf(t time.Time) time.Time {
+	return time.Unix(t.Unix()-t.Unix()%int64(Step/time.Second), 0)
 }
 
 // note calls f with the Period that begins at a time, which it adds if necessary.
@@ -115,9 +115,9 @@ func order(rolledOut bool) int {
 }
 
 // History returns the Periods of the last hour in which changes of a Kind were opened, the oldest first.
-func (t *Tracker) History(of Kind) []Period {
+func (t *Tracker) History(kind Kind) []Period {
 	t.mu.Lock()
-	l := t.lines[of]
+	l := t.lines[kind]
 	t.mu.Unlock()
 	if l == nil {
 		return nil

@@ -87,17 +87,17 @@ func (o *Owed) Add(c *Change) {
 		return
 	}
 	for {
-		was := o.list.Load()
-		if was.has(c) {
+		old := o.list.Load()
+		if old.has(c) {
 			return
 		}
-		kept, spared := was, (*List)(nil)
-		if was != nil && was.n >= maxOwed {
-			if kept = was.open(); kept != nil && kept.n > mostKept {
+		kept, spared := old, (*List)(nil)
+		if old != nil && old.n >= maxOwed {
+			if kept = old.open(); kept != nil && kept.n > mostKept {
 				kept, spared = nil, kept
 			}
 		}
-		if o.list.CompareAndSwap(was, kept.With(&c.alone)) {
+		if o.list.CompareAndSwap(old, kept.With(&c.alone)) {
 			spared.Spared()
 			c.Expect(1)
 			return
@@ -119,8 +119,8 @@ func (l *List) has(c *Change) bool {
 // AddAll adds changes for which the client has been counted already.
 func (o *Owed) AddAll(more *List) {
 	for more != nil {
-		was := o.list.Load()
-		if o.list.CompareAndSwap(was, was.With(more)) {
+		old := o.list.Load()
+		if o.list.CompareAndSwap(old, old.With(more)) {
 			return
 		}
 	}

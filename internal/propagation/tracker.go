@@ -31,10 +31,10 @@ type Observer interface {
 	Measures(Kind)
 	// Reached is called when the first, median or last client of a change has reached a stage. after is
 	// the time since the receipt.
-	Reached(of Kind, at Stage, client Client, after time.Duration)
+	Reached(kind Kind, stage Stage, client Client, after time.Duration)
 	// Missed is called when a change is given up, with the number of clients that have not reached a
 	// stage.
-	Missed(of Kind, at Stage, clients int64)
+	Missed(kind Kind, stage Stage, clients int64)
 }
 
 // Tracker measures the changes of all authorities. A nil *Tracker measures nothing.
@@ -178,12 +178,12 @@ func (l *line) close() {
 }
 
 // reached reports the time of a client.
-func (l *line) reached(c *Change, at Stage, client Client, now time.Time) {
+func (l *line) reached(c *Change, stage Stage, client Client, now time.Time) {
 	after := now.Sub(c.receipt.At)
-	l.observer.Reached(l.kind, at, client, after)
-	l.history.note(c.period, func(p *Period) { p.longest[at][client] = max(p.longest[at][client], after, 1) })
+	l.observer.Reached(l.kind, stage, client, after)
+	l.history.note(c.period, func(p *Period) { p.longest[stage][client] = max(p.longest[stage][client], after, 1) })
 	if c.span != nil {
-		c.span.AddEvent(at.String()+": "+client.String()+" client", trace.WithTimestamp(now))
+		c.span.AddEvent(stage.String()+": "+client.String()+" client", trace.WithTimestamp(now))
 	}
 }
 

@@ -43,18 +43,18 @@ type account struct {
 func (k *Keeper) count(o Owner, change int) (ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	of := k.owners[o]
-	if of == nil {
-		of = &account{}
+	a := k.owners[o]
+	if a == nil {
+		a = &account{}
 	}
-	if change > 0 && of.bytes+change > mostKept-k.bytes-change {
+	if change > 0 && a.bytes+change > mostKept-k.bytes-change {
 		return false
 	}
 	if k.owners == nil {
 		k.owners = map[Owner]*account{}
 	}
-	k.owners[o] = of
-	of.bytes, of.changed = of.bytes+change, true
+	k.owners[o] = a
+	a.bytes, a.changed = a.bytes+change, true
 	k.bytes += change
 	if !k.ticks {
 		k.ticks = true
@@ -77,9 +77,9 @@ func (k *Keeper) tick() {
 func (k *Keeper) sweep() {
 	k.mu.Lock()
 	owners := make([]Owner, 0, len(k.owners))
-	for o, of := range k.owners {
+	for o, account := range k.owners {
 		owners = append(owners, o)
-		of.changed = false
+		account.changed = false
 	}
 	k.mu.Unlock()
 	for _, o := range owners {
@@ -91,12 +91,12 @@ func (k *Keeper) dropUnused(o Owner) {
 	left := o.DropUnused()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	of := k.owners[o]
-	if of == nil || of.changed {
+	account := k.owners[o]
+	if account == nil || account.changed {
 		return // the next sweep counts it
 	}
-	k.bytes += left - of.bytes
-	if of.bytes = left; left == 0 {
+	k.bytes += left - account.bytes
+	if account.bytes = left; left == 0 {
 		delete(k.owners, o)
 	}
 }
@@ -105,15 +105,15 @@ func (k *Keeper) dropUnused(o Owner) {
 func (k *Keeper) Forget(o Owner) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if of := k.owners[o]; of != nil {
-		k.bytes -= of.bytes
+	if account := k.owners[o]; account != nil {
+		k.bytes -= account.bytes
 		delete(k.owners, o)
 	}
 }
 
 // Value is a value that is kept for a short time. The zero value has none.
 type Value[T any] struct {
-	is    *T
+	value *T
 	bytes int // as the Keeper counts them
 	used  bool
 }
@@ -121,31 +121,31 @@ type Value[T any] struct {
 // Get returns the value, nil if there is none any more.
 func (v *Value[T]) Get() *T {
 	v.used = true
-	return v.is
+	return v.value
 }
 
 // Set replaces the value, and reports whether there was room for it; otherwise there is none now. bytes is about the
 // memory that only the value keeps alive.
-func (v *Value[T]) Set(k *Keeper, o Owner, is *T, bytes int) (ok bool) {
+func (v *Value[T]) Set(k *Keeper, o Owner, value *T, bytes int) (ok bool) {
 	bytes = max(bytes, 1)
 	if !k.count(o, bytes-v.bytes) {
 		v.Clear()
 		return false
 	}
-	*v = Value[T]{is: is, bytes: bytes, used: true}
+	*v = Value[T]{value: value, bytes: bytes, used: true}
 	return true
 }
 
 // Clear removes the value.
-func (v *Value[T]) Clear() { v.is = nil }
+func (v *Value[T]) Clear() { v.value = nil }
 
 // DropUnused removes the value if it was neither set nor returned since the last call. It returns the bytes of what is
 // left.
 func (v *Value[T]) DropUnused() (left int) {
 	if !v.used {
-		v.is = nil
+		v.value = nil
 	}
-	if v.used = false; v.is == nil {
+	if v.used = false; v.value == nil {
 		v.bytes = 0
 	}
 	return v.bytes

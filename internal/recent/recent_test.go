@@ -171,7 +171,7 @@ func TestKeepersAreUsedConcurrently(t *testing.T) {
 	k.sweep()
 	for _, l := range lists {
 		for i := range l.values {
-			if l.values[i].is != nil {
+			if l.values[i].value != nil {
 				t.Error("a value is there long after its last use")
 			}
 		}

@@ -68,15 +68,15 @@ type depth struct {
 
 func (d depth) next() depth { return depth{d.nesting + 1, d.inAny} }
 
-func (p *plan) holds(message []byte, at depth) bool {
-	if at.nesting > maxNesting {
+func (p *plan) holds(message []byte, nesting depth) bool {
+	if nesting.nesting > maxNesting {
 		return true
 	}
 	switch p.kind {
 	case ofSecret:
 		return true
 	case ofAny:
-		return anyHolds(message, at)
+		return anyHolds(message, nesting)
 	case ofTypedStruct:
 		return typedStructHolds(message)
 	case ofMessage:
@@ -84,7 +84,7 @@ func (p *plan) holds(message []byte, at depth) bool {
 	for len(message) > 0 {
 		num, typ, value, n := field(message)
 		if n < 0 {
-			return at.inAny
+			return nesting.inAny
 		}
 		message = message[n:]
 		if int(num) >= len(p.steps) {
@@ -95,7 +95,7 @@ func (p *plan) holds(message []byte, at depth) bool {
 			if !s.dataSource || typ != protowire.BytesType || inlineDataIn(value) {
 				return true
 			}
-		case s.inner != nil && typ == protowire.BytesType && s.inner.holds(value, at.next()):
+		case s.inner != nil && typ == protowire.BytesType && s.inner.holds(value, nesting.next()):
 			return true
 		}
 	}
@@ -143,7 +143,7 @@ func inlineDataIn(dataSource []byte) bool {
 	return f.Err != nil
 }
 
-func anyHolds(message []byte, at depth) bool {
+func anyHolds(message []byte, nesting depth) bool {
 	var typeURL, value []byte
 	for len(message) > 0 {
 		num, typ, bytes, n := field(message)
@@ -163,7 +163,7 @@ func anyHolds(message []byte, at depth) bool {
 	if p == nil {
 		p = planOf(string(typeURL))
 	}
-	return p != nil && p.reaches && p.holds(value, depth{at.nesting + 1, true})
+	return p != nil && p.reaches && p.holds(value, depth{nesting.nesting + 1, true})
 }
 
 func typedStructHolds(message []byte) bool {

@@ -51,68 +51,68 @@ type place struct {
 	nesting  int  // the number of enclosing Any messages
 }
 
-func (k masker) message(m protoreflect.Message, at place) {
+func (k masker) message(m protoreflect.Message, p place) {
 	name := m.Descriptor().FullName()
-	at.ofSecret = at.ofSecret || !k.show && isSecret(name)
+	p.ofSecret = p.ofSecret || !k.show && isSecret(name)
 	switch known := m.Interface().(type) {
 	case *dynamicpb.Message:
 		if isSpecial(name) {
-			k.dynamic(m, at)
+			k.dynamic(m, p)
 			return
 		}
 	case *anypb.Any:
-		k.any(known, at)
+		k.any(known, p)
 		return
 	case *structpb.Struct:
-		if !k.show && !at.secret {
+		if !k.show && !p.secret {
 			structWalk{}.untyped(known, 0)
 			return
 		}
 	}
 	switch {
-	case (at.secret || at.ofSecret) && isDataSource(name):
+	case (p.secret || p.ofSecret) && isDataSource(name):
 		redactDataSource(m)
 		return
-	case !k.show && !at.secret && isTypedStruct(name):
+	case !k.show && !p.secret && isTypedStruct(name):
 		maskTypedStruct(m)
 		return
 	}
 	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		at := at
-		at.secret = at.secret || !k.show && sensitive(field)
+		p := p
+		p.secret = p.secret || !k.show && sensitive(field)
 		switch {
 		case field.IsMap():
-			k.entries(field, value.Map(), at)
+			k.entries(field, value.Map(), p)
 		case field.IsList():
-			k.elements(field, value.List(), at)
+			k.elements(field, value.List(), p)
 		case field.Message() != nil:
-			k.message(value.Message(), at)
-		case at.secret:
+			k.message(value.Message(), p)
+		case p.secret:
 			m.Set(field, redact(field))
 		}
 		return true
 	})
 }
 
-func (k masker) entries(field protoreflect.FieldDescriptor, entries protoreflect.Map, at place) {
+func (k masker) entries(field protoreflect.FieldDescriptor, entries protoreflect.Map, p place) {
 	valueField := field.MapValue()
 	entries.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
 		switch {
 		case valueField.Message() != nil:
-			k.message(value.Message(), at)
-		case at.secret:
+			k.message(value.Message(), p)
+		case p.secret:
 			entries.Set(key, redact(valueField))
 		}
 		return true
 	})
 }
 
-func (k masker) elements(field protoreflect.FieldDescriptor, list protoreflect.List, at place) {
+func (k masker) elements(field protoreflect.FieldDescriptor, list protoreflect.List, p place) {
 	for i := range list.Len() {
 		switch {
 		case field.Message() != nil:
-			k.message(list.Get(i).Message(), at)
-		case at.secret:
+			k.message(list.Get(i).Message(), p)
+		case p.secret:
 			list.Set(i, redact(field))
 		}
 	}
@@ -125,8 +125,8 @@ func isSpecial(message protoreflect.FullName) bool {
 
 // dynamic walks through a special message that is dynamic, because the message around it is. It walks through a copy of
 // the Go type.
-func (k masker) dynamic(m protoreflect.Message, at place) {
-	copied, err := k.copied(m, at)
+func (k masker) dynamic(m protoreflect.Message, p place) {
+	copied, err := k.copied(m, p)
 	proto.Reset(m.Interface())
 	if err == nil {
 		_ = proto.UnmarshalOptions{AllowPartial: true}.Unmarshal(copied, m.Interface())
@@ -134,7 +134,7 @@ func (k masker) dynamic(m protoreflect.Message, at place) {
 }
 
 // copied returns a message after the walk, encoded.
-func (k masker) copied(m protoreflect.Message, at place) ([]byte, error) {
+func (k masker) copied(m protoreflect.Message, p place) ([]byte, error) {
 	t, err := protoregistry.GlobalTypes.FindMessageByName(m.Descriptor().FullName())
 	if err != nil {
 		return nil, err
@@ -147,12 +147,12 @@ func (k masker) copied(m protoreflect.Message, at place) ([]byte, error) {
 	if err := (proto.UnmarshalOptions{AllowPartial: true}).Unmarshal(value, typed.Interface()); err != nil {
 		return nil, err
 	}
-	k.message(typed, at)
+	k.message(typed, p)
 	return proto.MarshalOptions{AllowPartial: true}.Marshal(typed.Interface())
 }
 
 // any masks the content of an Any.
-func (k masker) any(content *anypb.Any, at place) {
+func (k masker) any(content *anypb.Any, p place) {
 	if content.GetTypeUrl() == "" && len(content.GetValue()) == 0 {
 		return
 	}
@@ -161,7 +161,7 @@ func (k masker) any(content *anypb.Any, at place) {
 	case message == nil && content.GetTypeUrl() != "":
 		content.Value = k.opaque(content.GetValue())
 		return
-	case message == nil || at.nesting >= maxNesting:
+	case message == nil || p.nesting >= maxNesting:
 		k.hide(content)
 		return
 	}
@@ -170,8 +170,8 @@ func (k masker) any(content *anypb.Any, at place) {
 		k.hide(content)
 		return
 	}
-	at.nesting++
-	k.message(inner.ProtoReflect(), at)
+	p.nesting++
+	k.message(inner.ProtoReflect(), p)
 	value, err := proto.MarshalOptions{AllowPartial: true}.Marshal(inner)
 	if err != nil {
 		k.hide(content)
@@ -188,8 +188,8 @@ func maskTypedStruct(m protoreflect.Message) {
 	if !ok || !m.Has(valueField) {
 		return
 	}
-	if of := descriptorOf(m.Get(fields.ByName("type_url")).String()); of != nil {
-		structWalk{}.message(s, of, false, 0)
+	if message := descriptorOf(m.Get(fields.ByName("type_url")).String()); message != nil {
+		structWalk{}.message(s, message, false, 0)
 		return
 	}
 	size := proto.Size(s)

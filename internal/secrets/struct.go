@@ -47,10 +47,10 @@ func (w structWalk) message(s *structpb.Struct, message protoreflect.MessageDesc
 // field walks through a field's value: a message, a list or a map of messages.
 func (w structWalk) field(value *structpb.Value, field protoreflect.FieldDescriptor, ofSecret bool, nesting int) {
 	if field.IsMap() {
-		of := field.MapValue().Message()
+		message := field.MapValue().Message()
 		for _, element := range value.GetStructValue().GetFields() {
-			if of != nil {
-				w.one(element, of, ofSecret, nesting)
+			if message != nil {
+				w.one(element, message, ofSecret, nesting)
 			}
 		}
 		return
@@ -72,12 +72,12 @@ func (w structWalk) one(value *structpb.Value, message protoreflect.MessageDescr
 	case name == structName:
 		w.untyped(s, nesting)
 	case name == anyName:
-		of := descriptorOf(s.GetFields()["@type"].GetStringValue())
-		if of == nil {
+		message := descriptorOf(s.GetFields()["@type"].GetStringValue())
+		if message == nil {
 			w.replace(value, w.hide(value))
 			return
 		}
-		w.message(s, of, ofSecret, nesting)
+		w.message(s, message, ofSecret, nesting)
 	case isTypedStruct(name):
 		w.replace(value, w.hide(value)) // nested lists do not occur
 	default:

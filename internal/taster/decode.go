@@ -87,8 +87,8 @@ func (t *tasting) open(a *anypb.Any) opened {
 		return o
 	}
 	var o opened
-	if of, err := (descriptors.Types{}).FindMessageByURL(a.GetTypeUrl()); err == nil {
-		m := of.New().Interface()
+	if known, err := (descriptors.Types{}).FindMessageByURL(a.GetTypeUrl()); err == nil {
+		m := known.New().Interface()
 		tooDeep, err := decode(m, a.GetValue())
 		if o.known, o.failed = true, err != nil || tooDeep; !o.failed {
 			o.message = m

@@ -68,8 +68,8 @@ func (t *tasting) nested(m protoreflect.Message, anys *anyFields, depth int) (f 
 		if !m.Has(field.descriptor) {
 			continue
 		}
-		each(m, field.descriptor, func(at element, inner protoreflect.Message) bool {
-			end := t.enter(field.descriptor, at)
+		each(m, field.descriptor, func(e element, inner protoreflect.Message) bool {
+			end := t.enter(field.descriptor, e)
 			if field.inner != nil {
 				f = t.nested(inner, field.inner, depth)
 			} else if a, ok := descriptors.Any(inner); ok {
@@ -151,14 +151,14 @@ func (t *tasting) text(m proto.Message, err error) string {
 	path.WriteString(string(m.ProtoReflect().Descriptor().Name()))
 	reason := "it is invalid"
 	for {
-		var of invalid
-		if !errors.As(err, &of) {
+		var violation invalid
+		if !errors.As(err, &violation) {
 			break
 		}
 		path.WriteByte('.')
-		path.WriteString(t.field(of.Field()))
-		reason = of.Reason()
-		if err = of.Cause(); err == nil {
+		path.WriteString(t.field(violation.Field()))
+		reason = violation.Reason()
+		if err = violation.Cause(); err == nil {
 			break
 		}
 	}

@@ -176,16 +176,16 @@ func fieldOf(message protoreflect.MessageDescriptor, inGo string) (name string, 
 	if message == nil {
 		return inGo, nil
 	}
-	is := func(name protoreflect.Name) bool {
+	hasName := func(name protoreflect.Name) bool {
 		return strings.EqualFold(strings.ReplaceAll(string(name), "_", ""), strings.ReplaceAll(base, "_", ""))
 	}
 	for i := range message.Fields().Len() {
-		if field := message.Fields().Get(i); is(field.Name()) {
+		if field := message.Fields().Get(i); hasName(field.Name()) {
 			return string(field.Name()) + index, descriptors.MessageOf(field)
 		}
 	}
 	for i := range message.Oneofs().Len() {
-		if oneof := message.Oneofs().Get(i); is(oneof.Name()) {
+		if oneof := message.Oneofs().Get(i); hasName(oneof.Name()) {
 			return string(oneof.Name()), nil
 		}
 	}
@@ -193,7 +193,7 @@ func fieldOf(message protoreflect.MessageDescriptor, inGo string) (name string, 
 }
 
 // enter adds a message of a field to the path, and returns the argument for leave.
-func (t *tasting) enter(field protoreflect.FieldDescriptor, at element) (end int) {
+func (t *tasting) enter(field protoreflect.FieldDescriptor, e element) (end int) {
 	if t.findings == nil {
 		return 0
 	}
@@ -203,10 +203,10 @@ func (t *tasting) enter(field protoreflect.FieldDescriptor, at element) (end int
 	t.path = append(t.path, field.Name()...)
 	switch {
 	case field.IsList():
-		t.path = strconv.AppendInt(append(t.path, '['), int64(at.index), 10)
+		t.path = strconv.AppendInt(append(t.path, '['), int64(e.index), 10)
 		t.path = append(t.path, ']')
 	case field.IsMap():
-		t.path = append(append(append(t.path, '['), t.key(at.key.String())...), ']')
+		t.path = append(append(append(t.path, '['), t.key(e.key.String())...), ']')
 	}
 	return end
 }
@@ -278,9 +278,9 @@ func grpcRules() (all []Rule) {
 	return all
 }
 
-func described[M any](of string, rs rules[M]) (all []Rule) {
+func described[M any](message string, rs rules[M]) (all []Rule) {
 	for _, r := range rs {
-		all = append(all, Rule{ID: r.id, By: GRPC, Source: "gRFC " + r.grfc, Want: r.want, Of: of})
+		all = append(all, Rule{ID: r.id, By: GRPC, Source: "gRFC " + r.grfc, Want: r.want, Of: message})
 	}
 	return all
 }

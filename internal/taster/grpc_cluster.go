@@ -54,15 +54,15 @@ var clusterRules = rules[*clusterv3.Cluster]{
 		return !isLogicalDNS(c) || onlyEndpoint(c) != nil
 	}},
 	{"grpc-dns-host-and-port", "A37", "the endpoint of a LOGICAL_DNS cluster is a socket_address with a host and a port, without resolver_name", func(_ *tasting, c *clusterv3.Cluster) bool {
-		at := onlyEndpoint(c).GetAddress().GetSocketAddress()
-		return !isLogicalDNS(c) || at.GetAddress() != "" && at.GetPortValue() != 0 && at.GetResolverName() == ""
+		address := onlyEndpoint(c).GetAddress().GetSocketAddress()
+		return !isLogicalDNS(c) || address.GetAddress() != "" && address.GetPortValue() != 0 && address.GetResolverName() == ""
 	}},
 	{"grpc-aggregate-names", "A37", "an aggregate cluster names at least one cluster", func(t *tasting, c *clusterv3.Cluster) bool {
 		if !isAggregate(c) || t.open(c.GetClusterType().GetTypedConfig()).failed {
 			return true // undecodable reports it
 		}
-		of, ok := openAs[*aggregatev3.ClusterConfig](t, c.GetClusterType().GetTypedConfig())
-		return ok && len(of.GetClusters()) > 0
+		aggregate, ok := openAs[*aggregatev3.ClusterConfig](t, c.GetClusterType().GetTypedConfig())
+		return ok && len(aggregate.GetClusters()) > 0
 	}},
 }
 

@@ -27,11 +27,11 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		}
 		seen := make(map[id]bool, len(e.GetEndpoints()))
 		for _, l := range used(e) {
-			at := id{l.GetLocality().GetRegion(), l.GetLocality().GetZone(), l.GetLocality().GetSubZone(), l.GetPriority()}
-			if seen[at] {
+			locality := id{l.GetLocality().GetRegion(), l.GetLocality().GetZone(), l.GetLocality().GetSubZone(), l.GetPriority()}
+			if seen[locality] {
 				return false
 			}
-			seen[at] = true
+			seen[locality] = true
 		}
 		return true
 	}},
@@ -61,8 +61,8 @@ var endpointsRules = rules[*endpointv3.ClusterLoadAssignment]{
 		seen := make(map[socket]bool, n)
 		add := func(a *corev3.Address) (again bool) {
 			// Addresses that are not socket_addresses have no host and port, so they count as the same address.
-			at := socket{a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue()}
-			again, seen[at] = seen[at], true
+			address := socket{a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue()}
+			again, seen[address] = seen[address], true
 			return again
 		}
 		for _, l := range used(e) {

@@ -72,7 +72,7 @@ const (
 	ofRoutes
 )
 
-func (f httpFilter) on(of side) bool { return of == client && f.client || of == server && f.server }
+func (f httpFilter) on(s side) bool { return s == client && f.client || s == server && f.server }
 
 const httpFilterPrefix = xdstype.Prefix + "envoy.extensions.filters.http."
 
@@ -109,9 +109,9 @@ func filterOf(t *tasting, config *anypb.Any) (f httpFilter, known bool) {
 
 // isFor reports whether gRPC reads a supported filter's configuration for this usage. It reads none from a
 // TypedStruct.
-func isFor(t *tasting, config *anypb.Any, of usage) bool {
+func isFor(t *tasting, config *anypb.Any, purpose usage) bool {
 	f, known := filterOf(t, config)
-	return !known || f.not != of && !typedStructs[config.GetTypeUrl()]
+	return !known || f.not != purpose && !typedStructs[config.GetTypeUrl()]
 }
 
 // undecodableFilter is like undecodable, for the configurations of filters that gRPC supports.
@@ -133,8 +133,8 @@ type filterOn struct {
 
 // ignored reports whether gRPC ignores an unsupported filter because it is optional.
 func (f filterOn) ignored(t *tasting) bool {
-	of, known := filterOf(t, f.GetTypedConfig())
-	return f.GetIsOptional() && (!known || !of.on(f.on))
+	filter, known := filterOf(t, f.GetTypedConfig())
+	return f.GetIsOptional() && (!known || !filter.on(f.on))
 }
 
 var filterRules = rules[filterOn]{
@@ -143,8 +143,8 @@ var filterRules = rules[filterOn]{
 		return known || f.GetIsOptional()
 	}},
 	{"grpc-http-filter-side", "A39", "gRPC supports each HTTP filter that is not optional on this side", func(t *tasting, f filterOn) bool {
-		of, known := filterOf(t, f.GetTypedConfig())
-		return !known || of.on(f.on) || f.GetIsOptional()
+		filter, known := filterOf(t, f.GetTypedConfig())
+		return !known || filter.on(f.on) || f.GetIsOptional()
 	}},
 	{"grpc-http-filter-config", "A39", "the configuration of an HTTP filter has the type for the filter itself", func(t *tasting, f filterOn) bool {
 		return isFor(t, f.GetTypedConfig(), ofFilter)
@@ -180,8 +180,8 @@ var filtersRules = rules[chain]{
 			if terminal {
 				return false
 			}
-			of, _ := filterOf(t, f.GetTypedConfig())
-			terminal = of.terminal
+			filter, _ := filterOf(t, f.GetTypedConfig())
+			terminal = filter.terminal
 		}
 		return terminal
 	}},

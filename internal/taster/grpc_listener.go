@@ -98,10 +98,10 @@ const mostMatches = 100_000
 
 // match describes the connections of one of a filter chain's matches.
 type match struct {
-	to     netip.Prefix
-	source listenerv3.FilterChainMatch_ConnectionSourceType
-	from   netip.Prefix
-	port   uint32
+	destination netip.Prefix
+	source      listenerv3.FilterChainMatch_ConnectionSourceType
+	from        netip.Prefix
+	port        uint32
 }
 
 // matchesOf reports whether two filter chains match the same connections for gRPC, and whether any chain matches
@@ -120,17 +120,17 @@ func matchesOf(chains []*listenerv3.FilterChain, budget *int) (overlap, some boo
 		if len(ports) == 0 {
 			ports = []uint32{0}
 		}
-		for _, to := range prefixesOf(m.GetPrefixRanges()) {
+		for _, destination := range prefixesOf(m.GetPrefixRanges()) {
 			if *budget < 0 {
 				return false, true
 			}
 			switch isRaw := transport == rawBuffer; {
-			case !isRaw && raw[to]:
+			case !isRaw && raw[destination]:
 				continue
-			case isRaw && !raw[to]:
-				raw[to] = true
+			case isRaw && !raw[destination]:
+				raw[destination] = true
 				for k := range seen {
-					if *budget--; k.to == to {
+					if *budget--; k.destination == destination {
 						delete(seen, k)
 					}
 				}
@@ -144,7 +144,7 @@ func matchesOf(chains []*listenerv3.FilterChain, budget *int) (overlap, some boo
 				}
 				for _, port := range ports {
 					*budget--
-					k := match{to, m.GetSourceType(), source, port}
+					k := match{destination, m.GetSourceType(), source, port}
 					if seen[k] {
 						return true, true
 					}
@@ -173,11 +173,11 @@ func checkListener(t *tasting, l *listenerv3.Listener) *violation {
 	if v := listenerRules.check(t, l); v != nil {
 		return v
 	}
-	if of := l.GetApiListener().GetApiListener(); of != nil {
+	if api := l.GetApiListener().GetApiListener(); api != nil {
 		return first(
-			func() *violation { return t.undecodable("A27", of) },
+			func() *violation { return t.undecodable("A27", api) },
 			func() *violation {
-				hcm, ok := openAs[*hcmv3.HttpConnectionManager](t, of)
+				hcm, ok := openAs[*hcmv3.HttpConnectionManager](t, api)
 				if !ok {
 					return nil
 				}

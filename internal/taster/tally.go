@@ -120,11 +120,11 @@ func (t *Tally) Failed(partition, typeURL, name string, v *Verdict, others int) 
 	t.failures.Add(id, f)
 	t.kept.Store(int32(t.failures.Len()))
 	log, level := t.log, slog.LevelDebug
-	if is := (kind{f.TypeURL, f.Reason}); last.Reason != f.Reason && is != t.latest {
-		if of := (kind{f.TypeURL, withoutDigits(f.Reason)}); t.logged[of] {
-			t.latest, t.latestVerdict = is, v
+	if newest := (kind{f.TypeURL, f.Reason}); last.Reason != f.Reason && newest != t.latest {
+		if similar := (kind{f.TypeURL, withoutDigits(f.Reason)}); t.logged[similar] {
+			t.latest, t.latestVerdict = newest, v
 		} else {
-			log, level = t.line(of)
+			log, level = t.line(similar)
 		}
 	}
 	if !log.Enabled(context.Background(), level) {
@@ -141,13 +141,13 @@ func (t *Tally) isLatest(typeURL string, v *Verdict) bool {
 
 // line returns the logger and the level for a kind's first log line: warn if the rate of lines allows it, otherwise
 // debug. The caller holds mu.
-func (t *Tally) line(of kind) (*slog.Logger, slog.Level) {
+func (t *Tally) line(k kind) (*slog.Logger, slog.Level) {
 	log, ok := t.lines.Next(t.log)
 	if !ok {
 		return log, slog.LevelDebug
 	}
 	if len(t.logged) < mostKinds {
-		t.logged[of] = true
+		t.logged[k] = true
 	}
 	return log, slog.LevelWarn
 }

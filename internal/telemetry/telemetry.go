@@ -51,7 +51,7 @@ func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) 
 	if err != nil || !metrics && !traces {
 		return t, err
 	}
-	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
+	attributes, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "xds-relay"), attribute.String("service.version", version())),
 		resource.WithFromEnv()) // the last one takes precedence
 	if err != nil {
@@ -66,7 +66,7 @@ func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) 
 		if err != nil {
 			return nil, err
 		}
-		t.Metrics = []sdkmetric.Option{sdkmetric.WithReader(sdkmetric.NewPeriodicReader(e)), sdkmetric.WithResource(of)}
+		t.Metrics = []sdkmetric.Option{sdkmetric.WithReader(sdkmetric.NewPeriodicReader(e)), sdkmetric.WithResource(attributes)}
 	}
 	if traces {
 		e, err := newExporter("TRACES", map[string]func() (sdktrace.SpanExporter, error){
@@ -76,7 +76,7 @@ func FromEnvironment(ctx context.Context, log *slog.Logger) (*Telemetry, error) 
 		if err != nil {
 			return nil, err
 		}
-		t.traces = sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(of)) // which reads OTEL_TRACES_SAMPLER
+		t.traces = sdktrace.NewTracerProvider(sdktrace.WithBatcher(e), sdktrace.WithResource(attributes)) // which reads OTEL_TRACES_SAMPLER
 		t.Tracer = t.traces.Tracer("xds-relay")
 	}
 	log.Info("telemetry is sent to an OpenTelemetry collector", "metrics", metrics, "traces", traces)
@@ -128,7 +128,7 @@ func exported(signal string, others ...string) (bool, error) {
 }
 
 // newExporter returns the exporter of a signal by its protocol.
-func newExporter[E any](signal string, of map[string]func() (E, error)) (e E, err error) {
+func newExporter[E any](signal string, exporters map[string]func() (E, error)) (e E, err error) {
 	name := "OTEL_EXPORTER_OTLP_" + signal + "_PROTOCOL"
 	protocol := os.Getenv(name)
 	if protocol == "" {
@@ -138,7 +138,7 @@ func newExporter[E any](signal string, of map[string]func() (E, error)) (e E, er
 	if protocol == "" {
 		protocol = "http/protobuf" // as the specification recommends
 	}
-	open := of[protocol]
+	open := exporters[protocol]
 	if open == nil {
 		return e, fmt.Errorf("%s: %q is none of grpc, http/protobuf", name, protocol)
 	}

@@ -49,8 +49,8 @@ func (f *RequestFields) Peek(request []byte) (p Peeked) {
 			continue
 		}
 		if run > 0 {
-			at := len(request) - len(rest)
-			_, _ = state.Write(request[at-run : at])
+			offset := len(request) - len(rest)
+			_, _ = state.Write(request[offset-run : offset])
 			run, p.State = 0, state.Sum64()|1
 		}
 		switch {
@@ -86,12 +86,12 @@ type Outline struct {
 // are none, Count is 0.
 type Run struct{ From, To, Count int }
 
-func (r *Run) add(at, size int) {
+func (r *Run) add(offset, size int) {
 	switch {
 	case r.To == 0:
-		*r = Run{From: at, To: at + size, Count: 1}
-	case r.Count > 0 && r.To == at:
-		r.To, r.Count = at+size, r.Count+1
+		*r = Run{From: offset, To: offset + size, Count: 1}
+	case r.Count > 0 && r.To == offset:
+		r.To, r.Count = offset+size, r.Count+1
 	default:
 		r.Count = 0
 	}
@@ -99,24 +99,24 @@ func (r *Run) add(at, size int) {
 
 // Outline finds the parts of a request. The runs of the result are empty if the request cannot be read.
 func (f *RequestFields) Outline(request []byte) (o Outline) {
-	for at := 0; at < len(request); {
-		num, value, size := NextBytes(request[at:])
+	for offset := 0; offset < len(request); {
+		num, value, size := NextBytes(request[offset:])
 		switch {
 		case size == 0:
-			if _, _, size = protowire.ConsumeField(request[at:]); size < 0 {
+			if _, _, size = protowire.ConsumeField(request[offset:]); size < 0 {
 				return Outline{Cost: o.Cost}
 			}
 		case num == f.Subscribe:
-			o.Names.add(at, size)
+			o.Names.add(offset, size)
 		case num == f.TypeURL:
 			o.Cost.TypeURL = max(o.Cost.TypeURL, len(value))
 		case num == f.Node:
-			o.Node.add(at, size)
+			o.Node.add(offset, size)
 			o.Cost.Node += len(value)
 		case num == f.Locators || num == f.LocatorsUnsubscribe:
 			o.Cost.Locators++
 		}
-		at += size
+		offset += size
 	}
 	if o.Node.Count > 1 { // protobuf merges them
 		o.Node = Run{}

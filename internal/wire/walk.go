@@ -130,13 +130,13 @@ func InnerName(value []byte) (string, error) {
 // none. Bytes that cannot be read are kept.
 func Without(message []byte, num protowire.Number) []byte {
 	var out []byte
-	copied, at := 0, 0
+	copied, offset := 0, 0
 	for f := Walk(message); f.Next(); {
 		if f.Num == num {
-			out = append(out, message[copied:at]...)
-			copied = at + len(f.Raw)
+			out = append(out, message[copied:offset]...)
+			copied = offset + len(f.Raw)
 		}
-		at += len(f.Raw)
+		offset += len(f.Raw)
 	}
 	if copied == 0 {
 		return message

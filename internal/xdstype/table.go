@@ -217,8 +217,8 @@ func Of(url string) *Type {
 func OfResources(url string) string {
 	const collection = "Collection"
 	message := Message(url)
-	if of, ok := strings.CutSuffix(message, collection); ok && of != "" && !strings.HasSuffix(of, ".") {
-		message = of
+	if singular, ok := strings.CutSuffix(message, collection); ok && singular != "" && !strings.HasSuffix(singular, ".") {
+		message = singular
 	}
 	if t := byURL[Prefix+message]; t != nil {
 		return t.url

@@ -132,17 +132,17 @@ type deadline struct {
 	passed bool
 }
 
-func (d *deadline) set(p *pipe, at time.Time) {
+func (d *deadline) set(p *pipe, when time.Time) {
 	p.change(func() {
 		if d.timer != nil {
 			d.timer.Stop()
 		}
-		d.timer, d.passed = nil, !at.IsZero() && !at.After(time.Now())
-		if at.IsZero() || d.passed {
+		d.timer, d.passed = nil, !when.IsZero() && !when.After(time.Now())
+		if when.IsZero() || d.passed {
 			return
 		}
 		var timer *time.Timer
-		timer = time.AfterFunc(time.Until(at), func() {
+		timer = time.AfterFunc(time.Until(when), func() {
 			p.change(func() { d.passed = d.passed || d.timer == timer })
 		})
 		d.timer = timer
@@ -161,19 +161,19 @@ func (c *conn) Close() error {
 	return nil
 }
 
-func (c *conn) SetReadDeadline(at time.Time) error {
-	c.from.read.set(c.from, at)
+func (c *conn) SetReadDeadline(when time.Time) error {
+	c.from.read.set(c.from, when)
 	return nil
 }
 
-func (c *conn) SetWriteDeadline(at time.Time) error {
-	c.to.written.set(c.to, at)
+func (c *conn) SetWriteDeadline(when time.Time) error {
+	c.to.written.set(c.to, when)
 	return nil
 }
 
-func (c *conn) SetDeadline(at time.Time) error {
-	_ = c.SetReadDeadline(at)
-	return c.SetWriteDeadline(at)
+func (c *conn) SetDeadline(when time.Time) error {
+	_ = c.SetReadDeadline(when)
+	return c.SetWriteDeadline(when)
 }
 
 func (c *conn) LocalAddr() net.Addr  { return addr{} }
