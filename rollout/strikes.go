@@ -140,8 +140,8 @@ func (m *Machine) standsForAll(p party) bool {
 }
 
 // discounted reports whether a rejection or death does not count: its party is passed over, and another client of the
-// same cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client of
-// another cohort serves instead. Behind a relay, so do the relay's other clients.
+// same cohort has the change and has not rejected it, or is still to be tried. If no other client of the cohort can try
+// the change, a client of another cohort serves instead. Behind a relay, so do the relay's other clients.
 func (m *Machine) discounted(p party) bool {
 	if !m.passedOver(p.who) || m.standsForAll(p) {
 		return false
@@ -149,20 +149,23 @@ func (m *Machine) discounted(p party) bool {
 	if p.others > 0 {
 		return true
 	}
-	anywhere, there, has := false, false, false
+	anywhere, refused := false, false
 	for _, o := range m.clients {
 		if o == p.c || o.who == p.who || !o.eligible || m.passedOver(o.who) {
 			continue
 		}
-		if o.cohort == p.c.cohort && o.present {
-			there = true
-		}
-		if m.took(o) || m.open(o) {
+		same := o.cohort == p.c.cohort
+		switch {
+		case m.took(o), m.open(o), m.untried(o), m.unsettled(o):
+			if same {
+				return true
+			}
 			anywhere = true
-			has = has || o.cohort == p.c.cohort
+		case same && m.trying(o) && (o.rejected || o.dead):
+			refused = true
 		}
 	}
-	return has || anywhere && !there
+	return anywhere && !refused
 }
 
 // triedWho reports whether the rollout has tried a client of the cohort with this who.
