@@ -168,14 +168,15 @@ func TestOneIdentityDoesNotStopRolloutsForEver(t *testing.T) {
 }
 
 // TestEdgesWithOneCertificateAreToldApart checks that a client that rejects every change, alone behind one of two edges
-// with the same certificate, stops three rollouts and then none, while a rejection by a client of the other edge counts.
+// with the same certificate, stops three rollouts and then none, while a rejection by clients of the other edge counts. The
+// root knows the cohort of the client.
 func TestEdgesWithOneCertificateAreToldApart(t *testing.T) {
 	t.Parallel()
 	const good = 3
 	all := newIdentified(t)
 	cp := startControlPlane(t, delta)
 	cp.set(plainListener("l", "content-l1"))
-	root := startRelay(t, all.listens(rolledOut(cp.address, "delta", "soak: 5s, cohort: node.cluster")))
+	root := startRelay(t, all.listens(rolledOut(cp.address, "delta", "soak: 5s, first: 2")))
 	one, other := startRelay(t, all.edge("one", root)), startRelay(t, all.edge("other", root))
 	who, r := "bad", one
 	fl := newFleet(t, delta, func() *grpc.ClientConn { return all.connect(who, r) })
@@ -195,6 +196,9 @@ func TestEdgesWithOneCertificateAreToldApart(t *testing.T) {
 	printed, _ := operator{t, root.admin}.rollout("status")
 	if len(passedOver.FindAllString(printed, -1)) != 1 || strings.Count(printed, "passed over") != 1 {
 		t.Errorf("want that only the client that rejects is passed over:\n%s", printed)
+	}
+	if want := `cohort "envoy/1.0": 0 of 0 clients were sent the change, 0 acknowledged it, 1 behind other relays rejected it`; !strings.Contains(printed, want) {
+		t.Errorf("want %s:\n%s", want, printed)
 	}
 	cp.set(plainListener("l", "content-r-last"))
 	fl.await(t, "the good clients have the change", func(s *fleetState) bool { return len(s.who("r-last")) == good })

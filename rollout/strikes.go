@@ -1,6 +1,9 @@
 package rollout
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // This file limits what one identity or address can do to rollouts. An attacker can open many connections with many
 // node ids, and reject changes or close streams on purpose. So the rejections and deaths of clients that share an
@@ -63,8 +66,8 @@ func (m *Machine) Trust(Time) (n int) {
 
 // party is an identity or address with a rejection or a death of a client.
 type party struct {
-	who string
-	c   *client
+	who, cohort string
+	c           *client
 	// relayed: the party is behind the client, a relay, which has so many others.
 	relayed bool
 	others  int
@@ -77,10 +80,10 @@ func (m *Machine) rejected() (all []party) {
 		switch {
 		case c == nil:
 		case len(r.By.Whos) == 0:
-			all = append(all, party{who: c.who, c: c})
+			all = append(all, party{who: c.who, cohort: c.cohort, c: c})
 		default:
-			for _, who := range r.By.Whos {
-				all = append(all, party{who, c, true, r.By.Others})
+			for _, is := range r.By.Whos {
+				all = append(all, party{is.Who, cmp.Or(is.Cohort, c.cohort), c, true, r.By.Others})
 			}
 		}
 	}
@@ -91,7 +94,7 @@ func (m *Machine) rejected() (all []party) {
 func (m *Machine) died() (all []party) {
 	for _, id := range m.deaths {
 		if c := m.clients[id]; c != nil {
-			all = append(all, party{who: c.who, c: c})
+			all = append(all, party{who: c.who, cohort: c.cohort, c: c})
 		}
 	}
 	return all
@@ -102,7 +105,7 @@ func (m *Machine) behind(all []party) (counted []party) {
 	type of struct{ who, cohort string }
 	known, counts := map[of]bool{}, map[string]bool{}
 	for _, p := range all {
-		at := of{p.who, p.c.cohort}
+		at := of{p.who, p.cohort}
 		if known[at] {
 			continue
 		}
@@ -154,7 +157,7 @@ func (m *Machine) discounted(p party) bool {
 		if o == p.c || o.who == p.who || !o.eligible || m.passedOver(o.who) {
 			continue
 		}
-		same := o.cohort == p.c.cohort
+		same := o.cohort == p.cohort
 		switch {
 		case m.took(o), m.open(o), m.untried(o), m.unsettled(o):
 			if same {
