@@ -50,6 +50,26 @@ func TestCohortIsThatOfTheClientsOwnNode(t *testing.T) {
 	}
 }
 
+// Of a client behind another relay, only the user agent is known. It has a cohort if the expression reads nothing else.
+func TestCohortOfAUserAgentAlone(t *testing.T) {
+	for _, tt := range []struct {
+		expression, want string
+		ok               bool
+	}{
+		{"user_agent", "envoy/1.30.4", true},
+		{"user_agent.startsWith('envoy/') ? 'envoy' : 'other'", "envoy", true}, {"'all'", "all", true},
+		{"node.cluster", "", false}, {"user_agent + identity.subject", "", false},
+	} {
+		r := &Rollout{Cohort: tt.expression}
+		if errs := r.compile(); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		if got, ok := r.CohortOfAgent("envoy/1.30.4"); got != tt.want || ok != tt.ok {
+			t.Errorf("%s gives %q, %t, want %q, %t", tt.expression, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
 // A client whose program has come before costs no evaluation.
 func TestCohortOfAKnownProgramAllocatesNothing(t *testing.T) {
 	r := &Rollout{Cohort: "user_agent"}

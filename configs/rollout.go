@@ -116,6 +116,19 @@ func (r *Rollout) CohortOf(c Client) (string, error) {
 	return cohort, err
 }
 
+// CohortOfAgent returns the cohort of a client of which only the user agent is known. ok is false if the expression reads
+// more than that, or the relay cannot evaluate it.
+func (r *Rollout) CohortOfAgent(agent string) (cohort string, ok bool) {
+	if r.agents == nil {
+		return "", false
+	}
+	cohort, err := r.CohortOf(Client{Node: &corev3.Node{UserAgentName: agent}})
+	return cohort, err == nil
+}
+
+// UserAgent returns the name and version of a client's program, as expressions have it in user_agent.
+func UserAgent(n *corev3.Node) string { return agentOf(n).String() }
+
 // userAgent is the name and version of a client's program.
 type userAgent struct {
 	name, version       string

@@ -19,10 +19,10 @@ import (
 
 // The memory of requests that are being received. gRPC keeps a request until all of it has arrived: as much as
 // max_request_bytes allows on each stream, for as long as the client takes. So what has arrived of incomplete requests
-// is counted in the frames of each connection. While it is more than a part of the process's memory, connections that
-// have much of it are not read: TCP's flow control holds the clients up. One of them at a time is read nevertheless, so
-// that its request gets complete; the clients take turns. If no request gets complete, because the clients that have the
-// most do not go on, their streams end.
+// is counted in the frames of each connection; over REST, when a handler reads it. While it is more than a part of the
+// process's memory, connections that have much of it are not read: TCP's flow control holds the clients up. One of them
+// at a time is read nevertheless, so that its request gets complete; the clients take turns. If no request gets complete,
+// because the clients that have the most do not go on, their streams end; over REST their connections.
 
 const (
 	// arrivingPart is the part of the memory that incomplete requests may take.
@@ -161,7 +161,7 @@ func (c *arriving) add(bytes int64) {
 		return
 	}
 	a := &c.server.arrivals
-	c.bytes.Add(bytes)
+	own := c.bytes.Add(bytes)
 	c.taker.bytes.Add(bytes)
 	a.bytes.Add(bytes)
 	if bytes > 0 || a.waiters.Load() == 0 {
@@ -170,6 +170,9 @@ func (c *arriving) add(bytes int64) {
 	most := c.server.pressure.mostArriving()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if own <= arrivingLeast {
+		a.read(c) // net/http answers a request only once the connection is being read again
+	}
 	a.proceed(most)
 }
 
@@ -385,7 +388,11 @@ func (s *Server) takeTurn() {
 		if log, ok := c.conn.listener.flooded.Next(c.conn.listener.log(c.conn)); ok {
 			logExcess(log, e)
 		}
-		c.conn.calls.endAll(e)
+		if c.conn.listener.rest { // nothing else ends a request over HTTP/1
+			closing = append(closing, c)
+		} else {
+			c.conn.calls.endAll(e)
+		}
 	}
 	for _, c := range closing {
 		_ = c.conn.Close()

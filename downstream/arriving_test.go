@@ -1,9 +1,16 @@
 package downstream
 
 import (
+	"bufio"
 	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -313,3 +320,112 @@ func TestConnectionsOfRequestsThatCannotEndAreClosed(t *testing.T) {
 		time.Sleep(2 * arrivingTurn)
 	})
 }
+
+// restArriving serves a connection over REST, on which a part of a request with a long body has arrived.
+func restArriving(t *testing.T, s *Server) (client net.Conn, rest []byte, end func()) {
+	t.Helper()
+	const length, part = 100_000, 40_000
+	o := ListenerOptions{LongPoll: time.Millisecond}
+	client, c := net.Pipe()
+	p := pipeListener{next: make(chan net.Conn, 1)}
+	p.next <- c
+	accepted, err := s.ListenREST(p, nil, o).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := s.HTTPServer(o)
+	one := &oneConn{next: make(chan net.Conn, 1)}
+	one.next <- accepted
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = web.Serve(one)
+	}()
+	body := []byte(`{"resource_names": ["` + strings.Repeat("n", length-24) + `"]}`)
+	request := fmt.Appendf(nil, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", length)
+	if _, err := client.Write(append(request, body[:part]...)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return client, body[part:], func() {
+		close(one.next)
+		<-served
+		_ = errors.Join(client.Close(), web.Close())
+	}
+}
+
+// What has arrived of a request over REST is counted until it is decoded, or the client is gone.
+func TestIncompleteRequestsOverRESTAreCounted(t *testing.T) {
+	for _, goes := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ch := newTestCache(silentSource{}, 10)
+			defer ch.Close()
+			s := newFederatedServer(ch)
+			client, rest, end := restArriving(t, s)
+			if got, want := s.arrivals.bytes.Load(), int64(firstChunk+3*laterChunk); got != want {
+				t.Errorf("%d bytes are counted, want %d", got, want)
+			}
+			if goes {
+				_ = client.Close()
+			} else {
+				if _, err := client.Write(rest); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+				if err != nil || resp.StatusCode == http.StatusBadRequest {
+					t.Errorf("the answer is %v, %v", resp, err)
+				}
+			}
+			synctest.Wait()
+			if got := s.arrivals.bytes.Load(); got != 0 {
+				t.Errorf("%d bytes are left", got)
+			}
+			end()
+			if n := len(s.arrivals.takers); n != 0 {
+				t.Errorf("%d clients are left", n)
+			}
+		})
+	}
+}
+
+// The connection of a request over REST is not read while requests take too much. If none becomes complete, it is closed.
+func TestIncompleteRequestsOverRESTAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ch := newTestCache(silentSource{}, 10)
+		defer ch.Close()
+		s := newFederatedServer(ch)
+		client, rest, end := restArriving(t, s)
+		defer end()
+		s.pressure.memory = &fakeMemory{limit: 200 << 10}
+		_ = client.SetWriteDeadline(time.Now().Add(arrivingTurn))
+		if n, err := client.Write(rest); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d more bytes are read, %v", n, err)
+		}
+		time.Sleep(arrivingPatience * arrivingTurn)
+		synctest.Wait()
+		_ = client.SetReadDeadline(time.Now().Add(arrivingTurn))
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the connection stays open: %v", err)
+		}
+		if n := s.Stats().Limits["incomplete_requests"]; n != 1 {
+			t.Errorf("%d excesses are counted, want 1", n)
+		}
+	})
+}
+
+// oneConn is a listener of the connections in next.
+type oneConn struct {
+	net.Listener
+	next chan net.Conn
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	c, ok := <-l.next
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (*oneConn) Close() error   { return nil }
+func (*oneConn) Addr() net.Addr { return pipeAddr{} }

@@ -40,6 +40,7 @@ type limitedListener struct {
 	server *Server
 	limits Limits
 	pace   streamPace
+	rest   bool // it is a REST listener
 	// userTimeout is how long sent data may stay unacknowledged.
 	userTimeout time.Duration
 	// maxAge is how old a connection may become, 0 for no limit.

@@ -49,7 +49,7 @@ type frameMeter struct {
 	padded  bool    // the next byte is the length of the padding of a DATA frame
 	data    int     // bytes until the end of the data in a DATA frame
 	buffer  int     // what a DATA frame takes, until its data begins
-	// arriving counts the requests in DATA frames.
+	// arriving counts the requests in DATA frames. It is nil over REST, where they are counted when they are read.
 	arriving *arriving
 
 	base, earned int // frames that the client may still send
@@ -171,7 +171,11 @@ type meteredConn struct {
 
 // Read implements net.Conn.
 func (c *meteredConn) Read(b []byte) (int, error) {
-	c.meter.arriving.wait()
+	if c.rest {
+		c.limited.arriving.Load().wait()
+	} else {
+		c.meter.arriving.wait()
+	}
 	n, err := c.Conn.Read(b)
 	if e := c.count(b[:n]); e != nil {
 		return 0, e

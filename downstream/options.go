@@ -71,6 +71,9 @@ type Options struct {
 	// Rejected, if not nil, is called when a client rejects something, for each scope that may have it. polled is the
 	// client if it polls, and nil otherwise: Server.CountRejecters finds the others. It must not block.
 	Rejected func(of ScopeType, polled *Rejecters)
+	// UserAgent, if not nil, returns the name and version of a client's program, which the relay passes on with the
+	// client's rejection to a control plane that is a relay.
+	UserAgent func(*corev3.Node) string
 	// Views, if not nil, say which scopes that concerns if a client rejects a member of a view.
 	Views Views
 	// Memory, if not nil, is that of the process: see Limits.MemoryNames.

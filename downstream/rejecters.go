@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
@@ -49,6 +50,15 @@ type whoKey struct {
 type who struct {
 	clients int
 	rejects bool
+	cohort  string // of those that reject it, if all have one
+}
+
+// reject notes that a client of a cohort rejects something.
+func (w *who) reject(cohort string) {
+	if w.rejects && w.cohort != cohort {
+		cohort = ""
+	}
+	w.rejects, w.cohort = true, cohort
 }
 
 // manyOthers is how many other identities outweigh one that most clients share, as in rollouts.
@@ -65,9 +75,9 @@ func (w *Whos) Rejecters() (r chain.Rejecters) {
 		if !key.hashed {
 			key.name = chain.HashOf(key.name)
 		}
-		r.Whos = append(r.Whos, key.name)
+		r.Whos = append(r.Whos, chain.Rejecter{Who: key.name, Cohort: of.cohort})
 	}
-	slices.Sort(r.Whos)
+	slices.SortFunc(r.Whos, func(a, b chain.Rejecter) int { return strings.Compare(a.Who, b.Who) })
 	if r.Others = w.others + len(w.all) - len(r.Whos); 2*most > total && r.Others < manyOthers {
 		r.Others = 0
 	}
@@ -88,16 +98,17 @@ func (st *stream) inOwnWords(n *session.Rejection) *session.Rejection {
 func (w *Whos) add(st *stream, n *session.Rejection) {
 	if n != nil {
 		if by, _ := st.rejecters(n.Reason); len(by.Whos) > 0 {
-			for _, name := range by.Whos {
-				w.of(whoKey{name, true}).rejects = true
+			for _, is := range by.Whos {
+				w.of(whoKey{is.Who, true}).reject(is.Cohort)
 			}
 			w.others += by.Others
 			return
 		}
 	}
 	of := w.of(whoKey{name: cmp.Or(st.behind(), st.client())})
-	of.clients++
-	of.rejects = of.rejects || n != nil
+	if of.clients++; n != nil {
+		of.reject(st.userAgent())
+	}
 }
 
 func (w *Whos) of(key whoKey) *who {
@@ -110,6 +121,14 @@ func (w *Whos) of(key whoKey) *who {
 		w.all[key] = of
 	}
 	return of
+}
+
+// userAgent returns the name and version of the client's program, empty if there is no function for that.
+func (st *stream) userAgent() string {
+	if st.server.options.UserAgent == nil {
+		return ""
+	}
+	return st.server.options.UserAgent(st.node)
 }
 
 // clientKey identifies the client of a stream.

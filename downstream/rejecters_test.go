@@ -7,6 +7,28 @@ import (
 	"github.com/xds-relay/xds-relay/downstream/session"
 )
 
+// The cohort of an identity is that of all of its clients that reject something, if they have one.
+func TestTheCohortOfARejecterIsThatOfAllItsClients(t *testing.T) {
+	for _, tt := range []struct {
+		cohorts []string
+		want    string
+	}{
+		{[]string{"envoy"}, "envoy"}, {[]string{"envoy", "envoy"}, "envoy"}, {[]string{"envoy", "grpc"}, ""},
+		{[]string{"envoy", "grpc", "grpc"}, ""}, {[]string{"", "envoy"}, ""},
+	} {
+		var w Whos
+		w.of(whoKey{name: "good"}).clients++
+		for _, cohort := range tt.cohorts {
+			is := w.of(whoKey{name: "bad"})
+			is.clients++
+			is.reject(cohort)
+		}
+		if r := w.Rejecters(); len(r.Whos) != 1 || r.Whos[0].Cohort != tt.want {
+			t.Errorf("%q: got %+v, want %q", tt.cohorts, r.Whos, tt.want)
+		}
+	}
+}
+
 // A client may have several streams of one type, as Envoy has without ADS.
 func TestAClientWithSeveralStreamsIsOneRejecter(t *testing.T) {
 	one, other := clientKey{"envoy", &limitedConn{}}, clientKey{"envoy", &limitedConn{}}

@@ -106,7 +106,7 @@ func TestJSONIsLookedAtBeforeItIsDecoded(t *testing.T) {
 		{"error details", `{"errorDetail":{"details":[` + strings.TrimSuffix(strings.Repeat(`{},`, 20000), ",") + `]}}`, "node_values"},
 		{"locators", `{"resource_locators":[` + strings.Repeat(`{"dynamicParameters":{}},`, 1001) + `{"dynamicParameters":{}}]}`, "subscriptions"},
 	} {
-		_, e, err := readJSON(iotest.OneByteReader(strings.NewReader(tt.body)), limits)
+		e, err := new(jsonRequest).read(iotest.OneByteReader(strings.NewReader(tt.body)), limits)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/xds-relay/xds-relay/internal/wire"
 )
@@ -116,25 +117,58 @@ func jsonText(quoted []byte) string {
 	return text
 }
 
-// readJSON reads a request as JSON, as long as it is within the limits.
-func readJSON(from io.Reader, l Limits) (body []byte, over *excess, err error) {
+const (
+	firstChunk = 4 << 10 // of a request; few are longer
+	laterChunk = 16 << 10
+)
+
+// jsonRequest is a request as it arrives. It is in parts, because most of a long one would be copied again and again.
+type jsonRequest struct {
+	parts [][]byte
+	conn  *arriving
+	size  int64 // what conn counts
+}
+
+// read reads the request, as long as it is within the limits.
+func (r *jsonRequest) read(from io.Reader, l Limits) (over *excess, err error) {
 	var peek jsonPeeker
-	chunk := make([]byte, 16<<10)
+	r.grow(firstChunk)
 	for {
-		n, err := from.Read(chunk)
-		peek.write(chunk[:n])
+		part := &r.parts[len(r.parts)-1]
+		had := len(*part)
+		n, err := from.Read((*part)[had:cap(*part)])
+		*part = (*part)[:had+n]
+		peek.write((*part)[had:])
 		if e := peek.over(l); e != nil {
-			return nil, e, nil
+			return e, nil
 		}
-		body = append(body, chunk[:n]...)
 		switch {
 		case errors.Is(err, io.EOF):
-			return body, nil, nil
+			return nil, nil
 		case err != nil:
-			return nil, nil, err
+			return nil, err
+		case len(*part) == cap(*part):
+			r.grow(laterChunk)
 		}
 	}
 }
+
+func (r *jsonRequest) grow(bytes int) {
+	r.parts = append(r.parts, make([]byte, 0, bytes))
+	r.size += int64(bytes)
+	r.conn.add(int64(bytes))
+}
+
+// bytes returns the request that was read.
+func (r *jsonRequest) bytes() []byte {
+	if len(r.parts) == 1 {
+		return r.parts[0]
+	}
+	return slices.Concat(r.parts...)
+}
+
+// free ends the counting of what the request takes.
+func (r *jsonRequest) free() { r.conn.add(-r.size) }
 
 // decodeSlots bounds how many requests are decoded from JSON at once, which takes many times their length in memory,
 // and a whole processor.

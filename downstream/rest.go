@@ -50,9 +50,12 @@ func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
 		IdleTimeout:    idleConnection,
 		MaxHeaderBytes: maxHeaderBytes,
 		Protocols:      new(http.Protocols),
-		HTTP2:          &http.HTTP2Config{SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout},
-		ConnContext:    func(ctx context.Context, c net.Conn) context.Context { return withConn(ctx, c, o.Limits) },
-		ErrorLog:       slog.NewLogLogger(loglines.Bounded(s.options.Log.Handler()), slog.LevelWarn),
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: o.KeepaliveTime, PingTimeout: o.KeepaliveTimeout,
+			MaxReceiveBufferPerConnection: restWindow, MaxReceiveBufferPerStream: restWindow,
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return withConn(ctx, c, o.Limits) },
+		ErrorLog:    slog.NewLogLogger(loglines.Bounded(s.options.Log.Handler()), slog.LevelWarn),
 	}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
@@ -176,7 +179,9 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 // read reads the request. If that fails, it answers the client and returns false.
 func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, bool) {
 	limit := int64(h.options.MaxRequestBytes)
-	body, tooMuch, err := readJSON(http.MaxBytesReader(w, r.Body, limit), h.gate.limits)
+	body := jsonRequest{conn: h.arrivingOn(r)}
+	defer body.free()
+	tooMuch, err := body.read(http.MaxBytesReader(w, r.Body, limit), h.gate.limits)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -198,7 +203,7 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 	}
 	req := new(discoveryv3.DiscoveryRequest)
 	// A client's API may be newer than the relay's, as it may over gRPC.
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, req); err != nil {
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body.bytes(), req); err != nil {
 		// The error may quote the client, and so is for the client only.
 		if log, ok := h.gate.line(eventInvalid, h.server.options.Log.With("client", clientAddress(r))); ok {
 			log.Warn("client's request is not valid", "path", r.URL.Path)
@@ -295,6 +300,20 @@ func clientAddress(r *http.Request) string {
 		return c.conn.RemoteAddr().String()
 	}
 	return r.RemoteAddr
+}
+
+// arrivingOn returns the requests that arrive on the connection of a request.
+func (h *restHandler) arrivingOn(r *http.Request) *arriving {
+	c, ok := r.Context().Value(restConnKey{}).(*restConn)
+	if !ok {
+		return nil
+	}
+	metered, ok := c.conn.(*meteredConn)
+	if !ok {
+		return nil
+	}
+	c.join.Do(func() { metered.limited.counts(h.server.joinArrivals(metered.limited, h.peerOf(r).AuthInfo)) })
+	return metered.limited.arriving.Load()
 }
 
 // peerOf returns a request's client in gRPC's form.

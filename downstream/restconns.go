@@ -20,6 +20,7 @@ import (
 // ListenREST is Listen for the server that HTTPServer makes. tlsConfig is nil for plaintext.
 func (s *Server) ListenREST(socket net.Listener, tlsConfig *tls.Config, o ListenerOptions) Listener {
 	l := &restListener{limitedListener: s.listen(socket, o)}
+	l.rest = true
 	l.pace = streamPace{limitRequests, o.Limits.RequestsPerSecond, o.Limits.RequestBurst}
 	if tlsConfig != nil {
 		l.tls = tlsConfig.Clone()
@@ -84,6 +85,9 @@ func (c *decryptedConn) Read(b []byte) (int, error) {
 const (
 	restPatience = 10 * time.Second // for a request to arrive, once it has begun
 	restWriting  = time.Minute      // for a client to read the answer
+	// restWindow is how many bytes of requests a client may send over HTTP/2 that are not read, on one connection: the
+	// least that net/http allows. They are not counted before.
+	restWindow = 64 << 10
 )
 
 func (c *decryptedConn) handshake() error {

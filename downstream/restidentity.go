@@ -3,6 +3,7 @@ package downstream
 import (
 	"context"
 	"net"
+	"sync"
 
 	"golang.org/x/time/rate"
 )
@@ -14,6 +15,7 @@ import (
 type restConn struct {
 	conn net.Conn
 	pace *rate.Limiter // nil for no limit
+	join sync.Once     // has the requests that arrive counted
 }
 
 // restConnKey is the key of a request's restConn in its context.

@@ -3,8 +3,10 @@ package integration
 // Requests that take the memory of a small container while the relay receives and reads them.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -47,48 +49,19 @@ func TestLargeRequestsDoNotUseUpTheMemory(t *testing.T) {
 		{"that are compressed", func(ctx context.Context, at *target, i int) {
 			sendLarge(ctx, at, manyNamed[i%len(manyNamed)](), grpc.UseCompressor("gzip"))
 		}},
+		{"over REST that never end", func(ctx context.Context, at *target, _ int) { postUnfinished(ctx, at) }},
+		{"over REST with many names", func(ctx context.Context, at *target, i int) { postLarge(ctx, at, i) }},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
-			cp := startControlPlane(t, delta)
-			config := prelude + servedBy(cp.address, "delta") + `
-  - name: quiet.example.com
-    servers: [{address: "` + startQuietPlane(t) + `", protocol: delta}]
-old_style_names:
-  - {when: node.cluster == "quiet", authority: quiet.example.com}
-  - authority: cp.example.com
-`
-			at := &target{relay: startRelayWith(t, config, fmt.Sprintf("GOMEMLIMIT=%d", goBytes)), metrics: metricsClient(t)}
-			at.grpc = at.relay.address
-			watch := startCanary(t, cp, at.relay, startRelay(t, config))
-			watch.updates(t, 10)
-			ctx, cancel := context.WithTimeout(t.Context(), unfinishedFor)
-			defer cancel()
-			var attacking sync.WaitGroup
-			for i := range largeRequests {
-				attacking.Go(func() {
-					for ctx.Err() == nil {
-						attack.run(ctx, at, i)
-					}
-				})
-			}
-			peak := 0
-			attacking.Go(func() {
-				pace := time.NewTicker(canaryPace / 5)
-				defer pace.Stop()
-				for ; ctx.Err() == nil; <-pace.C {
-					peak = max(peak, anonymousMemory(at.relay.cmd.Process.Pid))
+			attackContainer(t, unfinishedFor, func(ctx context.Context, at *target, attacking *sync.WaitGroup) {
+				for i := range largeRequests {
+					attacking.Go(func() {
+						for ctx.Err() == nil {
+							attack.run(ctx, at, i)
+						}
+					})
 				}
 			})
-			seen := watch.watch(ctx, t)
-			attacking.Wait()
-			took, alone := seen.percentiles()
-			t.Logf("%d updates in %v, and in %v at another relay; at most %d MiB", len(seen), took, alone, peak>>20)
-			if peak > containerBytes {
-				t.Errorf("the relay has taken %d MiB, and its container has %d MiB", peak>>20, containerBytes>>20)
-			}
-			if most := 5*alone + 10*mostSlower; took > most {
-				t.Errorf("the canary's updates took %v, and %v at another relay: want at most %v", took, alone, most)
-			}
 		})
 	}
 }
@@ -185,4 +158,67 @@ func (c *stallingConn) Write(b []byte) (int, error) {
 func (c *stallingConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
+}
+
+// manyNamedBodies are bodies of nearly the length that they may have, with many names.
+var manyNamedBodies = [4]func() []byte{
+	sync.OnceValue(func() []byte { return encodedBody(0) }), sync.OnceValue(func() []byte { return encodedBody(1) }),
+	sync.OnceValue(func() []byte { return encodedBody(2) }), sync.OnceValue(func() []byte { return encodedBody(3) }),
+}
+
+func encodedBody(i int) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"node": {"id": "large", "cluster": "quiet"}, "resource_names": [`)
+	for n := 0; b.Len() < largeRequest-1000; n++ {
+		name := fmt.Sprintf("%d-%d-", i, n)
+		fmt.Fprintf(&b, "\"%s%s\",", name, strings.Repeat("n", largeRequestName-len(name)))
+	}
+	b.WriteString(`"last"]}`)
+	return b.Bytes()
+}
+
+// bodiesAtOnce is how many bodies each attacker over REST sends at once.
+const bodiesAtOnce = 5
+
+// postUnfinished sends bodies without their ends, and stays until the relay ends all of them.
+func postUnfinished(ctx context.Context, at *target) {
+	var sending sync.WaitGroup
+	for range bodiesAtOnce {
+		sending.Go(func() {
+			body := manyNamedBodies[0]()
+			exchange(ctx, at, len(body), body[:len(body)-1<<10])
+		})
+	}
+	sending.Wait()
+}
+
+// postLarge sends whole bodies, and waits for the answers.
+func postLarge(ctx context.Context, at *target, i int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var sending sync.WaitGroup
+	for n := range bodiesAtOnce {
+		sending.Go(func() {
+			body := manyNamedBodies[(i+n)%len(manyNamedBodies)]()
+			exchange(ctx, at, len(body), body)
+		})
+	}
+	sending.Wait()
+}
+
+// exchange sends a request over REST with a body that is said to have so many bytes, and reads until the connection ends.
+func exchange(ctx context.Context, at *target, length int, body []byte) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", at.rest)
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "POST /v3/discovery:clusters HTTP/1.1\r\nHost: relay\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", length); err != nil {
+		return
+	}
+	if _, err := conn.Write(body); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
+	}
 }

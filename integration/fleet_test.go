@@ -76,7 +76,7 @@ func (s *fleetState) who(content string) (ids []string) {
 // temper says which resources make a client reject a response or crash.
 type temper struct {
 	rejects string // a prefix of contents
-	diesOf  string // a content
+	diesOf  string // a prefix of contents
 	// alone: two Listeners have the same address. The client applies the removals of a response first, and rejects a
 	// Listener beside another one.
 	alone bool
@@ -154,7 +154,7 @@ func (f *fleet) join(id, program string, is temper, types ...string) (leave func
 				maps.Copy(s.holds[id], news)
 			})
 			for _, value := range r.resources {
-				if is.diesOf != "" && plainContent(value.value) == is.diesOf {
+				if is.diesOf != "" && strings.HasPrefix(plainContent(value.value), is.diesOf) {
 					cancel()
 					return
 				}

@@ -165,7 +165,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		manyBegun = o.GCTuner.ExpectNames
 	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(secretNames).in,
+		RelayID: cfg.Node.ID, UserAgent: configs.UserAgent, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(secretNames).in,
 		Views: names, Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.rejections = newRejections(r.server.CountRejecters, r.origins.passOn)

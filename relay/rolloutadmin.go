@@ -55,6 +55,8 @@ type CohortStatus struct {
 	Shown   int    `json:"shown"`
 	Taken   int    `json:"taken"`
 	NACKed  int    `json:"nacked"`
+	// Behind counts the identities and addresses behind other relays whose clients of this cohort have sent a NACK.
+	Behind int `json:"behind,omitempty"`
 }
 
 // Unanswered counts the clients that were sent the new state, and have not answered.
@@ -135,7 +137,7 @@ func viewOfRollout(s gate.Status) RolloutStatus {
 		v.Ends = &s.Ends
 	}
 	for _, c := range s.Cohorts {
-		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken, c.Rejected})
+		v.Cohorts = append(v.Cohorts, CohortStatus{loglines.Clip(c.Name), c.Clients, c.Shown, c.Taken, c.Rejected, c.Behind})
 	}
 	for _, r := range s.Rejections {
 		v.Rejections = append(v.Rejections, RolloutRejection{loglines.Clip(r.Client), words(r.Message)})

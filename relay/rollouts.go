@@ -111,6 +111,13 @@ func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstre
 			}
 			return ""
 		},
+		CohortOfAgent: func(agent string) string {
+			if o := rolloutOf(r.newest().router, scope); o != nil {
+				cohort, _ := o.CohortOfAgent(agent)
+				return cohort
+			}
+			return ""
+		},
 	})
 	if m == nil {
 		return nil, 0

@@ -23,7 +23,7 @@ import (
 //	trust                       no identity is passed over any longer
 //	settled | left | died | sent | untouched | acked CLIENT...
 //	taken CLIENT...             sent and acked; `shown` stands for all clients that were shown the new state
-//	rejected CLIENT [by=(WHO,...) beside=N] WORDS     the client is a relay, with these behind it, and N others
+//	rejected CLIENT [by=(WHO,...) beside=N of=COHORT] WORDS   the client is a relay, with these behind it, and N others
 //	changed CONTENT [hidden]    nothing is new if CONTENT is `accepted`
 //	configure [as machine]      the settings change, except frozen
 //	regroup CLIENT COHORT       the client moves to another cohort
@@ -31,7 +31,7 @@ import (
 //	after DURATION              time passes; decisions are printed with their time
 //
 // The output has the decisions, and then the state: the phase with its step, and for each cohort the numbers of
-// clients that were shown the new state, that have accepted it, and in total.
+// clients that were shown the new state, that have accepted it, and in total, and of those behind relays that have rejected it.
 func TestMachine(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		p := &player{}
@@ -105,7 +105,13 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		for _, a := range d.CmdArgs[1:] {
 			switch a.Key {
 			case "by":
-				by.Whos = a.Vals
+				for _, who := range a.Vals {
+					by.Whos = append(by.Whos, chain.Rejecter{Who: who})
+				}
+			case "of":
+				for i := range by.Whos {
+					by.Whos[i].Cohort = a.Vals[0]
+				}
 			case "beside":
 				d.ScanArgs(t, "beside", &by.Others)
 			}
@@ -238,6 +244,9 @@ func (p *player) describe() {
 	}
 	for _, c := range s.Cohorts {
 		fmt.Fprintf(&p.out, ", %s %d/%d/%d", c.Name, c.Shown, c.Taken, c.Clients)
+		if c.Behind > 0 {
+			fmt.Fprintf(&p.out, " and %d behind", c.Behind)
+		}
 	}
 	p.out.WriteString("]")
 	if next := p.machine.Next(p.now); next != 0 {

@@ -25,6 +25,9 @@ type Status struct {
 type CohortStatus struct {
 	Name                            string
 	Clients, Shown, Taken, Rejected int
+	// Behind counts the identities or addresses behind relays whose clients of this cohort have rejected it, if the
+	// relays say so.
+	Behind int
 }
 
 // Status returns the machine's state.
@@ -47,5 +50,21 @@ func (m *Machine) Status() Status {
 			Rejected: of.count(func(c *client) bool { return m.trying(c) && c.present && c.shown && c.rejected }),
 		})
 	}
+	m.countBehind(&s)
 	return s
+}
+
+// countBehind counts the rejections behind relays in their own cohorts. No other client need be in these.
+func (m *Machine) countBehind(s *Status) {
+	for _, p := range m.rejected() {
+		if !p.relayed || p.cohort == p.c.cohort {
+			continue
+		}
+		at := slices.IndexFunc(s.Cohorts, func(c CohortStatus) bool { return c.Name == p.cohort })
+		if at < 0 {
+			at = len(s.Cohorts)
+			s.Cohorts = append(s.Cohorts, CohortStatus{Name: p.cohort})
+		}
+		s.Cohorts[at].Behind++
+	}
 }

@@ -1,6 +1,9 @@
 package rollout
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // This file limits what one identity or address can do to rollouts. An attacker can open many connections with many
 // node ids, and reject changes or close streams on purpose. So the rejections and deaths of clients that share an
@@ -63,8 +66,8 @@ func (m *Machine) Trust(Time) (n int) {
 
 // party is an identity or address with a rejection or a death of a client.
 type party struct {
-	who string
-	c   *client
+	who, cohort string
+	c           *client
 	// relayed: the party is behind the client, a relay, which has so many others.
 	relayed bool
 	others  int
@@ -77,10 +80,10 @@ func (m *Machine) rejected() (all []party) {
 		switch {
 		case c == nil:
 		case len(r.By.Whos) == 0:
-			all = append(all, party{who: c.who, c: c})
+			all = append(all, party{who: c.who, cohort: c.cohort, c: c})
 		default:
-			for _, who := range r.By.Whos {
-				all = append(all, party{who, c, true, r.By.Others})
+			for _, is := range r.By.Whos {
+				all = append(all, party{is.Who, cmp.Or(is.Cohort, c.cohort), c, true, r.By.Others})
 			}
 		}
 	}
@@ -91,7 +94,7 @@ func (m *Machine) rejected() (all []party) {
 func (m *Machine) died() (all []party) {
 	for _, id := range m.deaths {
 		if c := m.clients[id]; c != nil {
-			all = append(all, party{who: c.who, c: c})
+			all = append(all, party{who: c.who, cohort: c.cohort, c: c})
 		}
 	}
 	return all
@@ -102,7 +105,7 @@ func (m *Machine) behind(all []party) (counted []party) {
 	type of struct{ who, cohort string }
 	known, counts := map[of]bool{}, map[string]bool{}
 	for _, p := range all {
-		at := of{p.who, p.c.cohort}
+		at := of{p.who, p.cohort}
 		if known[at] {
 			continue
 		}
@@ -140,8 +143,8 @@ func (m *Machine) standsForAll(p party) bool {
 }
 
 // discounted reports whether a rejection or death does not count: its party is passed over, and another client of the
-// same cohort has the change and has not rejected it. If all other clients of the cohort are passed over, a client of
-// another cohort serves instead. Behind a relay, so do the relay's other clients.
+// same cohort has the change and has not rejected it, or is still to be tried. If no other client of the cohort can try
+// the change, a client of another cohort serves instead. Behind a relay, so do the relay's other clients.
 func (m *Machine) discounted(p party) bool {
 	if !m.passedOver(p.who) || m.standsForAll(p) {
 		return false
@@ -149,20 +152,23 @@ func (m *Machine) discounted(p party) bool {
 	if p.others > 0 {
 		return true
 	}
-	anywhere, there, has := false, false, false
+	anywhere, refused := false, false
 	for _, o := range m.clients {
 		if o == p.c || o.who == p.who || !o.eligible || m.passedOver(o.who) {
 			continue
 		}
-		if o.cohort == p.c.cohort && o.present {
-			there = true
-		}
-		if m.took(o) || m.open(o) {
+		same := o.cohort == p.cohort
+		switch {
+		case m.took(o), m.open(o), m.untried(o), m.unsettled(o):
+			if same {
+				return true
+			}
 			anywhere = true
-			has = has || o.cohort == p.c.cohort
+		case same && m.trying(o) && (o.rejected || o.dead):
+			refused = true
 		}
 	}
-	return has || anywhere && !there
+	return anywhere && !refused
 }
 
 // triedWho reports whether the rollout has tried a client of the cohort with this who.

@@ -176,7 +176,11 @@ func printRollout(out io.Writer, s relay.RolloutStatus) {
 	}
 	fmt.Fprintln(out)
 	for _, c := range s.Cohorts {
-		fmt.Fprintf(out, "  cohort %q: %d of %d clients were sent the change, %d acknowledged it\n", c.Name, c.Shown, c.Clients, c.Taken)
+		behind := ""
+		if c.Behind > 0 {
+			behind = fmt.Sprintf(", %d behind other relays rejected it", c.Behind)
+		}
+		fmt.Fprintf(out, "  cohort %q: %d of %d clients were sent the change, %d acknowledged it%s\n", c.Name, c.Shown, c.Clients, c.Taken, behind)
 	}
 	for _, c := range s.Changes {
 		waits := ""

@@ -21,6 +21,9 @@ type Client struct {
 	Cohort, Who string
 	// CohortNow returns the client's cohort in a scope by the newest settings. It may take a while.
 	CohortNow func(cache.Scope) string
+	// CohortOfAgent returns the cohort of a client behind this one, a relay, from its user agent, "" if it cannot be
+	// known. nil: it never can.
+	CohortOfAgent func(agent string) string
 	// Eligible: the client can be shown the new state. Resumed: the client holds resources from an earlier stream.
 	Eligible, Resumed bool
 	// Wake makes the stream check which side it must be on. It does not block.
@@ -219,9 +222,15 @@ func (m *Member) Untouched(showing, revision uint64) {
 func (m *Member) Acked(showing uint64) { m.note(event{kind: acked, showing: showing}) }
 
 // Rejected reports that the client has NACKed a response. words names what it has rejected, and has its error message.
-// by are those behind the client, a relay, that reject it. hashes are those of the new resources in the response, nil if
+// by are those behind the client, a relay, that reject it, each with its user agent as its cohort. hashes are those of the new resources in the response, nil if
 // unknown.
 func (m *Member) Rejected(showing uint64, words string, by chain.Rejecters, hashes []uint64) {
+	for i := range by.Whos {
+		agent := by.Whos[i].Cohort
+		if by.Whos[i].Cohort = ""; agent != "" && m.client.CohortOfAgent != nil {
+			by.Whos[i].Cohort = m.client.CohortOfAgent(agent)
+		}
+	}
 	m.note(event{kind: rejected, showing: showing, detail: &detail{words: words, by: by, hashes: hashes}})
 }
 
