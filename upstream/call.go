@@ -205,6 +205,7 @@ func (s *Stream) collect(c *call) (out []proto.Message, next time.Duration, err 
 			f.topics.Hear(c.heardAt)
 			s.deliver(delivery.Silence, f.topics, f.session.Conclude(now, s.opts.ResponseTimeout, what))
 		}
+		s.logForgotten(f)
 		if ok, again := s.gathered(f, now); !ok {
 			s.agenda.add(f)
 			next = min(next, again)

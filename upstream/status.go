@@ -92,6 +92,17 @@ func (s *Stream) speak(f *form) {
 	s.board.post(func(st *Status) { st.TypeURL, st.Protocol = f.typeURL, f.name })
 }
 
+// logForgotten logs what a control plane has forgotten, if anything. The caller holds mu.
+func (s *Stream) logForgotten(f *feed) {
+	n := f.topics.TakeForgotten()
+	if n == 0 {
+		return
+	}
+	log, level := bounded(&s.lines.forgotten, s.own)
+	log.Log(s.ctx, level, "control plane does not read which resources the relay holds: those that it has not sent again are gone",
+		"type_url", shown(f.typeURL()), "resources", n)
+}
+
 func (st *Status) inUse() bool { return st.Connected || st.Subscriptions+st.Quarantined > 0 }
 
 // setConnected records that a gRPC stream has opened or ended.
@@ -121,7 +132,7 @@ func (s *Stream) noteFailure(reason string) {
 // time. They last as long as the Stream, so that a control plane does not get around the bound by
 // ending the gRPC stream. Stream.mu guards them.
 type lines struct {
-	nacks, unrequested, variants, unfit, ignored, quiet, answered loglines.Lines
+	nacks, unrequested, variants, unfit, ignored, quiet, answered, forgotten loglines.Lines
 }
 
 // shown bounds the length of a name, a version or a nonce in a line of log.

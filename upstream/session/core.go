@@ -158,6 +158,7 @@ type core struct {
 	// the first of them, as many as quietShown. See quiet.go.
 	quiet      []*subscription
 	quietShown int
+	forgotten  int // see TakeForgotten
 
 	// Of the present stream:
 	live, sotw bool

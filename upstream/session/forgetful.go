@@ -67,6 +67,7 @@ func (n *Names) loseTold(now time.Time, u *cache.Update) {
 		v := resourceUpdate{key: name, gone: true}
 		if c, ok := n.take(&v); ok {
 			u.Changes = append(u.Changes, c)
+			n.forgotten++
 		}
 		u.Changes = n.takeAliases([]resourceUpdate{v}, u.Changes)
 	}
@@ -156,5 +157,17 @@ func (s *Sets) loseTold(c *set) []cache.Change {
 		}
 	}
 	c.unsaid = nil
+	s.forgotten += len(lost)
 	return lost
+}
+
+// TakeForgotten returns how many resources were removed since it was last called, because the control plane was told that
+// they are held, does not read that, and has not sent them again.
+func (t *Topics) TakeForgotten() (n int) {
+	for k := range t.each {
+		c := k.common()
+		n += c.forgotten
+		c.forgotten = 0
+	}
+	return n
 }

@@ -117,6 +117,9 @@ func TestJavaControlPlaneRenamesAClusterUnderItsRoute(t *testing.T) {
 		s.step("its endpoints change", s.reaches(third))
 	})
 	sc.planes = []kind{javaOne} // each Node has the same snapshot either way
+	// Requests fail from the end of the old Cluster to the new route, directly and with SotW upstream. How many depends on
+	// how long java-control-plane takes from its Clusters to its routes, in each run anew.
+	sc.slack = func(int) int { return requestsPerSecond / 5 }
 	play(t, sc)
 }
 

@@ -14,14 +14,7 @@ type known struct {
 }
 
 // knownDifferences has them all. A run without the difference fails, so that the list has no entry too many.
-var knownDifferences = []known{
-	{
-		scenario: "TestJavaControlPlaneRenamesAClusterUnderItsRoute", when: func(r row) bool { return r.upstream == sotw },
-		reason: "In SotW, java-control-plane does not send the endpoints of the new Cluster while those of the old one are requested, so the route goes before them",
-		// How many requests fail depends on how long an exchange with the control plane takes.
-		sometimes: func(row) bool { return true },
-	},
-}
+var knownDifferences []known
 
 // knownDifference returns why a row differs, or "" if it must not. always: it does so in each run.
 func knownDifference(r row) (reason string, always bool) {
