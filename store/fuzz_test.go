@@ -32,7 +32,7 @@ func FuzzDamagedFile(f *testing.F) {
 		keys = append(keys, key, key)
 	}
 	for i := range contents {
-		for kind := range byte(numDamages) {
+		for kind := range numDamages {
 			f.Add(uint8(i), kind%2 == 0, []byte{kind, 0, 0x30, 0x11, 7})
 		}
 	}
