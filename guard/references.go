@@ -446,12 +446,20 @@ func without(changes []cache.Change, where at, dropped map[at]*cache.Resource) (
 // control planes remove ClusterLoadAssignments before their Clusters. The cache still has what there was.
 func (g *Guard) bringBack(now time.Time, updates []cache.Update) []cache.Update {
 	var back releases
+	var brought map[cache.Key]struct{} // nil as long as there is nothing to restore
 	for ; len(g.needed) > 0; g.needed = g.needed[1:] {
 		k := g.needed[0]
 		r := g.lately(now, k)
-		if r == nil || g.references.to[k].places == 0 || brings(updates, k) || brings(back.updates, k) {
+		if r == nil || g.references.to[k].places == 0 {
 			continue
 		}
+		if brought == nil {
+			brought = namesWithResource(updates)
+		}
+		if _, ok := brought[k]; ok {
+			continue
+		}
+		brought[k] = struct{}{}
 		p := place{set: cache.Key{Scope: k.Scope, TypeURL: k.TypeURL}, name: k.Name}
 		back.add(p.set, cache.Change{Name: k.Name, Resource: r}, nil, updates[0].Server)
 		g.keepAt(now, p, r, &updates[0], g.references.to[k].until)
@@ -487,13 +495,18 @@ func (g *Guard) lately(now time.Time, k cache.Key) *cache.Resource {
 	return st.Previous
 }
 
-// brings reports whether updates have a resource for a name.
-func brings(updates []cache.Update, k cache.Key) bool {
-	return slices.ContainsFunc(updates, func(u cache.Update) bool {
-		return u.Scope == k.Scope && u.TypeURL == k.TypeURL && slices.ContainsFunc(u.Changes, func(c cache.Change) bool {
-			return c.Name == k.Name && c.Resource != nil
-		})
-	})
+// namesWithResource returns the names for which updates have a resource.
+func namesWithResource(updates []cache.Update) map[cache.Key]struct{} {
+	names := map[cache.Key]struct{}{}
+	for i := range updates {
+		u := &updates[i]
+		for j := range u.Changes {
+			if u.Changes[j].Resource != nil {
+				names[cache.Key{Scope: u.Scope, TypeURL: u.TypeURL, Name: u.Changes[j].Name}] = struct{}{}
+			}
+		}
+	}
+	return names
 }
 
 // noteKept logs how many changes were removed from a set, or from the names. The set then differs from the source's
