@@ -23,6 +23,7 @@ func TestEntriesDoNotLingerWhileTheControlPlaneIsRestless(t *testing.T) {
 		visit := func(k Key) {
 			w := &counter{}
 			c.Watch(k, w)
+			c.Apply(Update{Scope: k.Scope, TypeURL: k.TypeURL, Changes: []Change{{Name: k.Name}}})
 			c.Unwatch(w)
 		}
 		want := func(when string, lingering ...Key) {

@@ -104,6 +104,15 @@ func (e *Error) Unreachable() bool {
 // reached.
 func (s *State) Unreachable() bool { return s.Status == Failed && s.Err.Unreachable() }
 
+// isUnanswered reports whether no control plane has answered for the entry. An error that a control plane sent is an
+// answer.
+func (s *State) isUnanswered() bool {
+	return s.Status == Requested || s.Status == Failed && (s.Err.isSilence() || s.Err.Refused || s.Err.Outage != nil)
+}
+
+// isSilence reports whether a control plane that can be reached has not answered in time.
+func (e *Error) isSilence() bool { return e.Unanswered || e.Code == codes.DeadlineExceeded }
+
 // Entry is one resource under one name, as the authority last sent it.
 type Entry struct {
 	topic

@@ -23,6 +23,9 @@ func lingering(t *testing.T, idleEntries int, test func(t *testing.T, c *Cache, 
 	})
 }
 
+// answer stores that a name has no resource. Only what was answered lingers.
+func answer(c *Cache, name string) { c.Apply(update(Change{Name: name})) }
+
 func (f *feeds) expect(t *testing.T, when string, k Key, starts, stops int) {
 	t.Helper()
 	synctest.Wait()
@@ -42,6 +45,7 @@ func TestTopicIsFedOnceHoweverManyWatch(t *testing.T) {
 			c.WatchSet(ks, sw)
 			watchers = append(watchers, w, sw)
 		}
+		answer(c, "foo")
 		f.expect(t, "watched", k, 1, 0)
 		f.expect(t, "set watched", ks, 1, 0)
 		for _, w := range watchers[2:] {
@@ -68,6 +72,7 @@ func TestLingeringTopicIsKeptFresh(t *testing.T) {
 	lingering(t, 10, func(t *testing.T, c *Cache, f *feeds) {
 		w := &counter{}
 		c.Watch(testKey("foo"), w)
+		answer(c, "foo")
 		c.Unwatch(w)
 		<-time.After(testLinger / 2)
 		c.Apply(update(Change{Name: "foo", Resource: res("foo", "1", "x")}))
@@ -84,6 +89,7 @@ func TestInterestDuringLingerRestartsTheLingerTime(t *testing.T) {
 		w, k := &counter{}, testKey("foo")
 		for range 5 {
 			c.Watch(k, w)
+			answer(c, "foo")
 			c.Unwatch(w)
 			<-time.After(testLinger - 1)
 		}
@@ -150,6 +156,8 @@ func TestEachTopicLingersForItsOwnTime(t *testing.T) {
 		a, b := &counter{}, &counter{}
 		c.Watch(testKey("a"), a)
 		c.Watch(testKey("b"), b)
+		answer(c, "a")
+		answer(c, "b")
 		c.Unwatch(a)
 		<-time.After(1)
 		c.Unwatch(b)
@@ -199,19 +207,22 @@ func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 }
 
 // A model of interest and linger: a topic is fed while it is watched, or has been idle for less
-// than the linger time, unless too many were idle.
+// than the linger time, or a short time if it has no answer, unless too many were idle.
 func TestWhatIsFedFollowsInterest(t *testing.T) {
 	type step struct {
 		name  string
 		leave bool
-		quiet int // quarters of the linger time
+		// answered: the name has an answer after the step, if it is fed.
+		answered bool
+		quiet    int // quarters of the linger time
 	}
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
 		return step{
-			name:  rapid.SampledFrom(names).Draw(t, "name"),
-			leave: rapid.Bool().Draw(t, "leave"),
-			quiet: max(0, rapid.IntRange(-6, 5).Draw(t, "quiet")),
+			name:     rapid.SampledFrom(names).Draw(t, "name"),
+			leave:    rapid.Bool().Draw(t, "leave"),
+			answered: rapid.Bool().Draw(t, "answered"),
+			quiet:    max(0, rapid.IntRange(-6, 5).Draw(t, "quiet")),
 		}
 	}), 1, 60)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -221,7 +232,7 @@ func TestWhatIsFedFollowsInterest(t *testing.T) {
 		lingering(t, limit, func(_ *testing.T, c *Cache, f *feeds) {
 			watchers := map[string][]*counter{}
 			var idle []string // longest first
-			since := map[string]time.Time{}
+			since, answered := map[string]time.Time{}, map[string]bool{}
 			for i, s := range row {
 				if ws := watchers[s.name]; s.leave && len(ws) > 0 {
 					c.Unwatch(ws[0])
@@ -236,12 +247,20 @@ func TestWhatIsFedFollowsInterest(t *testing.T) {
 					watchers[s.name] = append(ws, w)
 					idle = slices.DeleteFunc(idle, func(n string) bool { return n == s.name })
 				}
+				fed := func(n string) bool { return len(watchers[n]) > 0 || slices.Contains(idle, n) }
+				if s.answered {
+					answer(c, s.name)
+					answered[s.name] = fed(s.name)
+				}
 				<-time.After(time.Duration(s.quiet) * testLinger / 4)
 				synctest.Wait()
-				idle = slices.DeleteFunc(idle, func(n string) bool { return time.Since(since[n]) >= testLinger })
+				idle = slices.DeleteFunc(idle, func(n string) bool {
+					return time.Since(since[n]) >= testLinger || !answered[n] && time.Since(since[n]) >= unansweredLinger
+				})
 				f.mu.Lock()
 				for _, n := range names {
-					want := len(watchers[n]) > 0 || slices.Contains(idle, n)
+					want := fed(n)
+					answered[n] = answered[n] && want
 					if got := f.running[testKey(n)]; got != want || f.broken != "" {
 						wrong = fmt.Sprintf("after step %d: %s: fed is %v, want %v %s", i, n, got, want, f.broken)
 					}

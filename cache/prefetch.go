@@ -1,7 +1,5 @@
 package cache
 
-import "google.golang.org/grpc/codes"
-
 // Prefetching: watching an entry before a client requests it, so that the client need not wait for the
 // control plane. Some control planes report only by silence that a resource does not exist. Silence from
 // before a client requests the resource is no answer to that client. So the timeout of an answer starts
@@ -92,7 +90,7 @@ func (e *Entry) forgetSilence() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := e.state.Load()
-	if st.Status == Failed && (st.Err.Unanswered || st.Err.Code == codes.DeadlineExceeded) {
+	if st.Status == Failed && st.Err.isSilence() {
 		if st.Origin != nil {
 			st.Origin.left.Add(1)
 		}

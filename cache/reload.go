@@ -23,7 +23,7 @@ func (i *idle) configure(o Options) {
 	i.linger, i.limit = o.Linger, max(o.IdleEntries, 1)
 	i.groups.setLimit(o.IdleScopes)
 	if i.timer != nil {
-		i.timer.Reset(0) // it was set for the previous linger time
+		i.schedule() // it was set for the previous linger time
 	}
 	i.mu.Unlock()
 	i.dropExcess()

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-
-	"google.golang.org/grpc/codes"
 )
 
 // The number of cached resources in each state, with the states of gRPC's xDS clients. The numbers are updated when a
@@ -66,7 +64,7 @@ func withError(err *Error, cached bool) CacheState {
 		return StateNACKedButCached
 	case err.Invalid:
 		return StateNACKed
-	case err.Unanswered || err.Code == codes.DeadlineExceeded:
+	case err.isSilence():
 		return served(cached, StateTimeout, StateACKed)
 	case err.Outage != nil || err.Refused: // no control plane has sent the error
 		return served(cached, StateRequested, StateACKed)

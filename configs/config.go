@@ -134,7 +134,7 @@ type Rule struct {
 // Cache says what the relay keeps while no client uses it.
 type Cache struct {
 	// How long the relay keeps a subscription after its last client has left. 0s ends it at
-	// once.
+	// once. It keeps one to a name that was never answered for 2s at most, unless no control plane can be reached.
 	Linger time.Duration `yaml:"linger" default:"5m" allow:"zero"`
 	// How many resources the relay keeps that no client uses. At most 256 of these are names that have
 	// no resource.

@@ -115,7 +115,7 @@ func TestNamesStreamEndsAndComesBack(t *testing.T) {
 		second := b.next()
 		second.delta(t)
 		b.cache.Unwatch(w)
-		pass(time.Minute)
+		pass(2 * time.Second)
 		if got := second.delta(t).GetResourceNamesUnsubscribe(); len(got) != 1 {
 			t.Fatalf("unsubscribed from %q, want a", got)
 		}
@@ -244,7 +244,7 @@ func TestDrainWaitsForBothStreams(t *testing.T) {
 			close(unsubscribed)
 			second.end <- nil
 		}()
-		<-time.After(time.Minute)
+		<-time.After(2 * time.Second)
 		b.stream.Drain()
 		if st := b.stream.namesStream.Status(); st.Connected {
 			t.Error("the second has yet to leave")

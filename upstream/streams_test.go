@@ -307,7 +307,7 @@ func TestStreamsDrainAndClose(t *testing.T) {
 		streams := s.next("DeltaClusters", "DeltaEndpoints")
 		streams[0].delta(s.T)
 		s.cache.Unwatch(w)
-		pass(time.Minute)
+		pass(2 * time.Second)
 		if got := streams[0].delta(s.T).GetResourceNamesUnsubscribe(); !slices.Equal(got, []string{"a"}) {
 			s.Errorf("unsubscribed from %q", got)
 		}
