@@ -301,7 +301,8 @@ func (c *Cache) Unwatch(w Watching) {
 	reg := w.watch()
 	tp, now := reg.topic, time.Now()
 	if tp.remove(reg, now) {
-		c.idle.add(tp, now, c.isEmpty(tp))
+		unanswered := tp.entry != nil && tp.entry.Snapshot().isUnanswered()
+		c.idle.add(tp, now, c.isEmpty(tp), unanswered && (reg.Group == nil || !reg.Group.Polls))
 		if tp.entry != nil && now.UnixNano() < tp.table.scope.impatient.Load() {
 			c.giveUp(tp, now)
 		}

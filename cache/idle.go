@@ -53,8 +53,9 @@ func newIdle(o Options, giveUp func(*topic, time.Time)) *idle {
 	}
 }
 
-// add adds a topic that has been idle since the given time. empty: the topic has no resource.
-func (i *idle) add(tp *topic, since time.Time, empty bool) {
+// add adds a topic that has been idle since the given time. empty: the topic has no resource. unanswered: it is an entry
+// without an answer, and lingers shortly.
+func (i *idle) add(tp *topic, since time.Time, empty, unanswered bool) {
 	i.mu.Lock()
 	if i.closed || tp.group == nil { // the topic has ended in the meantime
 		i.mu.Unlock()
@@ -72,7 +73,7 @@ func (i *idle) add(tp *topic, since time.Time, empty bool) {
 	if empty {
 		i.empty.add(tp, since)
 	}
-	if tp.entry != nil && tp.entry.Snapshot().isUnanswered() {
+	if unanswered {
 		i.unanswered.add(tp, since)
 	}
 	i.groups.lingers(tp)

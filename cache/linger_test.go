@@ -200,7 +200,7 @@ func TestLastWatchersThatLeaveInTurnAreAllNoted(t *testing.T) {
 		<-time.After(1)
 		c.Watch(k, quick)
 		c.Unwatch(quick)
-		c.idle.add(tp, left, true)
+		c.idle.add(tp, left, true, true)
 		<-time.After(3 * testLinger)
 		f.expect(t, "after the linger time", k, 1, 1)
 	})

@@ -45,6 +45,9 @@ type WatchGroup struct {
 	Owner any
 	// IgnoreHeartbeats: heartbeats do not notify the group. It is set before WatchInGroup.
 	IgnoreHeartbeats bool
+	// Polls: the group is of one request of a client that polls, and comes again. What it has watched lingers also if there
+	// is no answer yet. It is set before WatchInGroup.
+	Polls bool
 	// Clients is the number of clients that the group is for; 0 is one.
 	Clients atomic.Int64
 	// nameBytes is the length of all names that the group watches.

@@ -131,3 +131,16 @@ func TestALingerTimeThatIsShorterHoldsForNamesWithoutAnAnswer(t *testing.T) {
 		f.expect(t, "after the linger time", k, 1, 1)
 	})
 }
+
+// A client that polls may not wait as long as a control plane takes for its first answer, and comes again.
+func TestANameWithoutAnAnswerLingersForAClientThatPolls(t *testing.T) {
+	lingering(t, 10, func(t *testing.T, c *Cache, f *feeds) {
+		w, k := &Watch{Group: &WatchGroup{Polls: true, Changed: func(*Watch) Waker { return nil }}}, testKey("foo")
+		c.WatchInGroup(k, w)
+		c.Unwatch(w)
+		<-time.After(testLinger - 1)
+		f.expect(t, "just before", k, 1, 0)
+		<-time.After(1)
+		f.expect(t, "after", k, 1, 1)
+	})
+}

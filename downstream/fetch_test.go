@@ -230,3 +230,24 @@ func TestAPollMissesNoChange(t *testing.T) {
 		version, content = got.version, got.resources[0].content
 	}
 }
+
+// A client that polls comes again, so a name that a control plane has not answered yet goes on being requested.
+func TestAPollsNameLingersWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &recordingSource{}
+		ch := newTestCache(src, 1000)
+		defer ch.Close()
+		server, _ := newTestServer(ch, DefaultMaxResponseBytes)
+		req := &discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}}
+		if r, err := server.fetch(t.Context(), newGate(ListenerOptions{}), nil, formREST, endpointType, req, time.Second); r != nil {
+			t.Fatalf("%v, %v; want no answer", r, err)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		src.mu.Lock()
+		defer src.mu.Unlock()
+		if len(src.events) != 1 {
+			t.Errorf("%q; want that it starts, and does not stop", src.events)
+		}
+	})
+}

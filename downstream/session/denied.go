@@ -96,7 +96,7 @@ func (s *subscriptions) Denied() (is bool, why *cache.Error) {
 
 // leavesGlobUnanswered reports that a name is that of a glob that the client may not have, and that it is not answered.
 func (s *SotW) leavesGlobUnanswered(sub *nameSub) bool {
-	return s.Rights != nil && !s.errorsAlone && !s.once && sub.deniedGlob()
+	return s.Rights != nil && !s.errorsAlone && !s.polls && sub.deniedGlob()
 }
 
 // sentErrorAsRelay reports that the client is a relay that may not have a name, and is sent an error: because of the
@@ -124,7 +124,7 @@ func (s *SotW) onlyDenies() bool {
 		case sub.denial() == nil:
 			status := sub.state().Status
 			gives = gives || status == cache.Present || status == cache.Absent
-		case held && !s.once && sub.deniedGlob():
+		case held && !s.polls && sub.deniedGlob():
 			return true
 		default:
 			glob = glob || s.leavesGlobUnanswered(sub)

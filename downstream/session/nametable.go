@@ -232,7 +232,7 @@ func (s *subscriptions) nameChanged(w *cache.Watch) cache.Waker {
 
 func (s *subscriptions) newSub() *nameSub {
 	if s.audience == nil {
-		s.audience = &cache.WatchGroup{Owner: s, IgnoreHeartbeats: s.Form&cache.WithTTL == 0, Changed: s.nameChanged}
+		s.audience = &cache.WatchGroup{Owner: s, IgnoreHeartbeats: s.Form&cache.WithTTL == 0, Polls: s.polls, Changed: s.nameChanged}
 	}
 	if len(s.slab) == 0 {
 		return &nameSub{Group: s.audience}

@@ -36,8 +36,9 @@ func NewPoll(typeURL string, c *Client) *Poll {
 	without := *c
 	without.Form &^= cache.WithTTL
 	without.isEnvoy = false // it takes TTLs
+	without.polls = true
 	f := &Poll{SotW: NewSotW(typeURL, &without)}
-	f.missingMeansGone, f.fullType, f.once = f.fullType, true, true
+	f.missingMeansGone, f.fullType = f.fullType, true
 	return f
 }
 

@@ -156,7 +156,7 @@ func (s *SotW) sharesNames(req *discoveryv3.DiscoveryRequest) bool {
 	if m := s.named.shared; m != nil {
 		return m.group.List() == s.offered && int(m.nTaken) == s.named.table.Len() && !s.hasSets()
 	}
-	if s.named.len() > 0 || s.hasSets() || s.fullType || s.once {
+	if s.named.len() > 0 || s.hasSets() || s.fullType || s.polls {
 		return false
 	}
 	s.legacyWildcard = false

@@ -33,8 +33,6 @@ type SotW struct {
 	fullType bool
 	// unreferenced: nothing refers to resources of the type, so removals go with the additions that came with them.
 	unreferenced bool
-	// once: there is one request, and one response.
-	once bool
 	// withheld: there are removals to send, which have to wait for the additions of other types. xDS: "Eventual
 	// consistency considerations".
 	withheld bool

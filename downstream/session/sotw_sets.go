@@ -271,7 +271,7 @@ func (s *SotW) nothingKnown() bool {
 		switch {
 		case set.sent, status == cache.Present && set.set.Len() > 0:
 			return false
-		case status == cache.Failed && s.once && !err.Transient():
+		case status == cache.Failed && s.polls && !err.Transient():
 			// A request that is answered once gets no better answer.
 		case status != cache.Present, set.set.HasGaps(anyError):
 			unknown = true
