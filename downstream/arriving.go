@@ -289,6 +289,9 @@ func (c *arriving) wait() {
 	read := make(chan struct{})
 	a.waiting[c] = read
 	a.waiters.Add(1)
+	if c.bytes.Load() <= arrivingLeast { // it has become so before there was somebody to wake
+		a.read(c)
+	}
 	if a.timer == nil {
 		a.stalled = 0
 		a.timer = time.AfterFunc(arrivingTurn, c.server.takeTurn)

@@ -127,6 +127,9 @@ func (f *file) touched() error {
 			}
 			return err
 		}, sumKey)
+		if err != nil {
+			f.seen.Store(seen) // the next use verifies it again
+		}
 	}
 	f.fail(err)
 	return err
