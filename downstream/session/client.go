@@ -18,6 +18,8 @@ type Client struct {
 	HasSecrets bool
 	// Answered: the client was sent something on its stream.
 	Answered bool
+	// polls: there is one request, and one response. See Poll.
+	polls bool
 }
 
 // Host is a session's stream, as the session sees it.

@@ -29,8 +29,6 @@ type Abilities struct {
 	// takes no notice of the heartbeats of names. It takes TTLs without announcing that: see ttlForm. See also
 	// Delta.timesOut.
 	isEnvoy bool
-	// polls: there is one request, and one response. See Poll.
-	polls bool
 	// Passes: redirects go to the client unchanged.
 	Passes bool
 	// CountsLostNames: the session counts the names whose control planes are unreachable, because streams end on which
