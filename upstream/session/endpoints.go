@@ -18,7 +18,6 @@ import (
 // noteLostEndpoints notes to which endpoints the Clusters before a full response referred, that are gone or refer to others
 // now.
 func (s *Sets) noteLostEndpoints(before *cache.Resources) {
-	s.lostEndpoints = nil
 	if xdstype.Of(s.typeURL) != xdstype.Cluster || !s.habits.Strict(s.answers) {
 		return
 	}
