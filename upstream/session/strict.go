@@ -271,13 +271,16 @@ func (s *sotwNames) nextTrial(now time.Time) {
 }
 
 // endTrials ends a series. If there was no answer in it, the names that were never answered may not be the reason: a name
-// that had an answer may be gone. So all names are tried once. If there is no answer then either, none is left out.
+// that had an answer may be gone. So all names are tried once. If there is no answer then either, none is left out, and a
+// new stream tells. If there are too many to try all, a new stream tells once, and the next time those that were never
+// answered stay left out.
 func (s *sotwNames) endTrials(now time.Time) {
 	n, t := s.names, &s.trials
+	tooMany := false // to try all
 	if n.strict() && t.series && !t.heard && !t.all {
 		all := s.those(func(sub *subscription) bool { return !isLeftAsUnreferred(sub) })
 		known := slices.DeleteFunc(slices.Clone(all), s.isUnanswered)
-		if len(known) > 0 && len(all) <= mostInAll {
+		if tooMany = len(known) > 0 && len(all) > mostInAll; len(known) > 0 && !tooMany {
 			s.startSeries(n.responses)
 			t.all, t.known = true, known
 			s.park(all)
@@ -285,10 +288,16 @@ func (s *sotwNames) endTrials(now time.Time) {
 			return
 		}
 	}
-	if !t.heard || !n.strict() {
+	switch {
+	case !n.strict():
+		s.unpark(now)
+	case t.heard:
+	case tooMany && (n.answers == AnswersKnown || n.relisted):
+		// The others may have nothing new. They would not come with the names that were never answered.
+	default:
 		// A name that was left out for a moment may have gone just then. A control plane that is not strict need not answer
 		// the request that has it again, but answers the first one of a new stream.
-		if n.strict() && t.all && n.responses > n.before {
+		if (t.all || tooMany) && n.responses > n.before {
 			n.relist, n.shown = true, ""
 		}
 		s.unpark(now)
