@@ -49,6 +49,8 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
+	s.quarantine.pace = backoff{base: trialPace, limit: o.BackoffMax}
+	s.quarantine.outage = s.quarantine.pace
 	s.renewals = pace{base: max(o.BackoffBase, shortestRenewal), limit: max(o.BackoffMax, shortestRenewal)}
 	s.board.status.Since = time.Now()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
