@@ -32,7 +32,8 @@ import (
 //	               backoff
 //
 // A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered
-// before, then with the second such stream all that was not answered on it is suspect. A control plane that has never
+// before, then with the second such stream all that was not answered on it is suspect, unless that stream was healthy for
+// a while: proxies end those, whatever is requested. A control plane that has never
 // answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. But it may
 // deny no more than these, so what is requested later is suspect again. Nothing of this costs anything as long as there is
 // no suspect.
@@ -58,6 +59,9 @@ const (
 	// a client that requests a bad name, and leaves before that is known, cannot end the Stream again and again.
 	maxKnown = 256
 	knownFor = 10 * time.Minute
+	// shortLived is how long a stream may have been healthy and still count as ended for what was requested on it,
+	// although that was answered before.
+	shortLived = 10 * time.Second
 )
 
 // quarantine has the suspects of a Stream. Stream.mu guards it. The zero value has none.

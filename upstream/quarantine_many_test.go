@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/costs"
@@ -223,6 +224,34 @@ func TestRememberedNamesAreTriedTogether(t *testing.T) {
 		}
 		if n := p.opened() - opened; n != 1 || !b.stream.Status().LastErrorAt.Equal(ended) {
 			t.Errorf("%d streams were opened, want one trial", n)
+		}
+	})
+}
+
+// A stream that was healthy for long has not ended because of what was requested on it, also if a proxy ends each one in
+// the same way.
+func TestStreamsThatWereHealthyForLongBlameNothing(t *testing.T) {
+	isolating(t, Delta, nil, func(b *bench, p *touchyPlane) {
+		held := b.watch("eds", "a", "b")
+		pass(time.Second)
+		answered := []string{"a", "b"}
+		for round := range 5 {
+			later := fmt.Sprint("later-", round)
+			held[later] = b.watch("eds", later)[later]
+			pass(time.Hour)
+			answered = append(answered, later)
+			p.ignore(answered...) // from now on, as the relay lists their versions
+			p.endAll(status.Error(codes.Internal, "stream terminated by RST_STREAM"))
+			pass(time.Second)
+			if n := b.stream.Status().Quarantined; n > 0 {
+				t.Errorf("round %d: %d are in quarantine", round, n)
+			}
+		}
+		if b.logs.count("perhaps because of what it has not answered") > 0 {
+			t.Error("the log blames names")
+		}
+		for _, e := range held {
+			b.wantPresent(e)
 		}
 	})
 }
