@@ -47,7 +47,7 @@ import (
 const (
 	// acquittal is how long a trial must last before the control plane counts as not minding.
 	acquittal = 2 * time.Second
-	// trialPace is the time between a trial that was ended and the next.
+	// trialPace is the shortest time from a trial that was ended to the next, from beginning to beginning.
 	trialPace = 100 * time.Millisecond
 	// trialsAtOnce and trialEvery are the budget: so many trials at once, and then one in that time.
 	trialsAtOnce = 50
@@ -489,7 +489,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 		return
 	}
 	q.outage.reset()
-	q.next = now.Add(trialPace)
+	q.next = t.began.Add(trialPace)
 	company := len(keys) + len(t.left)
 	for _, k := range keys {
 		if x := q.suspects[k]; x.company == 0 || x.company > company {

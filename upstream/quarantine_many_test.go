@@ -62,6 +62,7 @@ func TestAGoodNameDoesNotWaitForTheBadOnes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d/%s", test.bad, test.good), func(t *testing.T) {
 			isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+				p.ponders = 90 * time.Millisecond
 				bad := numbered("a", test.bad)
 				p.endFor(codes.InvalidArgument, bad...)
 				opened := p.opened()
