@@ -24,8 +24,8 @@ import (
 //
 //	the Stream     requests everything but the suspects, and is open again after one reconnect
 //	a trial        another Stream, one at a time, that requests some suspects. If the control plane ends it, trials of
-//	               the quarters follow, after those of all other parts. So what is good does not wait until all that is
-//	               bad and sorts before it was found
+//	               the quarters follow, after those of the other parts. So what is good does not wait until all that is
+//	               bad and sorts before it was found. What has become suspect at another time takes turns with it
 //	answered       a suspect goes back to the Stream, also if the control plane does not end the trial soon. What the
 //	               Stream holds of a name through a glob or a wildcard is older then: see session.Topics.Return
 //	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
@@ -68,9 +68,8 @@ const (
 type quarantine struct {
 	suspects  map[cache.Key]*suspect
 	types     map[string]int // suspects by type URL
-	fresh     []cache.Key    // to be tried for the first time, together
-	queue     [][]cache.Key  // parts of what was tried, to be tried each
-	turn      bool           // of the queue, if there is anything fresh as well
+	batches   []*batch       // what is to be tried; they take turns
+	fresh     *batch         // of batches, the one of which nothing was tried; nil if there is none
 	retries   cache.Expiries[cache.Key]
 	trial     *trial                    // nil if there is none
 	next      time.Time                 // when the next trial may begin
@@ -97,7 +96,7 @@ type quarantineStatus struct {
 
 // suspect is a topic that is not on its Stream.
 type suspect struct {
-	queued  bool   // it waits for a trial in fresh or in the queue
+	queued  bool   // it waits for a trial in a batch
 	company int    // the smallest number of suspects whose trial was ended with this one among them
 	alone   bool   // it is known to end streams, and in retries
 	denied  bool   // its trial was denied, and the control plane may not admit the relay at all
@@ -105,9 +104,15 @@ type suspect struct {
 	backoff backoff
 }
 
+// batch has suspects that came together. A good one among a few does not wait for the many that came before.
+type batch struct {
+	parts [][]cache.Key // to be tried each
+}
+
 // trial is a Stream that requests suspects.
 type trial struct {
 	stream *Stream
+	batch  *batch                 // nil for what is known to be bad
 	keys   map[cache.Key]struct{} // without an answer
 	left   []cache.Key            // suspects whose clients have left meanwhile
 	began  time.Time
@@ -182,7 +187,11 @@ func (q *quarantine) add(keys []cache.Key, pause backoff) {
 			q.types[k.TypeURL]++
 		}
 	}
-	q.fresh = append(q.fresh, keys...)
+	if q.fresh == nil {
+		q.fresh = &batch{parts: [][]cache.Key{nil}}
+		q.batches = append(q.batches, q.fresh)
+	}
+	q.fresh.parts[0] = append(q.fresh.parts[0], keys...)
 }
 
 // remove forgets a suspect.
@@ -198,7 +207,7 @@ func (q *quarantine) remove(k cache.Key) {
 		delete(q.types, k.TypeURL)
 	}
 	if len(q.suspects) == 0 {
-		q.suspects, q.types, q.fresh, q.queue = nil, nil, nil, nil
+		q.suspects, q.types, q.batches, q.fresh = nil, nil, nil, nil
 	}
 }
 
@@ -218,44 +227,58 @@ func (q *quarantine) deny(x *suspect, denied bool) {
 func (q *quarantine) ready() time.Time { return later(q.next, q.spent.Add(-trialsAtOnce*trialEvery)) }
 
 // waits reports whether there are suspects to be tried that are not known to be bad.
-func (q *quarantine) waits() bool { return len(q.fresh)+len(q.queue) > 0 }
+func (q *quarantine) waits() bool { return len(q.batches) > 0 }
 
-// take takes the suspects that are tried next. What is fresh and what is in the queue take turns, so that neither
-// waits for the other.
-func (q *quarantine) take(now time.Time) (keys []cache.Key) {
+// take takes the suspects that are tried next, and their batch.
+func (q *quarantine) take(now time.Time) (keys []cache.Key, from *batch) {
 	if now.Before(q.ready()) {
-		return nil
+		return nil, nil
 	}
-	for q.waits() {
-		var group []cache.Key
-		if q.turn = len(q.fresh) > 0 && !(q.turn && len(q.queue) > 0); q.turn {
-			group, q.fresh = q.fresh, nil
-		} else {
-			group, q.queue[0] = q.queue[0], nil
-			q.queue = q.queue[1:]
+	for len(q.batches) > 0 {
+		b := q.batches[0]
+		q.batches[0] = nil
+		q.batches = q.batches[1:]
+		if b == q.fresh {
+			q.fresh = nil
 		}
-		for _, k := range group {
-			if x := q.suspects[k]; x != nil && x.queued {
-				x.queued = false
-				keys = append(keys, k)
-			}
+		for len(b.parts) > 0 && len(keys) == 0 {
+			keys = q.unqueue(b.parts[0])
+			b.parts[0] = nil
+			b.parts = b.parts[1:]
+		}
+		if len(b.parts) > 0 {
+			q.batches = append(q.batches, b)
 		}
 		if len(keys) > 0 {
-			return keys
+			return keys, b
 		}
 	}
 	if k, at, ok := q.retries.First(); ok && !now.Before(later(at, q.nextRetry)) {
-		return []cache.Key{k} // the one that has waited longest, so that each has its turn
+		return []cache.Key{k}, nil // the one that has waited longest, so that each has its turn
 	}
-	return nil
+	return nil, nil
 }
 
-// put queues suspects for another trial.
-func (q *quarantine) put(keys []cache.Key) {
-	for _, k := range keys {
+// unqueue returns those of a part that are still suspects, and wait for a trial no longer.
+func (q *quarantine) unqueue(part []cache.Key) (keys []cache.Key) {
+	for _, k := range part {
+		if x := q.suspects[k]; x != nil && x.queued {
+			x.queued = false
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// put queues suspects of a batch for another trial, after its other parts.
+func (q *quarantine) put(b *batch, part []cache.Key) {
+	for _, k := range part {
 		q.suspects[k].queued = true
 	}
-	q.queue = append(q.queue, keys)
+	if len(b.parts) == 0 {
+		q.batches = append(q.batches, b)
+	}
+	b.parts = append(b.parts, part)
 }
 
 // remember notes that a topic may end streams, for clients that request it later: what has ended a stream alone, and half
@@ -427,8 +450,8 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 		q.remove(n.key)
 	}
 	if q.trial == nil {
-		if keys := q.take(now); len(keys) > 0 {
-			s.beginTrial(now, keys)
+		if keys, from := q.take(now); len(keys) > 0 {
+			s.beginTrial(now, keys, from)
 		}
 	}
 	if q.trial == nil && !q.waits() {
@@ -484,7 +507,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 	if !endsForRequest(end) { // it could not be tried
 		q.next = now.Add(q.outage.delay())
 		if len(keys) > 0 && !retried {
-			q.put(keys)
+			q.put(t.batch, keys)
 		}
 		return
 	}
@@ -504,10 +527,10 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 	switch {
 	case len(keys) == 0:
 	case len(t.left) > 0:
-		q.put(keys) // what has left may be why
+		q.put(t.batch, keys) // what has left may be why
 	case len(keys) > 1:
 		for part := range slices.Chunk(keys, (len(keys)+trialParts-1)/trialParts) {
-			q.put(part)
+			q.put(t.batch, part)
 		}
 	default:
 		k, x := keys[0], q.suspects[keys[0]]
@@ -583,10 +606,10 @@ func (s *Stream) resendQuarantine() {
 }
 
 // beginTrial tries suspects. The caller holds mu.
-func (s *Stream) beginTrial(now time.Time, keys []cache.Key) {
+func (s *Stream) beginTrial(now time.Time, keys []cache.Key, b *batch) {
 	q := &s.quarantine
 	q.spent = later(q.spent, now).Add(trialEvery)
-	t := &trial{keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
+	t := &trial{batch: b, keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
 	for _, k := range keys {
 		t.keys[k], t.feeds[k] = struct{}{}, struct{}{}
 	}

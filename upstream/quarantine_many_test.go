@@ -110,6 +110,26 @@ func TestNewSuspectsDoNotWaitForOldOnes(t *testing.T) {
 	})
 }
 
+// Nor does it wait until all of the many that became suspect before were tried.
+func TestNewSuspectsDoNotWaitForManyOthers(t *testing.T) {
+	isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+		f.watch(typ, "held")
+		pass(time.Second)
+		bad := numbered("a", 200)
+		p.endFor(codes.InvalidArgument, append(bad, "b")...)
+		f.watch(typ, bad...)
+		pass(15 * time.Second)
+		of := f.watch(typ, "b", "z")
+		if took := untilPresent(of["z"], 3*time.Minute); took > 5*time.Second {
+			f.Errorf("a good name was served after %s", took)
+		}
+		pass(3 * time.Minute)
+		if n := f.quarantined(); n != len(bad)+1 {
+			f.Errorf("%d are in quarantine, want %d", n, len(bad)+1)
+		}
+	})
+}
+
 // A client that makes up a bad name each time that a stream is open does not make the relay open streams without end, and
 // keeps nobody from being served.
 func TestBadNamesThatAreMadeUpCostFewStreams(t *testing.T) {
