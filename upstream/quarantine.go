@@ -33,10 +33,9 @@ import (
 //
 // A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered
 // before, then with the second such stream all that was not answered on it is suspect, unless that stream was healthy for
-// a while: proxies end those, whatever is requested. A control plane that has never
-// answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. But it may
-// deny no more than these, so what is requested later is suspect again. Nothing of this costs anything as long as there is
-// no suspect.
+// a while: proxies end those, whatever is requested. A control plane that has never answered, and denies each suspect
+// permission, does not admit the relay: all suspects go back to the Stream. But it may deny no more than these, so what is
+// requested later is suspect again. Nothing of this costs anything as long as there is no suspect.
 //
 // Clients choose how many suspects there are, and the control plane pays for the trials. So trials have a budget, which
 // serves one good name among 20 bad ones within seconds, and one among 100 within a minute. What is known to be bad is
