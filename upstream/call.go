@@ -516,7 +516,7 @@ func (s *Stream) heard(of *feed) {
 	}
 }
 
-// clustersChanged tells the endpoints that the control plane has sent Clusters. The caller holds mu.
+// clustersChanged passes Clusters that the control plane has sent to the sessions of endpoints. The caller holds mu.
 func (s *Stream) clustersChanged(clusters *feed) {
 	for _, typeURL := range [...]string{xdstype.EndpointsV3, xdstype.EndpointsV2} {
 		if f := s.feeds[typeURL]; f != nil && f.session != nil && f.session.ClustersChanged(time.Now(), clusters.topics) {

@@ -161,8 +161,8 @@ func (s *Sets) loseTold(c *set) []cache.Change {
 	return lost
 }
 
-// TakeForgotten returns how many resources were removed since it was last called, because the control plane was told that
-// they are held, does not read that, and has not sent them again.
+// TakeForgotten returns how many resources were removed since the last call because the control plane does not read
+// initial_resource_versions, and has not sent them again on a new stream.
 func (t *Topics) TakeForgotten() (n int) {
 	for k := range t.each {
 		c := k.common()
