@@ -18,7 +18,6 @@ import (
 // noteLostEndpoints notes to which endpoints the Clusters before a full response referred, that are gone or refer to others
 // now.
 func (s *Sets) noteLostEndpoints(before *cache.Resources) {
-	s.lostEndpoints = nil
 	if xdstype.Of(s.typeURL) != xdstype.Cluster || !s.habits.Strict(s.answers) {
 		return
 	}
@@ -82,13 +81,16 @@ func (s *sotwNames) ClustersChanged(now time.Time, clusters *Topics) (due bool) 
 		case !referred[name] && lost[name]:
 			gone = append(gone, sub)
 		case referred[name] && sub.unreferred:
-			sub.unreferred, sub.leftOut = false, false
-			back = append(back, sub)
+			if sub.unreferred, sub.leftOut = false, false; sub.parked {
+				sub.seen = min(sub.seen, n.before) // nothing has come since it was left out
+				back = append(back, sub)
+			}
 		}
 	}
-	s.restore(now, slices.DeleteFunc(back, func(sub *subscription) bool { return !sub.parked }))
+	s.restore(now, back)
 	s.leaveUnreferred(now, gone)
 	n.parked = len(s.those(isParked))
+	s.awaitAnswer(now, back)
 	due = len(gone)+len(back) > 0
 	s.dirty = s.dirty || due
 	return due
@@ -117,11 +119,13 @@ func (s *sotwNames) leaveUnreferred(now time.Time, gone []*subscription) {
 	others := func(of []*subscription) []*subscription {
 		return slices.DeleteFunc(slices.Clone(of), isLeftAsUnreferred)
 	}
-	t.current, t.others = others(t.current), others(t.others)
+	t.current, t.others, t.added, t.known = others(t.current), others(t.others), others(t.added), others(t.known)
 	for i := range t.rest {
 		t.rest[i] = others(t.rest[i])
 	}
-	if t.news, t.ended = true, now; t.at.IsZero() {
-		s.retry(now.Add(silenceWait))
+	if t.ended, t.wait = now, silenceWait; t.series {
+		t.news = true
+	} else {
+		s.retryLater(earlier(t.retryAt, now.Add(silenceWait)))
 	}
 }

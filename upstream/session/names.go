@@ -167,7 +167,9 @@ func (n *Names) start(name string, down *cache.Error, u *cache.Update) {
 	}
 	switch {
 	case sub.answered:
-		u.Changes = append(u.Changes, sub.answer)
+		if !sub.behind {
+			u.Changes = append(u.Changes, sub.answer)
+		}
 	case down != nil:
 		n.fail(sub, down, u)
 	case sub.failure != nil:
@@ -362,7 +364,9 @@ func (n *Names) resend() cache.Update {
 	for _, name := range n.sorted() {
 		switch sub := n.subs[name]; {
 		case sub.answered:
-			u.Changes = append(u.Changes, sub.answer)
+			if !sub.behind {
+				u.Changes = append(u.Changes, sub.answer)
+			}
 		case sub.failure != nil:
 			n.fail(sub, sub.failure, &u)
 		}

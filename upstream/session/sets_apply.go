@@ -35,7 +35,7 @@ type failedGlob struct {
 // apply applies a response. version is its version_info, or system_version_info.
 func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cache.Update {
 	s.took(now)
-	s.hidden = v.hidden
+	s.hidden, s.lostEndpoints = v.hidden, nil
 	whole := s.wildcard != nil && s.wildcard.sent && (v.wildcard == nil || len(v.list) > 0)
 	// A response with only heartbeats is not the whole state: it has only resources
 	// with a TTL. xDS: "SotW TTL".

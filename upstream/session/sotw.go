@@ -195,18 +195,17 @@ func (s *sotwNames) change(now time.Time, limit int) (changed bool) {
 		sub.asked = n.responses
 	}
 	n.ask(added, !s.begun, now)
+	s.awaitAnswer(now, added)
 	wanted := s.requestOf()
+	if len(wanted) == 0 && n.parked > 0 && !s.trials.series {
+		s.unpark(now)
+		wanted = s.requestOf()
+	}
 	if len(wanted) == 0 && n.parked > 0 {
-		s.unpark(now) // a request without names would be another one
-		if wanted = s.requestOf(); len(wanted) == 0 && n.parked > 0 {
-			return false
-		}
+		return false // a request without names would be another one
 	}
 	changed = !s.begun && len(added) > 0 || !slices.Equal(wanted, s.wanted)
 	s.wanted = wanted
-	if len(added) > 0 {
-		s.awaitAnswer(now)
-	}
 	return changed
 }
 

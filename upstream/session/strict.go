@@ -11,9 +11,14 @@ import (
 //
 // If no answer comes for silenceWait, the relay requests the type once without the names that were never
 // answered on the stream, and then tries these in halves. If nothing of that is answered, it tries all names in halves: one
-// that was answered may be gone. Those that stay without an answer are parked: they are left out.
-// When the control plane sends something, of any type, they are tried again. If a control plane that has
-// answered on an earlier stream is silent, it may have nothing new: it is requested once without a version first.
+// that was answered may be gone. Those that stay without an answer are parked: they are left out. After each trial
+// without an answer, the other names are requested alone for as long: what is new of them waits for one trial, and not for
+// the series. If a control plane that has answered on an earlier stream is silent, it may have nothing new: it is requested
+// once without a version first.
+//
+// When the control plane sends something, of any type, the parked names are tried again. If all of them were parked
+// before, and none of them comes, the wait before the next time doubles. A name that is added during a series is tried
+// next, and one that is added later has a series of its own: neither has to wait until the parked names were tried.
 //
 // The endpoints of a Cluster that is gone are left out at once: see endpoints.go.
 //
@@ -37,7 +42,12 @@ const (
 	// of some of them.
 	silenceWait = 2 * time.Second
 	trialWait   = 500 * time.Millisecond
-	// mostTrials bounds the trials of which none is answered.
+	// newWait is silenceWait while names are parked: clients that add one wrong name after the other must not have all
+	// others wait for most of the time.
+	newWait = time.Second
+	// longestRest bounds the wait before parked names are tried again. It begins with silenceWait.
+	longestRest = time.Minute
+	// mostTrials bounds the trials of a series in which nothing is answered.
 	mostTrials = 24
 	// mostInAll bounds the names of which all are tried, also those that were answered before.
 	mostInAll = 256
@@ -49,14 +59,20 @@ type trials struct {
 	series  bool              // names are being tried
 	base    uint64            // the responses before the series
 	all     bool              // also names that were answered before
+	known   []*subscription   // these names, if all are tried because there was no answer
+	resting bool              // the others are requested alone, after a trial without an answer
 	others  []*subscription   // the others are requested alone, without these
 	news    bool              // there was a response of any type in this series
 	current []*subscription   // those that are being tried now
 	rest    [][]*subscription // those to be tried next, in groups
-	vain    int               // trials since the last answer
+	added   []*subscription   // those that were added in this series, to be tried before
+	done    int               // trials in this series
 	heard   bool              // there was an answer in this series
+	came    bool              // names that were tried in this series were answered
 	forced  bool              // the request was sent without a version
 	ended   time.Time         // when the last series ended, or endpoints were left out
+	retryAt time.Time         // when the parked names are tried again, zero if they are not
+	wait    time.Duration     // from ended to that, at least
 }
 
 // Strict reports whether the control plane may answer only requests of which it has every name. h may be nil.
@@ -103,35 +119,79 @@ func (s *sotwNames) those(fits func(*subscription) bool) (subs []*subscription) 
 
 func isParked(sub *subscription) bool { return sub.parked }
 
-// awaitAnswer begins to wait for the answer of a request, unless names are being tried already.
-func (s *sotwNames) awaitAnswer(now time.Time) {
-	if t := &s.trials; t.at.IsZero() && !t.series && s.names.strict() && len(s.those(s.isUnanswered)) > 0 {
+// isAwaited reports that a name is in the requests, and nothing came for it since the wait began.
+func (s *sotwNames) isAwaited(sub *subscription) bool { return !sub.parked && s.isUnanswered(sub) }
+
+// isOther reports that a name is in the requests, and was answered.
+func (s *sotwNames) isOther(sub *subscription) bool { return !sub.parked && !s.isUnanswered(sub) }
+
+// awaitAnswer begins to wait for the answer of names that are requested now. In a series they are tried next.
+func (s *sotwNames) awaitAnswer(now time.Time, added []*subscription) {
+	t := &s.trials
+	switch {
+	case len(added) == 0 || !s.names.strict():
+	case t.series:
+		for _, sub := range s.stillUnanswered(added) {
+			sub.parked = true
+			s.names.parked++
+			t.added = append(t.added, sub)
+		}
+	case !t.at.IsZero() || !slices.ContainsFunc(added, s.isUnanswered):
+	case s.names.parked > 0:
+		s.until(now.Add(newWait))
+	default:
 		s.until(now.Add(silenceWait))
 	}
 }
 
-// until schedules the end of the present wait.
-func (s *sotwNames) until(at time.Time) { s.trials.at, s.names.trialAt = at, at }
+// until schedules the end of the present wait, and no retry before that.
+func (s *sotwNames) until(at time.Time) {
+	if s.trials.at, s.names.trialAt = at, at; at.IsZero() {
+		s.names.trialAt = s.trials.retryAt
+	}
+}
 
 // trySilence acts on the silence of a strict control plane, if it is time.
 func (s *sotwNames) trySilence(now time.Time) {
-	n, t := s.names, &s.trials
-	if t.at.IsZero() || now.Before(t.at) {
+	t := &s.trials
+	if at := s.names.trialAt; at.IsZero() || now.Before(at) {
 		return
 	}
+	waited := !t.at.IsZero()
 	s.until(time.Time{})
 	switch {
-	case !n.strict():
+	case !s.names.strict():
 		s.endTrials(now)
 	case t.series:
-		s.park(s.stillUnanswered(t.current))
-		s.nextTrial(now)
+		s.endTrial(now)
+	case waited:
+		s.beginTrials(now)
 	default:
-		untried := func(sub *subscription) bool { return sub.parked && !sub.leftOut }
-		if s.beginTrials(now); t.at.IsZero() && n.parked > 0 && len(s.those(untried)) > 0 {
-			s.retry(now.Add(silenceWait))
+		s.retry(now)
+	}
+}
+
+// endTrial ends a wait in a series. After a trial without an answer, only the others are requested before the next one. If
+// there was no answer in the series, these are all that were answered before it.
+func (s *sotwNames) endTrial(now time.Time) {
+	t := &s.trials
+	vain := s.stillUnanswered(t.current)
+	t.current = nil
+	s.park(vain)
+	if t.resting {
+		s.leave(s.stillUnanswered(t.known))
+	} else if len(vain) > 0 && len(t.rest)+len(t.added) > 0 {
+		if !t.heard {
+			s.restore(now, s.stillUnanswered(t.known))
+		}
+		if len(s.requestOf()) > 0 {
+			t.resting = true
+			s.until(now.Add(trialWait))
+			return
 		}
 	}
+	t.resting = false
+	s.nextTrial(now)
 }
 
 // stillUnanswered returns those of some names that still have no answer.
@@ -139,12 +199,12 @@ func (s *sotwNames) stillUnanswered(of []*subscription) []*subscription {
 	return slices.DeleteFunc(slices.Clone(of), func(sub *subscription) bool { return !s.isUnanswered(sub) })
 }
 
-// beginTrials begins a series after silenceWait: first, all others are requested without the names that were not
-// answered.
+// beginTrials begins a series after a request without an answer: first, all others are requested without the names that
+// were not answered.
 func (s *sotwNames) beginTrials(now time.Time) {
 	n, t := s.names, &s.trials
-	group := s.those(s.isUnanswered)
-	others := len(s.those(func(sub *subscription) bool { return !sub.parked && !s.isUnanswered(sub) })) > 0
+	group := s.those(s.isAwaited)
+	others := len(s.those(s.isOther)) > 0
 	switch {
 	case len(group) == 0, len(group) == 1 && !others:
 		return // nobody else waits
@@ -164,20 +224,27 @@ func (s *sotwNames) beginTrials(now time.Time) {
 	s.nextTrial(now)
 }
 
-// startSeries begins a series in which an answer is what comes after so many responses.
+// startSeries begins a series in which an answer is what comes after so many responses. A retry that was scheduled comes
+// after it.
 func (s *sotwNames) startSeries(base uint64) {
 	t := &s.trials
-	t.series, t.base, t.heard, t.vain = true, base, false, 0
-	t.current, t.rest, t.others = nil, nil, nil
+	t.news = t.news || !t.retryAt.IsZero()
+	t.series, t.base, t.heard, t.done, t.retryAt = true, base, false, 0, time.Time{}
+	t.current, t.rest, t.others, t.added, t.known, t.resting = nil, nil, nil, nil, nil, false
 }
 
 // park leaves names out of the requests. If there are several, halves of them are tried next.
 func (s *sotwNames) park(group []*subscription) {
-	for _, sub := range group {
-		sub.parked, sub.first = true, false
-	}
+	s.leave(group)
 	if half := len(group) / 2; half > 0 {
 		s.trials.rest = append([][]*subscription{group[:half], group[half:]}, s.trials.rest...)
+	}
+}
+
+// leave leaves names out of the requests.
+func (s *sotwNames) leave(group []*subscription) {
+	for _, sub := range group {
+		sub.parked, sub.first = true, false
 	}
 	s.names.parked = len(s.those(isParked))
 	s.dirty = true
@@ -186,13 +253,16 @@ func (s *sotwNames) park(group []*subscription) {
 // nextTrial tries the next names, if there are any.
 func (s *sotwNames) nextTrial(now time.Time) {
 	t := &s.trials
-	for len(t.rest) > 0 && t.vain < mostTrials {
+	if len(t.added) > 0 {
+		t.rest, t.added = append([][]*subscription{t.added}, t.rest...), nil
+	}
+	for len(t.rest) > 0 && (t.heard || t.done < mostTrials) {
 		t.current = s.stillUnanswered(t.rest[0])
 		if t.rest = t.rest[1:]; len(t.current) == 0 {
 			continue
 		}
 		s.restore(now, t.current)
-		t.vain, t.others = t.vain+1, nil
+		t.done, t.others = t.done+1, nil
 		s.dirty = true
 		s.until(now.Add(trialWait))
 		return
@@ -201,38 +271,51 @@ func (s *sotwNames) nextTrial(now time.Time) {
 }
 
 // endTrials ends a series. If there was no answer in it, the names that were never answered may not be the reason: a name
-// that had an answer may be gone. So all names are tried once. If there is no answer then either, none is left out.
+// that had an answer may be gone. So all names are tried once. If there is no answer then either, none is left out, and a
+// new stream tells. If there are too many to try all, a new stream tells once, and the next time those that were never
+// answered stay left out.
 func (s *sotwNames) endTrials(now time.Time) {
 	n, t := s.names, &s.trials
+	tooMany := false // to try all
 	if n.strict() && t.series && !t.heard && !t.all {
 		all := s.those(func(sub *subscription) bool { return !isLeftAsUnreferred(sub) })
-		if others := len(all) - len(s.those(s.isUnanswered)); others > 0 && len(all) <= mostInAll {
+		known := slices.DeleteFunc(slices.Clone(all), s.isUnanswered)
+		if tooMany = len(known) > 0 && len(all) > mostInAll; len(known) > 0 && !tooMany {
 			s.startSeries(n.responses)
-			t.all = true
+			t.all, t.known = true, known
 			s.park(all)
 			s.nextTrial(now)
 			return
 		}
 	}
-	if !t.heard || !n.strict() {
+	switch {
+	case !n.strict():
+		s.unpark(now)
+	case t.heard:
+	case tooMany && (n.answers == AnswersKnown || n.relisted):
+		// The others may have nothing new. They would not come with the names that were never answered.
+	default:
 		// A name that was left out for a moment may have gone just then. A control plane that is not strict need not answer
 		// the request that has it again, but answers the first one of a new stream.
-		if n.strict() && t.all && n.responses > n.before {
+		if (t.all || tooMany) && n.responses > n.before {
 			n.relist, n.shown = true, ""
 		}
 		s.unpark(now)
 	}
-	again := t.news && t.heard
-	*t = trials{forced: t.forced, ended: now}
+	parked := s.those(isParked)
+	again, heard, rest := t.news && t.heard && len(parked) > 0, t.heard, silenceWait
+	if !t.came && !slices.ContainsFunc(parked, func(sub *subscription) bool { return !sub.leftOut }) {
+		rest = min(max(2*t.wait, silenceWait), longestRest)
+	}
+	*t = trials{forced: t.forced, ended: now, wait: rest}
+	if again {
+		t.retryAt = now.Add(rest)
+	}
 	s.until(time.Time{})
 	s.dirty = true
-	parked := s.those(isParked)
 	n.leaveOut(parked)
-	switch n.parked = len(parked); {
-	case again && n.parked > 0:
-		s.retry(now.Add(silenceWait))
-	case len(s.those(func(sub *subscription) bool { return !sub.parked && s.isUnanswered(sub) })) > 0 && n.parked > 0:
-		s.until(now.Add(silenceWait)) // names that were added meanwhile
+	if n.parked = len(parked); heard {
+		s.awaitAnswer(now, s.those(s.isAwaited))
 	}
 }
 
@@ -258,12 +341,20 @@ func (s *sotwNames) unpark(now time.Time) {
 	s.names.leaveOut(nil)
 }
 
-// retry schedules a series in which the parked names are tried.
-func (s *sotwNames) retry(at time.Time) {
+// retry begins a series in which the parked names are tried.
+func (s *sotwNames) retry(now time.Time) {
+	t := &s.trials
+	t.retryAt = time.Time{}
 	s.startSeries(s.names.responses)
-	s.trials.heard, s.trials.all = true, true
-	s.trials.rest = [][]*subscription{s.those(isParked)}
-	s.until(at)
+	t.heard, t.all = true, true
+	t.rest = [][]*subscription{s.those(isParked)}
+	s.nextTrial(now)
+}
+
+// retryLater schedules a retry.
+func (s *sotwNames) retryLater(at time.Time) {
+	s.trials.retryAt = at
+	s.until(s.trials.at)
 }
 
 // answeredTrial notes a response.
@@ -281,22 +372,39 @@ func (s *sotwNames) answeredTrial(now time.Time, v *accepted) {
 	case t.at.IsZero():
 		return
 	case t.series:
-		t.heard, t.vain = true, 0
+		if !t.heard && len(t.known) > 0 {
+			// There may have been nothing new of those that were tried before that.
+			never := func(sub *subscription) bool { return sub.parked && !sub.unreferred && sub.seen <= n.before }
+			t.rest = [][]*subscription{t.known, s.those(never)}
+		}
+		t.heard = true
+		s.takeBack(t.known)
 	}
 	waits := t.current
 	switch {
 	case !t.series:
-		waits = s.those(s.isUnanswered)
+		waits = s.those(s.isAwaited)
 	case t.others != nil:
 		// The others were answered: what has changed may also have brought those that were not.
 		t.rest, t.others = [][]*subscription{t.others}, nil
 	case t.current == nil:
-		return // a series that has not begun yet
+		return // the others are requested alone
 	}
 	if !slices.ContainsFunc(waits, s.isUnanswered) {
 		s.until(time.Time{})
 		if t.series {
+			t.came = t.came || len(t.current) > 0
 			s.nextTrial(now)
+		}
+	}
+}
+
+// takeBack requests those of some names again that came although they were parked: the response took longer than the trial.
+func (s *sotwNames) takeBack(subs []*subscription) {
+	for _, sub := range subs {
+		if sub.parked && !s.isUnanswered(sub) {
+			sub.parked, s.dirty = false, true
+			s.names.parked--
 		}
 	}
 }
@@ -320,15 +428,15 @@ func (n *Names) knew(sub *subscription, response uint64) bool {
 // Heard notes that the control plane has sent a response, of any type. It reports whether that changes what is due.
 func (s *sotwNames) Heard(now time.Time) bool {
 	t := &s.trials
-	if s.names.parked == 0 {
+	switch {
+	case s.names.parked == 0 || !t.retryAt.IsZero():
 		return false
-	}
-	if t.series || !t.at.IsZero() {
+	case t.series:
 		t.news = true
 		return false
 	}
-	s.retry(later(now, t.ended.Add(silenceWait)))
-	return true
+	s.retryLater(later(now, t.ended.Add(t.wait)))
+	return t.at.IsZero()
 }
 
 func later(a, b time.Time) time.Time {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/taster"
@@ -62,6 +63,7 @@ import (
 //	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
 //	clusters NAME...                                the control plane sends all of its Clusters; NAME/ENDPOINTS
 //	                                                is one with another name of its endpoints
+//	heartbeat NAME...                               the control plane sends only heartbeats of Clusters
 //	overtaken                                       the control plane answers another type, which was
 //	                                                requested later
 //	rejected clients=N reason=WORD                  N clients reject the newest response
@@ -196,7 +198,9 @@ func (p *player) play(t *testing.T, d *datadriven.TestData) string {
 		r.Words = fmt.Sprintf("%d clients: %s", r.Clients, r.Reason)
 		p.session.PassOn(r)
 	case "clusters":
-		p.sendClusters(t, sessiontest.NamesIn(d))
+		p.sendClusters(t, sessiontest.NamesIn(d), false)
+	case "heartbeat":
+		p.sendClusters(t, sessiontest.NamesIn(d), true)
 	case "overtaken":
 		p.answer()
 		p.of.Sets.overtake(p.now, p.now, "")
@@ -270,8 +274,9 @@ func (p *player) recall(k cache.Key, yield func(string, *cache.Resource)) {
 	}
 }
 
-// sendClusters has the control plane send all of its Clusters, each with the name of its endpoints if that is another.
-func (p *player) sendClusters(t *testing.T, all []string) {
+// sendClusters has the control plane send all of its Clusters, each with the name of its endpoints if that is another, or
+// only heartbeats.
+func (p *player) sendClusters(t *testing.T, all []string, heartbeat bool) {
 	t.Helper()
 	if p.clusters == nil {
 		p.clusters = withKind(nil, p.scope, typeURLs["cds"], cache.Wildcard)
@@ -288,7 +293,11 @@ func (p *player) sendClusters(t *testing.T, all []string) {
 		if c.Name, service, _ = strings.Cut(text, "/"); service != "" {
 			c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{ServiceName: service}
 		}
-		a, err := anypb.New(c)
+		var m proto.Message = c
+		if heartbeat {
+			m = &discoveryv3.Resource{Name: c.Name, Ttl: durationpb.New(time.Minute)}
+		}
+		a, err := anypb.New(m)
 		if err != nil {
 			t.Fatal(err)
 		}
