@@ -79,6 +79,14 @@ func (e *Expiries[K]) Next() (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// First returns the key with the earliest time. It returns false if no key has one.
+func (e *Expiries[K]) First() (key K, when time.Time, ok bool) {
+	if when, ok = e.Next(); ok {
+		key = e.queue[0].key
+	}
+	return key, when, ok
+}
+
 // Due returns the keys whose time has passed, and removes them.
 func (e *Expiries[K]) Due(now time.Time) (keys []K) {
 	for {

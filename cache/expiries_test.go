@@ -22,6 +22,13 @@ func TestExpiriesAreDueInTheOrderOfTheirTimes(t *testing.T) {
 				e.Set(key, start.Add(time.Duration(at)*time.Second))
 				want[key] = at
 			}
+			earliest := 10
+			for _, at := range want {
+				earliest = min(earliest, at)
+			}
+			if key, when, ok := e.First(); ok != (len(want) > 0) || ok && (want[key] != earliest || !when.Equal(start.Add(time.Duration(earliest)*time.Second))) {
+				t.Fatalf("the first is %d at %s: %t, want %d", key, when, ok, earliest)
+			}
 		}
 		for now := range 10 {
 			for _, key := range e.Due(start.Add(time.Duration(now) * time.Second)) {

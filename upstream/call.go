@@ -35,8 +35,9 @@ type call struct {
 	err    error // why it has ended; nil if it was no longer needed
 
 	// The receiver uses these until it has ended.
-	responded   bool // there was a response
-	unrequested int  // responses of types that were not requested
+	responded   bool      // there was a response
+	respondedAt time.Time // when the first came
+	unrequested int       // responses of types that were not requested
 
 	// Stream.mu guards these: heard is the last question of a poll that was answered,
 	// answered says that there was a response, of any type.
@@ -430,7 +431,7 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 		}
 	}
 	if !c.responded {
-		c.responded = true
+		c.responded, c.respondedAt = true, time.Now()
 		s.admitted.Store(true)
 		s.relay = c.ofRelay()
 		s.outage.End()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,58 +23,97 @@ import (
 // stream. So what was requested on a stream that the control plane has ended, and was never answered, is suspect:
 //
 //	the Stream     requests everything but the suspects, and is open again after one reconnect
-//	a trial        another Stream, one at a time, that requests some suspects. If the control plane ends it, it is
-//	               followed by trials of the halves
+//	a trial        another Stream, one at a time, that requests some suspects. If the control plane ends it, trials of
+//	               the quarters follow, after those of the other parts. So what is good does not wait until all that is
+//	               bad and sorts before it was found. What has become suspect at another time takes turns with it
 //	answered       a suspect goes back to the Stream, also if the control plane does not end the trial soon. What the
 //	               Stream holds of a name through a glob or a wildcard is older then: see session.Topics.Return
 //	alone          a suspect whose trial ends has its error, in the control plane's words, and is tried again after a
 //	               backoff
 //
 // A Stream for names has a quarantine of its own. If everything that the control plane ends streams for was answered
-// before, then with the second such stream all that was not answered on it is suspect. A control plane that has never
-// answered, and denies each suspect permission, does not admit the relay: all suspects go back to the Stream. But it may
-// deny no more than these, so what is requested later is suspect again. Nothing of this costs anything as long as there is
-// no suspect.
+// before, then with the second such stream all that was not answered on it is suspect, unless that stream was healthy for
+// a while: proxies end those, whatever is requested. A control plane that has never answered, and denies each suspect
+// permission, does not admit the relay: all suspects go back to the Stream. But it may deny no more than these, so what is
+// requested later is suspect again. Nothing of this costs anything as long as there is no suspect.
+//
+// Clients choose how many suspects there are, and the control plane pays for the trials. So trials have a budget, which
+// serves one good name among 20 bad ones within seconds, and one among 100 within a minute. What is known to be bad is
+// tried again much less often, and never before what may be good.
+//
+// Whoever holds mu does only work that an event or a trial has caused, whatever the number of suspects.
 
 const (
 	// acquittal is how long a trial must last before the control plane counts as not minding.
 	acquittal = 2 * time.Second
-	// trialPace is the shortest time between two trials. It doubles while each one ends.
+	// trialPace is the shortest time from a trial that was ended to the next, from beginning to beginning.
 	trialPace = 100 * time.Millisecond
+	// trialsAtOnce and trialEvery are the budget: so many trials at once, and then one in that time.
+	trialsAtOnce = 50
+	trialEvery   = 500 * time.Millisecond
+	// trialParts is into how many parts suspects are divided whose trial was ended. With four, one bad name takes as many
+	// trials to be found as with two, and many bad names take fewer.
+	trialParts = 4
 	// maxKnown bounds the suspects that are remembered after their clients have left, and knownFor how long they are. So
 	// a client that requests a bad name, and leaves before that is known, cannot end the Stream again and again.
 	maxKnown = 256
 	knownFor = 10 * time.Minute
+	// shortLived is how long a stream may have been healthy and still count as ended for what was requested on it,
+	// although that was answered before.
+	shortLived = 10 * time.Second
 )
 
 // quarantine has the suspects of a Stream. Stream.mu guards it. The zero value has none.
 type quarantine struct {
-	suspects map[cache.Key]*suspect
-	queue    [][]cache.Key // to be tried
-	trial    *trial        // nil if there is none
-	next     time.Time     // when the next trial may begin
-	pace     backoff
-	streak   int                     // streams that have ended in a row without a suspect
-	known    map[cache.Key]time.Time // suspects whose clients have left, and until when they are remembered
-	denied   map[cache.Key]struct{}  // went back because the control plane may not admit the relay
-	lines    loglines.Shared
-	closing  sync.WaitGroup // of trials
+	suspects  map[cache.Key]*suspect
+	types     map[string]int // suspects by type URL
+	batches   []*batch       // what is to be tried; they take turns
+	fresh     *batch         // of batches, the one of which nothing was tried; nil if there is none
+	retries   cache.Expiries[cache.Key]
+	trial     *trial                    // nil if there is none
+	next      time.Time                 // when the next trial may begin
+	nextRetry time.Time                 // when the next trial may begin of what is known to be bad
+	spent     time.Time                 // when the trials so far would be over at one every trialEvery
+	pace      backoff                   // between trials of what is known to be bad
+	outage    backoff                   // between trials that could not take place
+	streak    int                       // streams that have ended in a row without a suspect
+	known     cache.Expiries[cache.Key] // suspects whose clients have left, and until when they are remembered
+	denied    map[cache.Key]struct{}    // went back because the control plane may not admit the relay
+	denials   int                       // suspects that were denied
+	unjudged  []cache.Key               // that were denied since judgeDenied has decided
+	newest    cache.Key                 // the suspect whose reason operators see
+	posted    quarantineStatus
+	lines     loglines.Shared
+	closing   sync.WaitGroup // of trials
+}
+
+// quarantineStatus is what operators see of a quarantine.
+type quarantineStatus struct {
+	suspects int
+	reason   string
 }
 
 // suspect is a topic that is not on its Stream.
 type suspect struct {
-	alone   bool      // it is known to end streams
-	denied  bool      // its trial was denied, and the control plane may not admit the relay at all
-	reason  string    // the control plane's words
-	retryAt time.Time // when it is tried again
+	queued  bool   // it waits for a trial in a batch
+	company int    // the smallest number of suspects whose trial was ended with this one among them
+	alone   bool   // it is known to end streams, and in retries
+	denied  bool   // its trial was denied, and the control plane may not admit the relay at all
+	reason  string // the control plane's words
 	backoff backoff
+}
+
+// batch has suspects that came together. A good one among a few does not wait for the many that came before.
+type batch struct {
+	parts [][]cache.Key // to be tried each
 }
 
 // trial is a Stream that requests suspects.
 type trial struct {
 	stream *Stream
+	batch  *batch                 // nil for what is known to be bad
 	keys   map[cache.Key]struct{} // without an answer
-	left   bool                   // clients have left one of them
+	left   []cache.Key            // suspects whose clients have left meanwhile
 	began  time.Time
 
 	// mu is held while the trial delivers something. It comes before the receiver's locks. Who holds Stream.mu does not
@@ -133,13 +173,136 @@ func (t *trial) answers(u *cache.Update, name string) bool {
 }
 
 // has reports whether there are suspects of a type.
-func (q *quarantine) has(typeURL string) bool {
-	for k := range q.suspects {
-		if k.TypeURL == typeURL {
-			return true
+func (q *quarantine) has(typeURL string) bool { return q.types[typeURL] > 0 }
+
+// add makes topics suspect, and queues them for a trial.
+func (q *quarantine) add(keys []cache.Key, pause backoff) {
+	if q.suspects == nil {
+		q.suspects, q.types = map[cache.Key]*suspect{}, map[string]int{}
+	}
+	for _, k := range keys {
+		if q.known.End(k); q.suspects[k] == nil {
+			q.suspects[k] = &suspect{queued: true, backoff: pause}
+			q.types[k.TypeURL]++
 		}
 	}
-	return false
+	if q.fresh == nil {
+		q.fresh = &batch{parts: [][]cache.Key{nil}}
+		q.batches = append(q.batches, q.fresh)
+	}
+	q.fresh.parts[0] = append(q.fresh.parts[0], keys...)
+}
+
+// remove forgets a suspect.
+func (q *quarantine) remove(k cache.Key) {
+	x := q.suspects[k]
+	if x == nil {
+		return
+	}
+	q.deny(x, false)
+	q.retries.End(k)
+	delete(q.suspects, k)
+	if q.types[k.TypeURL]--; q.types[k.TypeURL] == 0 {
+		delete(q.types, k.TypeURL)
+	}
+	if len(q.suspects) == 0 {
+		q.suspects, q.types, q.batches, q.fresh = nil, nil, nil, nil
+	}
+}
+
+// deny notes whether a suspect was denied.
+func (q *quarantine) deny(x *suspect, denied bool) {
+	if x.denied == denied {
+		return
+	}
+	if x.denied = denied; denied {
+		q.denials++
+	} else {
+		q.denials--
+	}
+}
+
+// ready returns when the next trial may begin.
+func (q *quarantine) ready() time.Time { return later(q.next, q.spent.Add(-trialsAtOnce*trialEvery)) }
+
+// waits reports whether there are suspects to be tried that are not known to be bad.
+func (q *quarantine) waits() bool { return len(q.batches) > 0 }
+
+// take takes the suspects that are tried next, and their batch.
+func (q *quarantine) take(now time.Time) (keys []cache.Key, from *batch) {
+	if now.Before(q.ready()) {
+		return nil, nil
+	}
+	for len(q.batches) > 0 {
+		b := q.batches[0]
+		q.batches[0] = nil
+		q.batches = q.batches[1:]
+		if b == q.fresh {
+			q.fresh = nil
+		}
+		for len(b.parts) > 0 && len(keys) == 0 {
+			keys = q.unqueue(b.parts[0])
+			b.parts[0] = nil
+			b.parts = b.parts[1:]
+		}
+		if len(b.parts) > 0 {
+			q.batches = append(q.batches, b)
+		}
+		if len(keys) > 0 {
+			return keys, b
+		}
+	}
+	if k, at, ok := q.retries.First(); ok && !now.Before(later(at, q.nextRetry)) {
+		return []cache.Key{k}, nil // the one that has waited longest, so that each has its turn
+	}
+	return nil, nil
+}
+
+// unqueue returns those of a part that are still suspects, and wait for a trial no longer.
+func (q *quarantine) unqueue(part []cache.Key) (keys []cache.Key) {
+	for _, k := range part {
+		if x := q.suspects[k]; x != nil && x.queued {
+			x.queued = false
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// put queues suspects of a batch for another trial, after its other parts.
+func (q *quarantine) put(b *batch, part []cache.Key) {
+	for _, k := range part {
+		q.suspects[k].queued = true
+	}
+	if len(b.parts) == 0 {
+		q.batches = append(q.batches, b)
+	}
+	b.parts = append(b.parts, part)
+}
+
+// remember notes that a topic may end streams, for clients that request it later: what has ended a stream alone, and half
+// as long what has ended one in company, if that is not too much to be remembered. So neither many names nor those that
+// were never tried displace what is known to be bad.
+func (q *quarantine) remember(k cache.Key, company int, now time.Time) {
+	if company == 0 || company > maxKnown {
+		return
+	}
+	duration := knownFor
+	if company > 1 {
+		duration /= 2
+	}
+	q.known.Set(k, now.Add(duration))
+	for q.known.Len() > maxKnown {
+		first, _, _ := q.known.First()
+		q.known.End(first)
+	}
+}
+
+// recall reports whether a topic is remembered, and forgets it.
+func (q *quarantine) recall(k cache.Key, now time.Time) bool {
+	until, known := q.known.At(k)
+	q.known.End(k)
+	return known && !now.After(until)
 }
 
 // endsForRequest reports whether a control plane has ended a stream by itself, and perhaps because of a request.
@@ -223,12 +386,8 @@ func (s *Stream) isolate(keys []cache.Key) {
 		return
 	}
 	q := &s.quarantine
-	if q.suspects == nil {
-		q.suspects = map[cache.Key]*suspect{}
-	}
-	q.pace = backoff{base: trialPace, limit: s.opts.BackoffMax}
+	q.add(keys, backoff{base: s.opts.BackoffBase, limit: s.opts.BackoffMax})
 	for _, k := range keys {
-		q.suspects[k] = &suspect{backoff: backoff{base: s.opts.BackoffBase, limit: s.opts.BackoffMax}}
 		if f := s.feeds[k.TypeURL]; f != nil {
 			f.topics.Stop(k.Name)
 			if s.concern(f); f.wanted() == 0 && !s.live {
@@ -236,7 +395,6 @@ func (s *Stream) isolate(keys []cache.Key) {
 			}
 		}
 	}
-	q.queue = append(q.queue, keys)
 	s.postQuarantine()
 }
 
@@ -247,25 +405,21 @@ func (s *Stream) takeSuspect(n note) bool {
 	if n.stop {
 		delete(q.denied, n.key)
 	}
-	_, is := q.suspects[n.key]
-	starts := !n.stop && !n.again && !n.resume && !n.adopt
-	switch {
-	case !is && starts && len(q.known) > 0:
-		until, known := q.known[n.key]
-		if delete(q.known, n.key); !known || time.Now().After(until) {
+	x := q.suspects[n.key]
+	if x == nil {
+		starts := !n.stop && !n.again && !n.resume && !n.adopt
+		if !starts || q.known.Len() == 0 || !q.recall(n.key, time.Now()) {
 			return false
 		}
 		s.isolate([]cache.Key{n.key})
+		q.suspects[n.key].company = 2 // so that it is remembered again if it leaves before its trial
 		return true
-	case !is:
-		return false
+	}
+	if n.stop {
+		q.remember(n.key, x.company, time.Now())
+		q.remove(n.key)
 	}
 	t := q.trial
-	if n.stop {
-		s.remember(n.key)
-		delete(q.suspects, n.key)
-		s.postQuarantine()
-	}
 	if t == nil {
 		return true
 	}
@@ -274,32 +428,17 @@ func (s *Stream) takeSuspect(n note) bool {
 	}
 	if n.stop {
 		delete(t.keys, n.key)
-		t.left = true
+		t.left = append(t.left, n.key)
 	}
 	t.stream.inbox.Put(n)
 	return true
-}
-
-// remember notes that a topic ends streams, for clients that request it later.
-func (s *Stream) remember(k cache.Key) {
-	q := &s.quarantine
-	if q.known == nil {
-		q.known = map[cache.Key]time.Time{}
-	}
-	for other, until := range q.known {
-		if len(q.known) < maxKnown && time.Now().Before(until) {
-			break
-		}
-		delete(q.known, other)
-	}
-	q.known[k] = time.Now().Add(knownFor)
 }
 
 // attendQuarantine goes on with the trials. It returns the topics that go back to the stream. The caller holds mu.
 func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 	q := &s.quarantine
 	if len(q.suspects) == 0 && q.trial == nil {
-		q.queue = nil // all have left: nothing is due
+		s.postQuarantine()
 		return nil
 	}
 	if t := q.trial; t != nil && t.mu.TryLock() { // otherwise it delivers something, and wakes the Stream then
@@ -307,12 +446,14 @@ func (s *Stream) attendQuarantine(now time.Time) (back []note) {
 		t.mu.Unlock()
 	}
 	for _, n := range back {
-		delete(q.suspects, n.key)
+		q.remove(n.key)
 	}
-	if q.trial == nil && !now.Before(q.next) {
-		s.beginTrial(now)
+	if q.trial == nil {
+		if keys, from := q.take(now); len(keys) > 0 {
+			s.beginTrial(now, keys, from)
+		}
 	}
-	if q.trial == nil && len(q.queue) == 0 {
+	if q.trial == nil && !q.waits() {
 		back = append(back, s.judgeDenied(now)...)
 	}
 	s.postQuarantine()
@@ -358,18 +499,46 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 		}
 	}
 	slices.SortFunc(keys, compareKeys)
-	q.next = now.Add(q.pace.delay())
-	switch half := len(keys) / 2; {
+	retried := len(keys) == 1 && q.suspects[keys[0]].alone
+	if retried {
+		q.nextRetry = now.Add(q.pace.delay())
+	}
+	if !endsForRequest(end) { // it could not be tried
+		q.next = now.Add(q.outage.delay())
+		if len(keys) > 0 && !retried {
+			q.put(t.batch, keys)
+		}
+		return
+	}
+	q.outage.reset()
+	q.next = t.began.Add(trialPace)
+	company := len(keys) + len(t.left)
+	for _, k := range keys {
+		if x := q.suspects[k]; x.company == 0 || x.company > company {
+			x.company = company
+		}
+	}
+	for _, k := range t.left {
+		if q.suspects[k] == nil {
+			q.remember(k, company, now)
+		}
+	}
+	switch {
 	case len(keys) == 0:
-	case !endsForRequest(end), t.left:
-		q.queue = slices.Insert(q.queue, 0, keys) // it could not be tried, or what has left may be why
-	case half > 0:
-		q.queue = slices.Insert(q.queue, 0, keys[:half], keys[half:])
+	case len(t.left) > 0:
+		q.put(t.batch, keys) // what has left may be why
+	case len(keys) > 1:
+		for part := range slices.Chunk(keys, (len(keys)+trialParts-1)/trialParts) {
+			q.put(t.batch, part)
+		}
 	default:
-		x := q.suspects[keys[0]]
-		x.reason, x.denied = reason(end), isDenial(end) && !s.admitted.Load()
-		if x.alone || !x.denied { // otherwise, see judgeDenied
-			s.convict(now, keys[0])
+		k, x := keys[0], q.suspects[keys[0]]
+		x.reason, q.newest = reason(end), k
+		q.deny(x, isDenial(end) && !s.admitted.Load())
+		if x.alone || !x.denied {
+			s.convict(now, k)
+		} else {
+			q.unjudged = append(q.unjudged, k)
 		}
 	}
 }
@@ -378,19 +547,14 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 // to the stream, and are suspects no longer. The caller holds mu.
 func (s *Stream) judgeDenied(now time.Time) (back []note) {
 	q := &s.quarantine
-	var denied []cache.Key
-	for k, x := range q.suspects {
-		if x.denied {
-			denied = append(denied, k)
-		}
-	}
-	if len(denied) == 0 {
+	unjudged := q.unjudged
+	q.unjudged = nil
+	if q.denials == 0 {
 		return nil
 	}
-	slices.SortFunc(denied, compareKeys)
-	if len(denied) < len(q.suspects) || s.admitted.Load() {
-		for _, k := range denied {
-			if !q.suspects[k].alone {
+	if q.denials < len(q.suspects) || s.admitted.Load() {
+		for _, k := range unjudged {
+			if x := q.suspects[k]; x != nil && x.denied && !x.alone {
 				s.convict(now, k)
 			}
 		}
@@ -399,8 +563,8 @@ func (s *Stream) judgeDenied(now time.Time) (back []note) {
 	if q.denied == nil {
 		q.denied = map[cache.Key]struct{}{}
 	}
-	for _, k := range denied {
-		delete(q.suspects, k)
+	for _, k := range slices.SortedFunc(maps.Keys(q.suspects), compareKeys) {
+		q.remove(k)
 		q.denied[k] = struct{}{}
 		back = append(back, note{key: k})
 	}
@@ -411,7 +575,8 @@ func (s *Stream) judgeDenied(now time.Time) (back []note) {
 func (s *Stream) convict(now time.Time, k cache.Key) {
 	x := s.quarantine.suspects[k]
 	first := !x.alone
-	x.alone, x.retryAt = true, now.Add(x.backoff.delay())
+	x.alone = true
+	s.quarantine.retries.Set(k, now.Add(x.backoff.delay()))
 	if log, ok := s.quarantine.lines.Next(s.own); ok && first {
 		log.Warn("control plane ends each stream on which this is requested: it is requested alone", "type_url", shown(k.TypeURL), "name", shown(k.Name), "reason", x.reason)
 	}
@@ -439,26 +604,11 @@ func (s *Stream) resendQuarantine() {
 	}
 }
 
-// beginTrial tries the next suspects, if it is time for any. The caller holds mu.
-func (s *Stream) beginTrial(now time.Time) {
+// beginTrial tries suspects. The caller holds mu.
+func (s *Stream) beginTrial(now time.Time, keys []cache.Key, b *batch) {
 	q := &s.quarantine
-	var keys []cache.Key
-	for len(q.queue) > 0 && len(keys) == 0 {
-		keys = slices.DeleteFunc(slices.Clone(q.queue[0]), func(k cache.Key) bool { return q.suspects[k] == nil })
-		q.queue = q.queue[1:]
-	}
-	if len(keys) == 0 {
-		var due *suspect // the one that has waited longest, so that each has its turn
-		for k, x := range q.suspects {
-			if x.alone && !now.Before(x.retryAt) && (due == nil || x.retryAt.Before(due.retryAt)) {
-				keys, due = []cache.Key{k}, x
-			}
-		}
-	}
-	if len(keys) == 0 {
-		return
-	}
-	t := &trial{keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
+	q.spent = later(q.spent, now).Add(trialEvery)
+	t := &trial{batch: b, keys: map[cache.Key]struct{}{}, feeds: map[cache.Key]struct{}{}, began: now}
 	for _, k := range keys {
 		t.keys[k], t.feeds[k] = struct{}{}, struct{}{}
 	}
@@ -498,15 +648,11 @@ func (s *Stream) dueQuarantine() (at time.Time, ok bool) {
 	switch {
 	case q.trial != nil:
 		return later(q.trial.began.Add(acquittal), time.Now().Add(100*time.Millisecond)), true
-	case len(q.queue) > 0:
-		return q.next, true
+	case q.waits():
+		return q.ready(), true
 	}
-	for _, x := range q.suspects {
-		if x.alone && (!ok || x.retryAt.Before(at)) {
-			at, ok = x.retryAt, true
-		}
-	}
-	return later(at, q.next), ok
+	at, ok = q.retries.Next()
+	return later(at, later(q.nextRetry, q.ready())), ok
 }
 
 func later(a, b time.Time) time.Time {
@@ -518,11 +664,20 @@ func later(a, b time.Time) time.Time {
 
 // postQuarantine posts the number of suspects, and the newest reason. The caller holds mu.
 func (s *Stream) postQuarantine() {
-	n, why := len(s.quarantine.suspects), ""
-	for _, x := range s.quarantine.suspects {
-		why = max(why, x.reason)
+	q := &s.quarantine
+	x := q.suspects[q.newest]
+	if x == nil || x.reason == "" {
+		q.newest, _, _ = q.retries.First()
+		x = q.suspects[q.newest]
 	}
-	s.board.post(func(st *Status) { st.Quarantined, st.QuarantineReason = n, why })
+	now := quarantineStatus{suspects: len(q.suspects)}
+	if x != nil {
+		now.reason = x.reason
+	}
+	if now != q.posted {
+		q.posted = now
+		s.board.post(func(st *Status) { st.Quarantined, st.QuarantineReason = now.suspects, now.reason })
+	}
 }
 
 func compareKeys(a, b cache.Key) int {

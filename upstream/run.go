@@ -49,6 +49,8 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
+	s.quarantine.pace = backoff{base: trialPace, limit: o.BackoffMax}
+	s.quarantine.outage = s.quarantine.pace
 	s.renewals = pace{base: max(o.BackoffBase, shortestRenewal), limit: max(o.BackoffMax, shortestRenewal)}
 	s.board.status.Since = time.Now()
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -217,6 +219,9 @@ func (s *Stream) ended(c *call) {
 	renoded := !loops && s.renoded < maxInnocent && s.renode(c)
 	blamed := loops || !renoded && s.blame(c)
 	var suspects []cache.Key
+	if c.responded && time.Since(c.respondedAt) > shortLived {
+		s.quarantine.streak = 0
+	}
 	if !renoded && !blamed {
 		if suspects = s.suspect(c); len(suspects) == 0 {
 			renoded = s.renode(c)
@@ -236,7 +241,6 @@ func (s *Stream) ended(c *call) {
 	}
 	s.isolate(suspects)
 	if c.responded {
-		s.quarantine.streak = min(s.quarantine.streak, 1)
 		s.backoff.reset()
 		s.swapped, s.renoded = false, 0
 	}
