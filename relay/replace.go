@@ -30,7 +30,7 @@ func (f *scopes) mute(fingerprint func(cache.Scope) string) {
 	muted := map[cache.Scope]source{}
 	f.mu.Lock()
 	for scope, of := range f.sources {
-		if of.fingerprint != fingerprint(scope) {
+		if originPart(of.fingerprint) != originPart(fingerprint(scope)) {
 			muted[scope] = of.source
 			of.muted++
 		}
@@ -138,7 +138,8 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	}
 	old.Close()
 	f.mu.Lock()
-	muted := of.muted > 0
+	muted := of.muted > of.replacedMuted
+	of.replacedMuted = of.muted
 	f.mu.Unlock()
 	if muted {
 		f.topics.Outdate(scope) // also updates that were accepted while the source closed
@@ -154,6 +155,8 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	}
 	of.source, of.fingerprint = f.open(scope, node)
 	of.started = map[cache.Key]struct{}{}
+	close(f.changed)
+	f.changed = make(chan struct{})
 	f.mu.Unlock()
 	each(scope, func(k cache.Key) {
 		f.mu.Lock()

@@ -36,6 +36,8 @@ type scopes struct {
 	// variants is how many of the sources have dynamic parameters.
 	variants int
 	closed   bool
+	// changed is closed, and replaced, when a scope has another source.
+	changed chan struct{}
 	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
 }
@@ -47,8 +49,8 @@ type scopeSource struct {
 	node        *partitionNode // nil for xdstp names
 	topics      int
 	idle        int // counts how often the last topic stopped
-	// muted counts the reloads that replaced the source.
-	muted int
+	// muted counts the reloads that replaced the source, and replacedMuted is what it was at the last replacement.
+	muted, replacedMuted int
 	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new source has started
 	// so far.
 	replacing bool
@@ -58,7 +60,7 @@ type scopeSource struct {
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	return &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}),
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
 		planeOf: func(cache.Scope) any { return nil },
 	}
 }

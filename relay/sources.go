@@ -32,6 +32,7 @@ type serverSource struct {
 	scope   cache.Scope
 	origins *origins
 	origin  *origin
+	servers []originServer // those of the origin, or a member of the fleet
 }
 
 // Close implements source.
@@ -60,7 +61,7 @@ type serverStatus struct {
 func (f *serverSource) statuses() (all []serverStatus) {
 	for _, s := range f.Sources() {
 		for _, st := range s.Source.Statuses() {
-			all = append(all, serverStatus{Status: st, server: &f.origin.authority.Servers[s.Server], active: s.Active})
+			all = append(all, serverStatus{Status: st, server: f.servers[s.Server].config, active: s.Active})
 		}
 	}
 	return all
