@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,8 +27,8 @@ type other struct {
 	lis    *memconn.Listener
 	server *grpc.Server
 	health *health.Server
-	// stuck: it answers nothing.
-	stuck chan struct{}
+	// stuck, if it is set, is how long it answers nothing.
+	stuck atomic.Pointer[chan struct{}]
 }
 
 func (o *other) start(fleet string) {
@@ -38,9 +39,9 @@ func (o *other) start(fleet string) {
 }
 
 func (o *other) wait(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if o.stuck != nil {
+	if stuck := o.stuck.Load(); stuck != nil {
 		select {
-		case <-o.stuck:
+		case <-*stuck:
 		case <-ctx.Done():
 		}
 	}
@@ -51,7 +52,7 @@ func (o *other) wait(ctx context.Context, req any, _ *grpc.UnaryServerInfo, hand
 type world struct {
 	*Fleet
 	others  map[string]*other
-	changes int
+	changes atomic.Int64
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, names ...string) *world {
 		w.others[name].start("edge")
 	}
 	w.Fleet = New(Options{
-		Name: "edge", Self: "self", Changed: func() { w.changes++ }, Log: slog.New(slog.DiscardHandler),
+		Name: "edge", Self: "self", Changed: func() { w.changes.Add(1) }, Log: slog.New(slog.DiscardHandler),
 		Dial: func(address string) (Conn, error) {
 			o := w.others[address]
 			if o == nil {
@@ -156,9 +157,13 @@ func TestAScopeGoesToTheNextMemberAtOnce(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		s := scopeWith(t, "a", "b", "self")
 		w.comesFrom(t, s, "a")
+		before := w.changes.Load()
 		w.others["a"].server.Stop()
 		synctest.Wait()
 		w.comesFrom(t, s, "b")
+		if w.changes.Load() == before {
+			t.Error("a member has gone, and Changed was not called")
+		}
 		w.others["b"].server.Stop()
 		synctest.Wait()
 		w.comesFrom(t, s, "servers")
@@ -177,7 +182,7 @@ func TestAMemberThatHangsIsLeft(t *testing.T) {
 		s := scopeWith(t, "a", "self")
 		w.comesFrom(t, s, "a")
 		stuck := make(chan struct{})
-		w.others["a"].stuck = stuck
+		w.others["a"].stuck.Store(&stuck)
 		time.Sleep(checkEvery + checkWithin)
 		w.comesFrom(t, s, "servers")
 		close(stuck)
@@ -193,11 +198,11 @@ func TestAMemberThatLeavesIsLeft(t *testing.T) {
 		w.others["a"].health.Shutdown()
 		synctest.Wait()
 		w.comesFrom(t, s, "b")
-		before := w.changes
+		before := w.changes.Load()
 		w.Follow(Static{"self", "a"})
 		synctest.Wait()
 		w.comesFrom(t, s, "servers")
-		if w.changes == before {
+		if w.changes.Load() == before {
 			t.Error("a member has gone from the list, and Changed was not called")
 		}
 		time.Sleep(2 * closesAfter)
@@ -219,11 +224,11 @@ func TestWhatPeersGetComesFromTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a")
 		s := scopeWith(t, "a", "self")
-		before := w.changes
+		before := w.changes.Load()
 		done, second := w.Serve(s), w.Serve(s)
 		w.comesFrom(t, s, "servers")
-		if w.changes != before+1 {
-			t.Errorf("Changed was called %d times, want once", w.changes-before)
+		if w.changes.Load() != before+1 {
+			t.Errorf("Changed was called %d times, want once", w.changes.Load()-before)
 		}
 		done()
 		done()
@@ -232,12 +237,12 @@ func TestWhatPeersGetComesFromTheServers(t *testing.T) {
 		second()
 		time.Sleep(servesFor - time.Millisecond)
 		w.comesFrom(t, s, "servers")
-		before = w.changes
+		before = w.changes.Load()
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		w.comesFrom(t, s, "a")
-		if w.changes != before+1 || len(w.scopes) > 0 {
-			t.Errorf("Changed was called %d times, want once; %d scopes are remembered", w.changes-before, len(w.scopes))
+		if w.changes.Load() != before+1 || len(w.scopes) > 0 {
+			t.Errorf("Changed was called %d times, want once; %d scopes are remembered", w.changes.Load()-before, len(w.scopes))
 		}
 	})
 }

@@ -156,6 +156,28 @@ func TestTheListOfMembersIsReloaded(t *testing.T) {
 	f.awaitLabel("without a fleet", "first")
 }
 
+// TestARelayFindsItselfAmongTheMembers: the list may have another name of the relay than the address at which it listens.
+func TestARelayFindsItselfAmongTheMembers(t *testing.T) {
+	f := startFleetTest(t)
+	var named []string
+	for _, address := range f.peers {
+		named = append(named, strings.Replace(address, "127.0.0.1", "localhost", 1))
+	}
+	for i := range f.relays {
+		f.run(i, f.config(i, "a", f.fleetOf(i, "", named...)))
+	}
+	f.awaitShared()
+	f.connect()
+	if n := f.plane.opened(); n != fleetZones {
+		t.Errorf("%d streams were opened, want one for each partition: %d", n, fleetZones)
+	}
+	for i := range f.relays {
+		if moved := f.moved(i); moved != f.routed(i) {
+			t.Errorf("relay %d has %d partitions from another one, want %d", i, moved, f.routed(i))
+		}
+	}
+}
+
 // moved returns how many partitions a relay gets from the other one.
 func (f *fleetTest) moved(i int) (n int) {
 	s := f.relays[i].scopes
