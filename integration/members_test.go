@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/proto"
 )
 
 // member is a relay of a fleet, behind a port that the others know before it starts.
@@ -203,62 +204,104 @@ func (r *revisions) follow(t testing.TB, c *client) {
 	}
 }
 
+// fleetTest is a fleet of three relays, and clients of two of them in each partition.
+type fleetTest struct {
+	testing.TB
+	cp       *controlPlane
+	zones    []string
+	members  []*member
+	clients  []*revisions
+	revision int
+}
+
+func startFleetTest(t testing.TB) *fleetTest {
+	t.Helper()
+	f := &fleetTest{TB: t, zones: partitionNames(12)}
+	f.cp = startPartitions(t, (*corev3.Node).GetCluster, f.zones, delta)
+	f.next()
+	f.members = startMembers(t, 3, f.cp, byCluster)
+	for i, m := range f.members[1:] {
+		for _, zone := range f.zones {
+			c := openClient(t, connect(t, m.address), delta, node(fmt.Sprintf("%s-%d", zone, i), zone))
+			c.subscribe(clusterType, "front")
+			r := &revisions{zone: zone}
+			f.clients = append(f.clients, r)
+			go r.follow(t, c)
+		}
+	}
+	f.await("everybody has the first revision")
+	f.next()
+	f.await("everybody has the second revision")
+	f.awaitStreams()
+	return f
+}
+
+// next changes the cluster of each partition.
+func (f *fleetTest) next() {
+	f.Helper()
+	f.revision++
+	for _, zone := range f.zones {
+		f.cp.setIn(zone, plainCluster("front", fmt.Sprintf("revision-%d;", f.revision)))
+	}
+}
+
+// await waits until all clients have the newest revision.
+func (f *fleetTest) await(what string) {
+	f.Helper()
+	for _, r := range f.clients {
+		r.await(f.TB, what, func(all *[]int) bool { return len(*all) > 0 && (*all)[len(*all)-1] == f.revision })
+	}
+}
+
+// awaitStreams waits until the control plane has one stream for each partition.
+func (f *fleetTest) awaitStreams() {
+	f.Helper()
+	f.cp.await(f.TB, "there is one stream for each partition", func(s *seen) bool { return len(s.streams) == len(f.zones) })
+}
+
 // TestNobodyMissesAMemberThatIsKilled: the clients of the others lose nothing and get nothing older, and their updates
 // go on within 2 s.
 func TestNobodyMissesAMemberThatIsKilled(t *testing.T) {
 	t.Parallel()
 	const most = 2 * time.Second
-	zones := partitionNames(12)
-	cp := startPartitions(t, (*corev3.Node).GetCluster, zones, delta)
-	revision := 0
-	next := func() {
-		revision++
-		for _, zone := range zones {
-			cp.setIn(zone, fleetCluster(revision))
-		}
-	}
-	next()
-	members := startMembers(t, 3, cp, byCluster)
-	var clients []*revisions
-	for i, m := range members[1:] {
-		for _, zone := range zones {
-			c := openClient(t, connect(t, m.address), delta, node(fmt.Sprintf("%s-%d", zone, i), zone))
-			c.subscribe(clusterType, "front")
-			r := &revisions{zone: zone}
-			clients = append(clients, r)
-			go r.follow(t, c)
-		}
-	}
-	await := func(what string) {
-		for _, r := range clients {
-			r.await(t, what, func(all *[]int) bool { return len(*all) > 0 && (*all)[len(*all)-1] == revision })
-		}
-	}
-	await("everybody has the first revision")
-	next()
-	await("everybody has the second revision")
-	cp.read(func(s *seen) {
-		if len(s.streams) != len(zones) {
-			t.Errorf("want %d streams, the control plane has seen %s", len(zones), s)
-		}
-	})
-	sent := look(cp.recorder, func(s *seen) int { return len(s.sent) })
-	next() // on its way when the relay dies
-	members[0].end(t)
+	f := startFleetTest(t)
+	sent := look(f.cp.recorder, func(s *seen) int { return len(s.sent) })
+	f.next() // on its way when the relay dies
+	f.members[0].end(t)
 	killed := time.Now()
-	next()
-	await("everybody has what came after the relay's death")
+	f.next()
+	f.await("everybody has what came after the relay's death")
 	if gap := time.Since(killed); gap > most {
 		t.Errorf("updates go on after %v, want %v", gap, most)
 	}
-	cp.await(t, "there is one stream for each partition", func(s *seen) bool { return len(s.streams) == len(zones) })
-	// Each zone's cluster was sent at most for both changes, and once more if the new owner had nothing of the zone.
-	if n := look(cp.recorder, func(s *seen) int { return len(s.sentOf(clusterType, sent)) }); n > 3*len(zones) {
-		t.Errorf("%d resources were sent, want at most %d", n, 3*len(zones))
+	f.awaitStreams()
+	// Each partition's cluster was sent at most for both changes, and once more if the new owner had nothing of it.
+	if n := look(f.cp.recorder, func(s *seen) int { return len(s.sentOf(clusterType, sent)) }); n > 3*len(f.zones) {
+		t.Errorf("%d resources were sent, want at most %d", n, 3*len(f.zones))
 	}
 }
 
-// fleetCluster is a revision of a cluster.
-func fleetCluster(revision int) proto.Message {
-	return plainCluster("front", fmt.Sprintf("revision-%d;", revision))
+// TestNobodyMissesAMemberThatHangs: its connections stay open, and it comes back with what it had.
+func TestNobodyMissesAMemberThatHangs(t *testing.T) {
+	t.Parallel()
+	const most = 4 * time.Second // two to notice it, and what takes over
+	f := startFleetTest(t)
+	signal := func(s os.Signal) {
+		if err := f.members[0].cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	stopped := time.Now()
+	f.next()
+	f.await("everybody has what came while the relay hangs")
+	if gap := time.Since(stopped); gap > most {
+		t.Errorf("updates go on after %v, want %v", gap, most)
+	}
+	signal(syscall.SIGCONT)
+	f.next()
+	f.await("everybody has what came when the relay is back")
+	f.awaitStreams()
+	f.next()
+	f.await("everybody has what came after that")
 }
