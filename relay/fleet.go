@@ -21,9 +21,9 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
-	"github.com/xds-relay/xds-relay/fleet"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/fleet"
 	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 )
 
 // fleetTest are two relays in front of a control plane, and clients of both in some partitions. The relays are in a

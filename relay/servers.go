@@ -10,7 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
-	"github.com/xds-relay/xds-relay/fleet"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
