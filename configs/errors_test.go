@@ -36,10 +36,22 @@ relay.yaml:1:29: listeners[0].limits.memory_streams: 0.8 is less than limits.mem
 	// A fleet
 	{"an empty fleet", head + "fleet: {}\n", `
 relay.yaml:3:1: fleet.name: missing (want a name that all members of the fleet have, such as edge)
-relay.yaml:3:1: fleet.members: has none of dns and static (want one of them)
+relay.yaml:3:1: fleet.members: has none of etcd, dns and static (want one of them)
 relay.yaml:3:1: fleet.listen: missing (want host:port or unix:/path)`},
-	{"a fleet with two lists", fleetHead + "members: {dns: 'peers:1', static: ['a:1']}}\n", `relay.yaml:3:44: fleet.members: has several of dns and static (want one of them)`},
+	{"a fleet with two lists", fleetHead + "members: {dns: 'peers:1', static: ['a:1']}}\n", `relay.yaml:3:44: fleet.members: has several of etcd, dns and static (want one of them)`},
 	{"a fleet of nobody", fleetHead + "members: {static: []}}\n", `relay.yaml:3:54: fleet.members.static: is empty (want the addresses of all members, such as [10.0.0.1:18100, 10.0.0.2:18100])`},
+	{"an empty list in etcd", fleetHead + "members: {etcd: {}}}\n", `relay.yaml:3:54: fleet.members.etcd.endpoints: is missing or empty (want the URLs of etcd's members, such as [https://etcd-0.example.com:2379])`},
+	{"an etcd without URLs", fleetHead + "members: {etcd: {endpoints: ['etcd-0:2379', 'http://etcd-0:2379/v3', 'https://etcd-0']}}}\n", `
+relay.yaml:3:73: fleet.members.etcd.endpoints[0]: "etcd-0:2379" is no URL of etcd (want https://host:port, or http://host:port for plaintext)
+relay.yaml:3:88: fleet.members.etcd.endpoints[1]: "http://etcd-0:2379/v3" is no URL of etcd (want https://host:port, or http://host:port for plaintext)
+relay.yaml:3:113: fleet.members.etcd.endpoints[2]: "etcd-0" has no port (want host:port)`},
+	{"an etcd with and without TLS", fleetHead + "members: {etcd: {endpoints: ['http://etcd-0:2379', 'https://etcd-1:2379'], tls: {ca_file: a, cert_file: b}}}}\n", `
+relay.yaml:3:61: fleet.members.etcd.endpoints: has https and http URLs (want all with TLS, or none)
+relay.yaml:3:119: fleet.members.etcd.tls: is given, and the endpoints are plaintext (want https URLs)
+relay.yaml:3:119: fleet.members.etcd.tls.key_file: missing (want the key of cert_file, or neither)`},
+	{"a prefix that is no folder, and a short lease", fleetHead + "members: {etcd: {endpoints: ['http://etcd-0:2379'], prefix: relays, lease: 1500ms}}}\n", `
+relay.yaml:3:96: fleet.members.etcd.prefix: "relays" does not begin and end with a slash (want a folder such as /xds-relay/)
+relay.yaml:3:112: fleet.members.etcd.lease: 1.5s is no lease of etcd (want a whole number of seconds from 2s to 1m0s)`},
 	{"a member twice", fleetHead + "members: {static: ['a:1', 'b:1', 'a:1']}}\n", `relay.yaml:3:77: fleet.members.static[2]: "a:1" is already fleet.members.static[0] (want each member once)`},
 	{"members without a port", fleetHead + "members: {dns: peers}}\n", `relay.yaml:3:54: fleet.members.dns: "peers" has no port (want host:port)`},
 	{"a fleet on a unix socket", head + "fleet: {name: edge, listen: 'unix:/a', members: {static: ['a:1']}}\n", `relay.yaml:3:21: fleet.listen: "unix:/a" is a unix socket, which other hosts cannot reach (want host:port)`},

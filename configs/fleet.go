@@ -5,8 +5,10 @@ package configs
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,7 +20,8 @@ type Fleet struct {
 	Members FleetMembers `yaml:"members" required:"true"`
 	// Where the other members connect: host:port. No client is served there.
 	Listen string `yaml:"listen" required:"true"`
-	// The address under which the others know the relay, as `members` has it: IP:port with `dns`.
+	// The address under which the others know the relay, as `members` has it: IP:port with `dns`. With
+	// `etcd`, the default is `listen`, or the address of the interface that reaches etcd.
 	Advertise string `yaml:"advertise" absent:"the relay finds itself among the members"`
 	// TLS between the members, with certificates of both sides. Files are PEM, and the relay reads them
 	// again when they change. Required unless only this host can reach `listen`.
@@ -27,12 +30,56 @@ type Fleet struct {
 
 // FleetMembers are the sources of the members' addresses. Exactly one is set.
 type FleetMembers struct {
+	// The list of members in etcd, in which each relay puts itself.
+	Etcd *FleetEtcd `yaml:"etcd" absent:"none"` // nil then
 	// A name with the addresses of all members, such as that of a headless service, and the port of
 	// `listen`: name:port. The relay looks it up every 3s. While that fails, the members stay.
 	DNS string `yaml:"dns" absent:"none"`
 	// The addresses of all members: host:port.
 	Static []string `yaml:"static" absent:"none"`
 }
+
+// FleetEtcd is a list of members in etcd. While etcd is gone, the members stay.
+type FleetEtcd struct {
+	// The URLs of etcd's members: https://host:port, or http://host:port for plaintext.
+	Endpoints []string `yaml:"endpoints" required:"true"`
+	// What the keys of the relays begin with. Fleets with different names can have the same prefix.
+	Prefix string `yaml:"prefix" default:"/xds-relay/"`
+	// TLS with endpoints that are https URLs.
+	TLS FleetEtcdTLS `yaml:"tls"`
+	// How long a relay that ended without leaving the fleet stays in the list: a whole number of seconds. The
+	// others notice earlier that it does not answer.
+	Lease time.Duration `yaml:"lease" default:"5s"`
+}
+
+// FleetEtcdTLS is TLS towards etcd. Files are PEM, relative to the folder in which the relay is started, and the relay
+// reads them again when they change.
+type FleetEtcdTLS struct {
+	// The roots of etcd's certificates.
+	CAFile string `yaml:"ca_file" absent:"the system's roots"`
+	// The certificate that the relay shows to etcd.
+	CertFile string `yaml:"cert_file" absent:"none"`
+	// The key of `cert_file`.
+	KeyFile string `yaml:"key_file" absent:"none"`
+}
+
+// Server returns an endpoint as a server of an authority. Its TLS is nil for plaintext.
+func (e *FleetEtcd) Server(endpoint string) *Server {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return &Server{} // no checked configuration has that
+	}
+	s := &Server{Address: u.Host}
+	if u.Scheme == schemeHTTPS {
+		s.TLS = &ServerTLS{CAFile: e.TLS.CAFile, CertFile: e.TLS.CertFile, KeyFile: e.TLS.KeyFile, MinVersion: TLS12}
+	}
+	return s
+}
+
+const (
+	schemeHTTP  = "http"
+	schemeHTTPS = "https"
+)
 
 // FleetTLS is TLS between the members of a fleet. Files are relative to the folder in which the relay is
 // started.
@@ -135,15 +182,22 @@ func (k *checker) fleet(f *Fleet, taken map[string]string) {
 // members checks where the members' addresses come from.
 func (k *checker) members(m *FleetMembers) {
 	const path = "fleet.members"
-	hasDNS, hasStatic := k.has(path+".dns"), k.has(path+".static")
+	var given []string
+	for _, key := range []string{"etcd", "dns", "static"} {
+		if k.has(path + "." + key) {
+			given = append(given, key)
+		}
+	}
 	switch {
-	case hasDNS && hasStatic:
-		k.fail(path, "has several of dns and static (want one of them)")
-	case !hasDNS && !hasStatic:
-		k.fail(path, "has none of dns and static (want one of them)")
-	case hasDNS:
+	case len(given) > 1:
+		k.fail(path, "has several of etcd, dns and static (want one of them)")
+	case len(given) == 0:
+		k.fail(path, "has none of etcd, dns and static (want one of them)")
+	case m.Etcd != nil:
+		k.etcd(path+".etcd", m.Etcd)
+	case given[0] == "dns":
 		k.memberAddress(path+".dns", m.DNS)
-	case len(m.Static) == 0:
+	case given[0] == "static" && len(m.Static) == 0:
 		k.fail(path+".static", "is empty (want the addresses of all members, such as [10.0.0.1:18100, 10.0.0.2:18100])")
 	}
 	for i, address := range m.Static {
@@ -163,3 +217,49 @@ func (k *checker) memberAddress(path, address string) {
 		k.fail(path, "%w", err)
 	}
 }
+
+// etcd checks the keys of a list in etcd.
+func (k *checker) etcd(path string, e *FleetEtcd) {
+	if len(e.Endpoints) == 0 && !k.isUnusable(path+".endpoints") {
+		k.fail(path+".endpoints", "is missing or empty (want the URLs of etcd's members, such as [https://etcd-0.example.com:2379])")
+	}
+	schemes := map[string]bool{}
+	for i, endpoint := range e.Endpoints {
+		at := fmt.Sprintf("%s.endpoints[%d]", path, i)
+		if k.isUnusable(at) {
+			continue
+		}
+		u, err := url.Parse(endpoint)
+		switch {
+		case err != nil || u.Scheme != schemeHTTP && u.Scheme != schemeHTTPS || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}):
+			k.fail(at, "%q is no URL of etcd (want https://host:port, or http://host:port for plaintext)", endpoint)
+		default:
+			if err := checkAddress(u.Host, false); err != nil {
+				k.fail(at, "%w", err)
+			}
+			schemes[u.Scheme] = true
+		}
+	}
+	if len(schemes) > 1 {
+		k.fail(path+".endpoints", "has https and http URLs (want all with TLS, or none)")
+	}
+	if k.has(path+".tls") && schemes[schemeHTTP] {
+		k.fail(path+".tls", "is given, and the endpoints are plaintext (want https URLs)")
+	}
+	if t := e.TLS; (t.CertFile == "") != (t.KeyFile == "") {
+		if t.CertFile == "" {
+			k.fail(path+".tls.cert_file", "missing (want the certificate of key_file, or neither)")
+		} else {
+			k.fail(path+".tls.key_file", "missing (want the key of cert_file, or neither)")
+		}
+	}
+	if !strings.HasPrefix(e.Prefix, "/") || !strings.HasSuffix(e.Prefix, "/") {
+		k.fail(path+".prefix", "%q does not begin and end with a slash (want a folder such as /xds-relay/)", e.Prefix)
+	}
+	if e.Lease%time.Second != 0 || e.Lease < shortestLease || e.Lease > longestLease {
+		k.fail(path+".lease", "%s is no lease of etcd (want a whole number of seconds from %s to %s)", e.Lease, shortestLease, longestLease)
+	}
+}
+
+// shortestLease leaves time for the signs of life of a relay that is busy.
+const shortestLease, longestLease = 2 * time.Second, time.Minute

@@ -19,7 +19,7 @@ const (
 )
 
 // excluded are keys that have no example, because another key of the same map excludes them.
-var excluded = map[string]bool{"fleet.members.static": true}
+var excluded = map[string]bool{"fleet.members.dns": true, "fleet.members.static": true}
 
 // reference writes the explanations into the reference. A key that it lacks is added, if its
 // default is a value.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/fleet"
+	"github.com/xds-relay/xds-relay/internal/fleet/etcd"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -99,7 +102,7 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 		}
 		if members := configs.Fingerprint(cfg.Fleet.Members); m.members != members {
 			m.members = members
-			m.Follow(r.membersOf(cfg.Fleet))
+			m.Follow(m.membersOf(cfg.Fleet))
 		}
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(m.config.Name), healthpb.HealthCheckResponse_SERVING)
 	}
@@ -110,13 +113,45 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 }
 
 // membersOf returns where the members' addresses come from.
-func (r *Relay) membersOf(f *configs.Fleet) fleet.Members {
-	if f.Members.DNS == "" {
+func (m *membership) membersOf(f *configs.Fleet) fleet.Members {
+	switch {
+	case f.Members.Etcd != nil:
+		return m.etcd(f.Members.Etcd)
+	case f.Members.DNS != "":
+		host, port := f.Members.Port()
+		return fleet.DNS{Host: host, Port: port}
+	default:
 		return fleet.Static(f.Members.Static)
 	}
-	host, port := f.Members.Port()
-	return fleet.DNS{Host: host, Port: port, Log: r.log}
 }
+
+// etcd returns the list of members in etcd.
+func (m *membership) etcd(c *configs.FleetEtcd) fleet.Members {
+	members := etcd.Members{
+		Endpoints: c.Endpoints, Folder: c.Prefix + url.PathEscape(m.config.Name) + "/members/", Address: m.self, Lease: c.Lease,
+	}
+	for _, endpoint := range c.Endpoints {
+		server := c.Server(endpoint)
+		config, err := serverTLS(m.credentials, server)
+		if err != nil {
+			return unreadable{err}
+		}
+		if config == nil {
+			continue
+		}
+		if members.TLS == nil {
+			members.TLS = map[string]credentials.TransportCredentials{}
+		}
+		members.TLS[server.Host()] = credentials.NewTLS(config)
+	}
+	return members
+}
+
+// unreadable is a list of members that cannot be read.
+type unreadable struct{ error }
+
+// Follow implements fleet.Members.
+func (u unreadable) Follow(_ context.Context, report func([]string, error)) { report(nil, u.error) }
 
 // moveScopes moves scopes to other sources whenever the fleet decides so, until the membership ends.
 func (r *Relay) moveScopes(m *membership) {

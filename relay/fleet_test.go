@@ -176,6 +176,23 @@ func TestARelayFindsItselfAmongTheMembers(t *testing.T) {
 			t.Errorf("relay %d has %d partitions from another one, want %d", i, moved, f.routed(i))
 		}
 	}
+	for i, r := range f.relays {
+		s := r.fleetStatus()
+		if s.Name != "edge" || s.Alone || s.Problem != "" || s.OwnedScopes != fleetZones-f.routed(i) || s.PeerScopes != f.routed(i) || len(s.Members) != 2 {
+			t.Errorf("relay %d says %+v", i, s)
+		}
+		for _, m := range s.Members {
+			if self := m.Address == named[i]; !m.Reachable || m.Self != self {
+				t.Errorf("relay %d says of a member %+v", i, m)
+			}
+		}
+		metrics := askAdmin(r, "/metrics").Body.String()
+		for _, want := range []string{"members 2", "alone 0", fmt.Sprint("owned_scopes ", s.OwnedScopes), fmt.Sprint("peer_scopes ", s.PeerScopes), "handovers_total 0"} {
+			if !strings.Contains(metrics, "\nxds_relay_fleet_"+want+"\n") {
+				t.Errorf("relay %d has no metric xds_relay_fleet_%s", i, want)
+			}
+		}
+	}
 }
 
 // moved returns how many partitions a relay gets from the other one.

@@ -153,7 +153,11 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	if of.node != nil {
 		node = f.nodes.nodeOf(of.node)
 	}
+	before := of.fingerprint
 	of.source, of.fingerprint = f.open(scope, node)
+	if before != of.fingerprint && originPart(before) == originPart(of.fingerprint) {
+		f.handovers.Add(1)
+	}
 	of.started = map[cache.Key]struct{}{}
 	close(f.changed)
 	f.changed = make(chan struct{})

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -37,7 +38,8 @@ type scopes struct {
 	variants int
 	closed   bool
 	// changed is closed, and replaced, when a scope has another source.
-	changed chan struct{}
+	changed   chan struct{}
+	handovers atomic.Uint64 // counts the scopes that a fleet has moved
 	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
 }

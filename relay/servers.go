@@ -51,7 +51,7 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 func (s *origins) openServers(scope cache.Scope, of *origin, from *fleet.Peer, node *corev3.Node) *serverSource {
 	a := of.authority
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
-	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers}
+	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, from: from}
 	if from != nil {
 		f.servers = []originServer{from.Conn.(*peerConn).server}
 	}

@@ -244,7 +244,10 @@ func describeFleet(f *configs.Fleet) string {
 	if f.TLS != nil {
 		security = "TLS, for members with the id " + f.TLS.ServerID
 	}
-	if f.Members.DNS != "" {
+	switch {
+	case f.Members.Etcd != nil:
+		members = "those in etcd under " + f.Members.Etcd.Prefix + f.Name
+	case f.Members.DNS != "":
 		members = "the addresses of " + f.Members.DNS
 	}
 	return fmt.Sprintf("shares streams to the control planes with the members of %q: %s; serves them on %s (%s)", f.Name, members, f.Listen, security)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +40,12 @@ type Fleet struct {
 	settled     chan struct{}
 	settledOnce sync.Once
 
-	mu       sync.Mutex
-	closed   bool
+	mu     sync.Mutex
+	closed bool
+	// listed is the list of members, in the order of its source, nil as long as there is none. problem is why it cannot
+	// be read now.
+	listed   []string
+	problem  string
 	isMember bool // Self is in the list
 	peers    map[string]*Peer
 	scopes   map[cache.Scope]*scopeState
@@ -91,7 +96,13 @@ func (f *Fleet) Follow(members Members) {
 	f.follow = cancel
 	f.mu.Unlock()
 	f.running.Go(func() {
-		members.Follow(ctx, func(addresses []string) { f.set(ctx, addresses) })
+		members.Follow(ctx, func(addresses []string, err error) {
+			if err == nil {
+				f.set(ctx, addresses)
+			} else {
+				f.unlisted(ctx, err)
+			}
+		})
 	})
 }
 
@@ -109,6 +120,24 @@ func (f *Fleet) Close() {
 	f.running.Wait()
 }
 
+// unlisted notes that the list of members cannot be read, unless ctx has ended.
+func (f *Fleet) unlisted(ctx context.Context, why error) {
+	f.mu.Lock()
+	first := f.problem == "" && ctx.Err() == nil
+	if ctx.Err() == nil {
+		f.problem = why.Error()
+	}
+	listed := f.listed != nil
+	f.mu.Unlock()
+	switch {
+	case !first:
+	case listed:
+		f.options.Log.Warn("members of the fleet cannot be looked up: the fleet stays as it is", "fleet", f.options.Name, "reason", why)
+	default:
+		f.options.Log.Warn("members of the fleet cannot be looked up: the relay works alone until then", "fleet", f.options.Name, "reason", why)
+	}
+}
+
 // set changes the list of members, unless ctx has ended.
 func (f *Fleet) set(ctx context.Context, addresses []string) {
 	f.mu.Lock()
@@ -116,6 +145,15 @@ func (f *Fleet) set(ctx context.Context, addresses []string) {
 		f.mu.Unlock()
 		return
 	}
+	if f.problem != "" {
+		f.problem = ""
+		f.options.Log.Info("members of the fleet can be looked up again", "fleet", f.options.Name, "members", len(addresses))
+	}
+	if f.listed != nil && slices.Equal(f.listed, addresses) {
+		f.mu.Unlock()
+		return
+	}
+	f.listed = append([]string{}, addresses...)
 	f.isMember = slices.Contains(addresses, f.options.Self)
 	for address, p := range f.peers {
 		if !slices.Contains(addresses, address) {
@@ -184,6 +222,45 @@ func (f *Fleet) dismiss(p *Peer) {
 
 // Settled is closed once it is known of each member of the first list whether it is there.
 func (f *Fleet) Settled() <-chan struct{} { return f.settled }
+
+// Status is what a Fleet knows of its members.
+type Status struct {
+	Name string
+	// Alone: no list of members has been read yet.
+	Alone bool
+	// Problem is why the list cannot be read now, "" if it can.
+	Problem string
+	// Members are in the order of their addresses.
+	Members []Member
+}
+
+// Member is a member in a Status.
+type Member struct {
+	Address string
+	// Self: it is this relay.
+	Self bool
+	// Up: it answers. Reason is why it does not, "" if that is not known yet.
+	Up     bool
+	Reason string
+}
+
+// Status returns what the Fleet knows of its members.
+func (f *Fleet) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{Name: f.options.Name, Alone: f.listed == nil, Problem: f.problem}
+	for _, address := range f.listed {
+		m := Member{Address: address, Self: address == f.options.Self, Up: true}
+		if p := f.peers[address]; !m.Self && p != nil {
+			m.Self, m.Up, m.Reason = p.isSelf, p.up, p.reason
+		} else if !m.Self {
+			m.Up = false // there is no connection to such an address
+		}
+		s.Members = append(s.Members, m)
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int { return strings.Compare(a.Address, b.Address) })
+	return s
+}
 
 // Route returns the member from which a scope comes, nil for the authority's servers.
 func (f *Fleet) Route(scope cache.Scope) (from *Peer) {

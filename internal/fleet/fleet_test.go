@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,13 +58,21 @@ type world struct {
 }
 
 func newWorld(t *testing.T, names ...string) *world {
+	w := newWorldWith(t, slog.New(slog.DiscardHandler), names...)
+	w.Follow(Static(append([]string{"self"}, names...)))
+	time.Sleep(10 * time.Millisecond)
+	return w
+}
+
+// newWorldWith is newWorld without members.
+func newWorldWith(t *testing.T, log *slog.Logger, names ...string) *world {
 	w := &world{others: map[string]*other{}}
 	for _, name := range names {
 		w.others[name] = &other{}
 		w.others[name].start("edge")
 	}
 	w.Fleet = New(Options{
-		Name: "edge", Self: "self", Changed: func() { w.changes.Add(1) }, Log: slog.New(slog.DiscardHandler),
+		Name: "edge", Self: "self", Changed: func() { w.changes.Add(1) }, Log: log,
 		Dial: func(address string) (Conn, error) {
 			o := w.others[address]
 			if o == nil {
@@ -80,8 +90,6 @@ func newWorld(t *testing.T, names ...string) *world {
 		}
 		synctest.Wait()
 	})
-	w.Follow(Static(append([]string{"self"}, names...)))
-	time.Sleep(10 * time.Millisecond)
 	return w
 }
 
@@ -273,5 +281,65 @@ func TestRelaysWithoutMembersUseTheServers(t *testing.T) {
 		w.Follow(Static{"elsewhere"})
 		synctest.Wait()
 		w.comesFrom(t, cache.Scope{Authority: "cp"}, "servers")
+	})
+}
+
+// listOf gives a list, or an error, whenever it has one.
+type listOf chan any
+
+func (l listOf) Follow(ctx context.Context, report func([]string, error)) {
+	for {
+		select {
+		case v := <-l:
+			addresses, _ := v.([]string)
+			err, _ := v.(error)
+			report(addresses, err)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestAListThatCannotBeReadStays: the relay is alone until it has one, and says why.
+func TestAListThatCannotBeReadStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		w := newWorldWith(t, slog.New(slog.NewTextHandler(&log, nil)), "a")
+		list := make(listOf)
+		w.Follow(list)
+		s := scopeWith(t, "a", "self")
+		is := func(when string, want Status) {
+			t.Helper()
+			synctest.Wait()
+			want.Name = "edge"
+			if got := w.Status(); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %+v, want %+v", when, got, want)
+			}
+		}
+		is("at first", Status{Alone: true})
+		list <- errors.New("no etcd")
+		list <- errors.New("no etcd")
+		is("without a list", Status{Alone: true, Problem: "no etcd"})
+		w.comesFrom(t, s, "servers")
+		members := []Member{{Address: "a", Up: true}, {Address: "self", Self: true, Up: true}}
+		list <- []string{"self", "a"}
+		time.Sleep(10 * time.Millisecond)
+		is("with a list", Status{Members: members})
+		w.comesFrom(t, s, "a")
+		list <- errors.New("no etcd again")
+		is("after it was lost", Status{Members: members, Problem: "no etcd again"})
+		w.comesFrom(t, s, "a")
+		w.others["a"].server.Stop()
+		synctest.Wait()
+		if got := w.Status().Members[0]; got.Up || got.Reason == "" {
+			t.Errorf("a member that has gone: %+v", got)
+		}
+		list <- []string{"self", "a"}
+		synctest.Wait()
+		for text, want := range map[string]int{"works alone": 1, "stays as it is": 1, "can be looked up again": 2} {
+			if got := strings.Count(log.String(), text); got != want {
+				t.Errorf("%q is logged %d times, want %d:\n%s", text, got, want, &log)
+			}
+		}
 	})
 }

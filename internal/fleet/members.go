@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,15 +11,16 @@ import (
 
 // Members says which relays there are.
 type Members interface {
-	// Follow calls set with the addresses of all members, once they are known and whenever they change, until ctx ends.
-	Follow(ctx context.Context, set func(addresses []string))
+	// Follow calls report with the addresses of all members, once they are known and at least whenever they change, or with
+	// the reason why it does not know them, until ctx ends.
+	Follow(ctx context.Context, report func(addresses []string, err error))
 }
 
 // Static is a list of members that does not change.
 type Static []string
 
 // Follow implements Members.
-func (s Static) Follow(_ context.Context, set func([]string)) { set(s) }
+func (s Static) Follow(_ context.Context, report func([]string, error)) { report(s, nil) }
 
 // DNS are the addresses of a name, such as that of a headless service.
 type DNS struct {
@@ -31,7 +31,6 @@ type DNS struct {
 	Resolver interface {
 		LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 	}
-	Log *slog.Logger
 }
 
 const (
@@ -42,37 +41,20 @@ const (
 	resolveWithin = 5 * time.Second
 )
 
-// Follow implements Members. If a look-up fails, or finds nothing, the members stay: a name server that is gone takes no
-// relay away.
-func (d DNS) Follow(ctx context.Context, set func([]string)) {
+// Follow implements Members. A look-up that finds nothing is an error: a name server that is gone takes no relay away.
+func (d DNS) Follow(ctx context.Context, report func([]string, error)) {
 	resolver := d.Resolver
 	if resolver == nil {
 		resolver = net.DefaultResolver
 	}
-	var known []string
-	failing := false
 	again := time.NewTicker(resolveEvery)
 	defer again.Stop()
 	for {
 		found, err := d.lookUp(ctx, resolver.LookupNetIP)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			if !failing {
-				d.Log.Warn("members of the fleet cannot be looked up: the fleet stays as it is", "name", d.Host, "members", len(known), "reason", err)
-			}
-			failing = true
-		default:
-			if failing {
-				d.Log.Info("members of the fleet can be looked up again", "name", d.Host, "members", len(found))
-			}
-			failing = false
-			if !slices.Equal(found, known) {
-				known = found
-				set(found)
-			}
 		}
+		report(found, err)
 		select {
 		case <-again.C:
 		case <-ctx.Done():

@@ -1,0 +1,2 @@
+// Package etcd has the tests of relays whose list of members is in etcd, with etcd itself.
+package etcd
