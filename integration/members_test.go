@@ -28,12 +28,7 @@ type member struct {
 // startMembers starts a fleet of n relays in front of a control plane, and waits until each knows all others.
 func startMembers(t testing.TB, n int, cp *controlPlane, more string) (members []*member) {
 	t.Helper()
-	var addresses []string
-	for range n {
-		p := openPort(t)
-		members = append(members, &member{port: p})
-		addresses = append(addresses, p.address)
-	}
+	members, addresses := newMembers(t, n)
 	for _, m := range members {
 		m.start(t, cp, addresses, more)
 	}
@@ -45,6 +40,17 @@ func startMembers(t testing.TB, n int, cp *controlPlane, more string) (members [
 		}
 	}
 	return members
+}
+
+// newMembers returns members of a fleet that do not run yet.
+func newMembers(t testing.TB, n int) (members []*member, addresses []string) {
+	t.Helper()
+	for range n {
+		p := openPort(t)
+		members = append(members, &member{port: p})
+		addresses = append(addresses, p.address)
+	}
+	return members, addresses
 }
 
 // start starts the relay.
@@ -304,4 +310,106 @@ func TestNobodyMissesAMemberThatHangs(t *testing.T) {
 	f.awaitStreams()
 	f.next()
 	f.await("everybody has what came after that")
+}
+
+// handoverTest is a fleet of which one member comes and goes, and clients of another one in each partition.
+type handoverTest struct {
+	testing.TB
+	cp        *controlPlane
+	zones     []string
+	members   []*member
+	addresses []string
+	clients   []*client
+}
+
+// connect connects a client in each partition to a member.
+func (h *handoverTest) connect(m *member) {
+	h.Helper()
+	for _, zone := range h.zones {
+		c := newClient(h.TB, m.relay, delta, node(zone, zone))
+		c.subscribe(clusterType, wildcard)
+		c.subscribe(endpointType, "front-"+zone)
+		h.clients = append(h.clients, c)
+	}
+}
+
+// mustHave checks that all clients have everything, and how many resources of each partition the control plane has sent.
+func (h *handoverTest) mustHave(when string, revision uint32, sent int) {
+	h.Helper()
+	for i, c := range h.clients {
+		zone := h.zones[i%len(h.zones)]
+		c.awaitHas(h.TB, when, plainCluster("front", zone), plainCluster("back", zone), plainEndpoints("front-"+zone, revision))
+	}
+	h.cp.read(func(s *seen) {
+		if len(s.sent) != sent*len(h.zones) {
+			h.Errorf("%s: the control plane has sent %d resources, want %d: %v", when, len(s.sent), sent*len(h.zones), s.sent[len(h.zones)*3:])
+		}
+	})
+}
+
+// awaitOwners waits until each partition has one owner among these members, each of which owns some, and one stream.
+func (h *handoverTest) awaitOwners(when string, members ...*member) {
+	h.Helper()
+	giveUp, again := time.After(patience), time.NewTicker(20*time.Millisecond)
+	defer again.Stop()
+	for {
+		var owned []float64
+		all, least := 0., 1.
+		for _, m := range members {
+			n := m.metric(h.TB, "xds_relay_fleet_owned_scopes")
+			owned, all, least = append(owned, n), all+n, min(least, n)
+		}
+		streams := look(h.cp.recorder, func(s *seen) int { return len(s.streams) })
+		if least > 0 && all == float64(len(h.zones)) && streams == len(h.zones) {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-giveUp:
+			h.Fatalf("%s: the members own %v partitions, with %d streams, want each of %d once", when, owned, streams, len(h.zones))
+		}
+	}
+}
+
+// TestAHandoverSendsNothingAgain: a new owner gets the state of a scope from another member, also if it has never had it
+// before, and requests only what has changed since. With the control plane away, a new member has everything, too.
+func TestAHandoverSendsNothingAgain(t *testing.T) {
+	t.Parallel()
+	h := &handoverTest{TB: t, zones: partitionNames(24)}
+	h.cp = startPartitions(t, (*corev3.Node).GetCluster, h.zones, delta)
+	for _, zone := range h.zones {
+		h.cp.setIn(zone, plainCluster("front", zone), plainCluster("back", zone), plainEndpoints("front-"+zone, 1))
+	}
+	h.members, h.addresses = newMembers(t, 3)
+	comes, with, without := h.members[0], h.members[1], h.members[2] // the clients
+	start := func(m *member) { m.start(t, h.cp, h.addresses, byCluster) }
+	start(with)
+	start(without)
+	h.connect(with)
+	h.mustHave("at the start", 1, 3)
+	h.awaitOwners("at the start", with, without)
+
+	start(comes)
+	h.awaitOwners("after a member has come", h.members...)
+	h.mustHave("after a member has come", 1, 3)
+	comes.relay.end(t, syscall.SIGTERM)
+	_ = comes.gap.Close()
+	h.awaitOwners("after it has left", with, without)
+	h.mustHave("after it has left", 1, 3)
+	start(comes)
+	h.awaitOwners("after it is back", h.members...)
+	comes.end(t)
+	h.awaitOwners("after it was killed", with, without)
+	h.mustHave("after it was killed", 1, 3)
+
+	h.cp.stop()
+	start(comes)
+	h.connect(comes)
+	h.mustHave("without the control plane", 1, 3)
+	h.cp.start()
+	h.awaitOwners("with the control plane", h.members...)
+	for _, zone := range h.zones {
+		h.cp.setIn(zone, plainEndpoints("front-"+zone, 2))
+	}
+	h.mustHave("at the end", 2, 4)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/fleet/etcd"
 	"github.com/xds-relay/xds-relay/upstream"
@@ -204,23 +205,80 @@ func (r *Relay) dialPeer(m *membership, address string) (fleet.Conn, error) {
 	return &peerConn{shared, originServer{server, shared, presence}}, nil
 }
 
-// route returns the member of the fleet from which a scope of an origin comes, nil for the authority's servers.
-func (s *origins) route(scope cache.Scope, o *origin) *fleet.Peer {
-	if m := s.fleet.Load(); m != nil && len(o.servers) > 0 {
-		return m.Route(scope)
-	}
-	return nil
+// route is where a scope comes from: a member of the fleet, or the authority's servers if from is nil.
+type route struct {
+	from *fleet.Peer
+	// state: it is only the present state that comes from the member, before the authority's servers are used.
+	state bool
 }
 
-// routed is in the fingerprints of sources that are other members of the fleet, before the ID of the member.
-const routed = "\npeer "
-
-// routedFingerprint returns the fingerprint of a source: of an origin, and of the member in front of it, which may be nil.
-func routedFingerprint(o *origin, from *fleet.Peer) string {
-	if from == nil {
-		return o.fingerprint
+// route returns where a scope of an origin comes from.
+func (s *origins) route(scope cache.Scope, o *origin) (r route) {
+	if m := s.fleet.Load(); m != nil && len(o.servers) > 0 {
+		r.from, r.state = m.Route(scope)
 	}
-	return fmt.Sprintf("%s%s%d", o.fingerprint, routed, from.ID)
+	return r
+}
+
+// takeOver has the state of a scope come from another member of the fleet first, if the relay owns the scope. The scope
+// has no source yet.
+func (s *origins) takeOver(scope cache.Scope) {
+	if m := s.fleet.Load(); m != nil {
+		if o := s.originFor(scope); o != nil && len(o.servers) > 0 {
+			m.TakeOver(scope)
+		}
+	}
+}
+
+const (
+	// routed is in the fingerprints of sources that are other members of the fleet, before the ID of the member.
+	routed = "\npeer "
+	// onlyState is at the end of the fingerprints of those that give only the present state.
+	onlyState = " state"
+)
+
+// routedFingerprint returns the fingerprint of a source: of an origin, and of the member in front of it, if there is one.
+func routedFingerprint(o *origin, r route) string {
+	switch {
+	case r.from == nil:
+		return o.fingerprint
+	case r.state:
+		return fmt.Sprintf("%s%s%d%s", o.fingerprint, routed, r.from.ID, onlyState)
+	default:
+		return fmt.Sprintf("%s%s%d", o.fingerprint, routed, r.from.ID)
+	}
+}
+
+// isHandover reports whether a scope has moved to or from another relay. A relay that gets the state of a scope before it
+// uses the authority's servers has not.
+func isHandover(before, after string) bool {
+	return before != after && originPart(before) == originPart(after) && !strings.HasSuffix(before, onlyState)
+}
+
+// gift receives the state of a scope from another member.
+type gift struct {
+	delivery.Receiver
+	given func()
+}
+
+// Deliver implements delivery.Receiver.
+func (g gift) Deliver(e delivery.Event) {
+	g.Receiver.Deliver(e)
+	if e.Kind == delivery.Delivered {
+		g.given()
+	}
+}
+
+// has reports whether the relay has a resource of a scope.
+func (r *Relay) has(scope cache.Scope) (found bool) {
+	var topics []cache.Key
+	r.cache.EachTopic(scope, func(k cache.Key) { topics = append(topics, k) })
+	for _, k := range topics {
+		if r.cache.Contents(k, func(string, *cache.Resource) { found = true }); found {
+			return true
+		}
+	}
+	return false
 }
 
 // originPart returns the part of a fingerprint that does not depend on the fleet.
@@ -326,7 +384,13 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	if err := d.relay.servesScope(scope); err != nil {
 		return err
 	}
-	defer m.Serve(scope)()
+	if fleet.OnlyState(ctx) {
+		if !d.relay.has(scope) {
+			return status.Error(codes.NotFound, "this relay has nothing of the scope")
+		}
+		return handler(srv, stream)
+	}
+	defer m.Serve(scope, fleet.MemberOf(ctx))()
 	d.relay.scopes.awaitServers(ctx, scope)
 	return handler(srv, stream)
 }
@@ -343,7 +407,8 @@ func (r *Relay) servesScope(scope cache.Scope) error {
 func (d peersDoor) names(ctx context.Context, c downstream.Client) downstream.Names {
 	scope, err := fleet.ScopeOf(ctx)
 	n := &peerNames{scope: scope, node: c.Node, nodes: d.relay.scopes.nodes, refused: cmp.Or(err, d.relay.servesScope(scope))}
-	if len(c.Through.IDs) > 0 {
+	n.state = fleet.OnlyState(ctx)
+	if len(c.Through.IDs) > 0 && !n.state {
 		n.relay = &relayClient{through: c.Through, chains: d.relay.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
 	}
 	return n
@@ -356,6 +421,7 @@ type peerNames struct {
 	node    *corev3.Node // is the partition's already
 	nodes   *partitionNodes
 	joined  bool
+	state   bool // the stream is only for the present state: no reason to feed the scope
 	member  partitionMember
 	refused error // why the member cannot have the scope
 	// relay is nil unless clients of the member are relays. Otherwise no loop goes through the member: the streams to the
@@ -368,7 +434,7 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 	if n.refused != nil {
 		return cache.Key{}, n.refused
 	}
-	if n.scope.OldStyle && !n.joined {
+	if n.scope.OldStyle && !n.joined && !n.state {
 		n.joined = true
 		n.member.id = n.node.GetId()
 		n.member.node = func() *corev3.Node { return n.node }

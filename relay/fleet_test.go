@@ -110,7 +110,7 @@ func (f *fleetTest) routed(i int) (n int) {
 		return 0
 	}
 	for zone := range fleetZones {
-		if m.Route(zoneScope(zone)) != nil {
+		if from, _ := m.Route(zoneScope(zone)); from != nil {
 			n++
 		}
 	}

@@ -140,7 +140,7 @@ func (s *origins) fingerprint(scope cache.Scope) string {
 // planeOf returns a comparable value that identifies the control plane of a scope: the one that the relay tries
 // first. It is nil if the scope has none, or comes from another member of the fleet.
 func (s *origins) planeOf(scope cache.Scope) any {
-	if o := s.originFor(scope); o != nil && len(o.servers) > 0 && s.route(scope, o) == nil {
+	if o := s.originFor(scope); o != nil && len(o.servers) > 0 && s.route(scope, o).from == nil {
 		return o.servers[0].conn
 	}
 	return nil
@@ -163,8 +163,8 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	if node == nil {
 		node = o.node
 	}
-	from := s.route(scope, o)
-	f := s.openServers(scope, o, from, node)
+	r := s.route(scope, o)
+	f := s.openServers(scope, o, r, node)
 	s.mu.Lock()
 	s.streams[scope] = f
 	s.noteOpened(scope, o)
@@ -172,7 +172,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	if o.rollout != nil {
 		s.rollouts.RejectsTo(scope, f)
 	}
-	return f, routedFingerprint(o, from)
+	return f, routedFingerprint(o, r)
 }
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.

@@ -153,6 +153,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.planeOf = r.origins.planeOf
+	r.scopes.takeOver = r.origins.takeOver
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}

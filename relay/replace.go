@@ -155,7 +155,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	}
 	before := of.fingerprint
 	of.source, of.fingerprint = f.open(scope, node)
-	if before != of.fingerprint && originPart(before) == originPart(of.fingerprint) {
+	if isHandover(before, of.fingerprint) {
 		f.handovers.Add(1)
 	}
 	of.started = map[cache.Key]struct{}{}

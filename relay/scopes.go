@@ -16,6 +16,8 @@ import (
 type scopes struct {
 	// open opens a scope's source, and returns its fingerprint. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
+	// takeOver is called before the first source of a scope is opened.
+	takeOver func(cache.Scope)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
 	// derived is the source of the derived topics.
@@ -63,7 +65,7 @@ type scopeSource struct {
 func newScopes() *scopes {
 	return &scopes{
 		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
-		planeOf: func(cache.Scope) any { return nil },
+		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
 	}
 }
 
@@ -93,6 +95,7 @@ func (f *scopes) Start(k cache.Key) {
 			node = f.nodes.nodeOf(n)
 		}
 		of = &scopeSource{node: n}
+		f.takeOver(k.Scope)
 		of.source, of.fingerprint = f.open(k.Scope, node)
 		f.sources[k.Scope] = of
 		if k.Scope.Params != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
+	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/session"
@@ -22,7 +23,7 @@ import (
 const connectWithin = 4 * time.Second
 
 // openServer opens the streams of a scope to one server: one for all types, or one for each. conn is its connection.
-func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, conn grpc.ClientConnInterface, node *corev3.Node, o upstream.Options, link *feed.Link) feed.Source {
+func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, conn grpc.ClientConnInterface, node *corev3.Node, o upstream.Options, link delivery.Receiver) feed.Source {
 	server := to.config
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
@@ -47,8 +48,9 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 	return upstream.NewStreams(scope, conn, node, o, link, s.log)
 }
 
-// openServers opens the source of a scope from its authority's servers, or from a member of the fleet if that is not nil.
-func (s *origins) openServers(scope cache.Scope, of *origin, from *fleet.Peer, node *corev3.Node) *serverSource {
+// openServers opens the source of a scope from its authority's servers, or from a member of the fleet if r has one.
+func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *corev3.Node) *serverSource {
+	from := r.from
 	a := of.authority
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
 	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, from: from}
@@ -79,8 +81,12 @@ func (s *origins) openServers(scope cache.Scope, of *origin, from *fleet.Peer, n
 	// In a fleet, a scope may have come from elsewhere before, with the versions of the authority's server.
 	m := s.fleet.Load()
 	shared := a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
-	if from != nil {
-		o.Servers.Failed = func(reason string) { m.Refused(scope, from, reason) }
+	notGiven := func() { from.Fleet().NotGiven(scope, from) }
+	switch {
+	case r.state:
+		o.Servers.Failed = func(string) { notGiven() }
+	case from != nil:
+		o.Servers.Failed = func(reason string) { from.Fleet().Refused(scope, from, reason) }
 	}
 	if several && !polled {
 		o.Servers.Failover.ConnectTimeout = connectWithin // with REST there is no stream before the first response
@@ -94,11 +100,15 @@ func (s *origins) openServers(scope cache.Scope, of *origin, from *fleet.Peer, n
 		if of.store != nil {
 			so.Recall = to.Recall(server.config.Address, shared)
 		}
-		conn := grpc.ClientConnInterface(server.conn)
-		if from != nil {
-			conn = fleet.ForScope(conn, scope)
+		conn, receiver := grpc.ClientConnInterface(server.conn), delivery.Receiver(to)
+		switch {
+		case r.state:
+			conn = fleet.ForState(conn, scope, notGiven)
+			receiver = gift{to, func() { from.Fleet().Given(scope, from) }}
+		case from != nil:
+			conn = fleet.ForScope(conn, scope, fleet.MemberHeader, from.Fleet().Address())
 		}
-		return s.openServer(scope, of, server, conn, node, so, to)
+		return s.openServer(scope, of, server, conn, node, so, receiver)
 	}
 	f.Feed = feed.New(o)
 	return f

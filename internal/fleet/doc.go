@@ -10,6 +10,11 @@
 // scores. So "gets from" is an order, whatever each of them believes about who is there. A relay from which a peer gets a
 // scope uses the authority's servers for it, also if it does not own the scope by its own view: see [Fleet.Serve].
 //
+// # A new owner is warm
+//
+// A relay that owns a scope and has nothing of it first gets the scope's state from a member that has it (takeover.go). Then
+// it resumes at the authority's server with the versions of that state.
+//
 // # What is lost with the membership
 //
 // Nothing. A list that cannot be read any more stays as it was last. Whether a member is there is decided by its

@@ -49,16 +49,20 @@ type Fleet struct {
 	isMember bool // Self is in the list
 	peers    map[string]*Peer
 	scopes   map[cache.Scope]*scopeState
+	// listedAs is the address of the list that is this relay's, if Self is not in it.
+	listedAs string
 	// follow ends the following of the present list.
 	follow context.CancelFunc
 }
 
 // scopeState is what makes a scope come from another member than the scores say. It is kept while it does.
 type scopeState struct {
-	served int       // streams of peers
-	until  time.Time // when the scope may come from a peer again, after the last of them has ended
+	served map[string]int // streams of peers, by the address of the peer
+	until  time.Time      // when the scope may come from a peer again, after the last of them has ended
 	// avoids are the members that have refused the scope, and until when it does not come from them.
 	avoids map[string]time.Time
+	// takeover is nil unless the relay gets the state of the scope from a member before it uses the authority's servers.
+	takeover *takeover
 }
 
 const (
@@ -262,16 +266,25 @@ func (f *Fleet) Status() Status {
 	return s
 }
 
-// Route returns the member from which a scope comes, nil for the authority's servers.
-func (f *Fleet) Route(scope cache.Scope) (from *Peer) {
-	hash, now := scopeHash(scope), time.Now()
+// Route returns the member from which a scope comes, nil for the authority's servers. state reports whether only the
+// present state of the scope comes from there, for a moment: see [Fleet.TakeOver].
+func (f *Fleet) Route(scope cache.Scope) (from *Peer, state bool) {
+	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s := f.scopes[scope]; s != nil && s.takeover != nil && s.takeover.giver.gives(now) {
+		return s.takeover.giver, true
+	}
+	return f.owner(scope, now), false
+}
+
+// owner returns the member from which a scope comes for good, nil for the authority's servers. The caller holds mu.
+func (f *Fleet) owner(scope cache.Scope, now time.Time) (from *Peer) {
 	state := f.scopes[scope]
-	if state != nil && (state.served > 0 || now.Before(state.until)) {
+	if state != nil && (len(state.served) > 0 || now.Before(state.until)) {
 		return nil
 	}
-	highest := uint64(0)
+	hash, highest := scopeHash(scope), uint64(0)
 	if f.isMember {
 		highest = score(f.self, hash)
 	}
@@ -289,7 +302,7 @@ func (f *Fleet) Route(scope cache.Scope) (from *Peer) {
 // foundSelf notes that an address of the list is this relay's.
 func (f *Fleet) foundSelf(p *Peer) {
 	f.mu.Lock()
-	p.up, p.isSelf = true, true
+	p.up, p.isSelf, f.listedAs = true, true, p.Address
 	p.isKnown()
 	f.mu.Unlock()
 	f.options.Log.Info("the relay has found itself among the members of the fleet", "address", p.Address)
@@ -301,12 +314,16 @@ func (p *Peer) gives(now time.Time) bool {
 	return p.up && (p.lostAt.IsZero() || !now.Before(p.lostAt.Add(provesFor)))
 }
 
-// Serve notes that a peer gets a scope from this relay, until done is called. The scope does not come from a peer then.
-func (f *Fleet) Serve(scope cache.Scope) (done func()) {
+// Serve notes that the peer with an address gets a scope from this relay, until done is called. The scope does not come
+// from a peer then.
+func (f *Fleet) Serve(scope cache.Scope, address string) (done func()) {
 	f.mu.Lock()
 	s := f.stateOf(scope)
-	s.served++
-	first := s.served == 1 && !time.Now().Before(s.until)
+	first := len(s.served) == 0 && !time.Now().Before(s.until)
+	if s.served == nil {
+		s.served = map[string]int{}
+	}
+	s.served[address]++
 	f.mu.Unlock()
 	if first {
 		f.change()
@@ -314,7 +331,10 @@ func (f *Fleet) Serve(scope cache.Scope) (done func()) {
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if s.served--; s.served == 0 {
+		if s.served[address]--; s.served[address] == 0 {
+			delete(s.served, address)
+		}
+		if len(s.served) == 0 {
 			s.until = time.Now().Add(servesFor)
 			time.AfterFunc(servesFor, func() { f.expire(scope) })
 		}
@@ -334,6 +354,16 @@ func (f *Fleet) Refused(scope cache.Scope, by *Peer, reason string) {
 	f.options.Log.Warn("a member of the fleet does not serve a scope, which comes from elsewhere for a while",
 		"peer", by.Address, "authority", scope.Authority, "partition", scope.Partition, "reason", reason)
 	f.change()
+}
+
+// Address returns the address of this relay, as its members have it if that is known.
+func (f *Fleet) Address() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.listedAs != "" && !f.isMember {
+		return f.listedAs
+	}
+	return f.options.Self
 }
 
 // stateOf returns the state of a scope. The caller holds mu.
@@ -393,17 +423,22 @@ func (p *Peer) isKnown() {
 
 // expire forgets what no longer holds for a scope.
 func (f *Fleet) expire(scope cache.Scope) {
-	now := time.Now()
 	f.mu.Lock()
-	s := f.scopes[scope]
-	if s != nil {
-		maps.DeleteFunc(s.avoids, func(_ string, until time.Time) bool { return !now.Before(until) })
-		if s.served == 0 && len(s.avoids) == 0 && !now.Before(s.until) {
-			delete(f.scopes, scope)
-		}
-	}
+	f.forget(scope, time.Now())
 	f.mu.Unlock()
 	f.change()
+}
+
+// forget forgets what no longer holds for a scope. The caller holds mu.
+func (f *Fleet) forget(scope cache.Scope, now time.Time) {
+	s := f.scopes[scope]
+	if s == nil {
+		return
+	}
+	maps.DeleteFunc(s.avoids, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if len(s.served) == 0 && len(s.avoids) == 0 && s.takeover == nil && !now.Before(s.until) {
+		delete(f.scopes, scope)
+	}
 }
 
 // change calls Changed unless the Fleet is closed.

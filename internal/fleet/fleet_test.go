@@ -126,7 +126,10 @@ func scopeWith(t *testing.T, members ...string) cache.Scope {
 func (w *world) comesFrom(t *testing.T, s cache.Scope, want string) {
 	t.Helper()
 	got := "servers"
-	if p := w.Route(s); p != nil {
+	switch p, state := w.Route(s); {
+	case state:
+		got = "state of " + p.Address
+	case p != nil:
 		got = p.Address
 	}
 	if got != want {
@@ -233,7 +236,7 @@ func TestWhatPeersGetComesFromTheServers(t *testing.T) {
 		w := newWorld(t, "a")
 		s := scopeWith(t, "a", "self")
 		before := w.changes.Load()
-		done, second := w.Serve(s), w.Serve(s)
+		done, second := w.Serve(s, "a"), w.Serve(s, "a")
 		w.comesFrom(t, s, "servers")
 		if w.changes.Load() != before+1 {
 			t.Errorf("Changed was called %d times, want once", w.changes.Load()-before)
@@ -259,10 +262,10 @@ func TestAScopeAvoidsAMemberThatRefusesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "a", "b")
 		s, another := scopeWith(t, "a", "b", "self"), scopeWith(t, "a", "self", "b")
-		w.Refused(s, w.Route(s), "no such authority")
+		refuse(w, s)
 		w.comesFrom(t, s, "b")
 		w.comesFrom(t, another, "a")
-		w.Refused(s, w.Route(s), "no such authority")
+		refuse(w, s)
 		w.comesFrom(t, s, "servers")
 		time.Sleep(avoidsFor)
 		synctest.Wait()
@@ -342,4 +345,9 @@ func TestAListThatCannotBeReadStays(t *testing.T) {
 			}
 		}
 	})
+}
+
+func refuse(w *world, s cache.Scope) {
+	from, _ := w.Route(s)
+	w.Refused(s, from, "no such authority")
 }

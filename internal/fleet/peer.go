@@ -42,6 +42,9 @@ type Peer struct {
 	reason string    // why it is not up
 }
 
+// Fleet returns the Fleet of which the peer is a member.
+func (p *Peer) Fleet() *Fleet { return p.fleet }
+
 const (
 	// checkEvery is the time between two checks of a member, checkWithin that for the answer.
 	checkEvery  = time.Second
