@@ -42,6 +42,38 @@ func TestOwnersHaveEqualParts(t *testing.T) {
 	}
 }
 
+// TestNoMemberOwnsMuchMoreThanItsPart: chance alone bounds the largest part, by how many scopes there are for each member.
+// docs/fleet.md has the figures.
+func TestNoMemberOwnsMuchMoreThanItsPart(t *testing.T) {
+	const fleets, exceptions = 40, 2 // one in 20
+	for _, tt := range []struct {
+		members, scopes int
+		most            float64 // times the part
+	}{
+		{3, 90, 1.35}, {3, 300, 1.25}, {3, 900, 1.15}, {10, 300, 1.6}, {10, 1000, 1.35}, {10, 3000, 1.2}, {10, 10_000, 1.15},
+	} {
+		above := 0
+		for i := range fleets {
+			var members []string
+			for j := range tt.members {
+				members = append(members, fmt.Sprintf("10.%d.%d.7:18100", i, j))
+			}
+			owned := map[string]int{}
+			largest := 0
+			for _, owner := range ownersOf(members, tt.scopes) {
+				owned[owner]++
+				largest = max(largest, owned[owner])
+			}
+			if float64(largest*tt.members) > tt.most*float64(tt.scopes) {
+				above++
+			}
+		}
+		if above > exceptions {
+			t.Errorf("%d members, %d scopes: in %d of %d fleets, a member owns more than %.2f times its part", tt.members, tt.scopes, above, fleets, tt.most)
+		}
+	}
+}
+
 func TestOnlyTheScopesOfAMemberThatGoesMove(t *testing.T) {
 	members := relays(5)
 	before, after := ownersOf(members, 10_000), ownersOf(members[1:], 10_000)
