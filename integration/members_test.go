@@ -374,6 +374,7 @@ func (h *handoverTest) awaitOwners(when string, members ...*member) {
 // TestAHandoverSendsNothingAgain: a new owner gets the state of a scope from another member, also if it has never had it
 // before, and requests only what has changed since. With the control plane away, a new member has everything, too.
 func TestAHandoverSendsNothingAgain(t *testing.T) {
+	long(t, "scopes move back to a member after 10 s")
 	t.Parallel()
 	h := &handoverTest{TB: t, zones: partitionNames(24)}
 	h.cp = startPartitions(t, (*corev3.Node).GetCluster, h.zones, delta)

@@ -38,9 +38,43 @@ type membership struct {
 	members     string        // a fingerprint of where the members' addresses come from; Relay.reloading guards it
 	self        string
 	credentials *certs.Part
-	wake        chan struct{} // has a value when scopes may come from other members
+	wake        chan struct{} // has a value when moves has scopes
 	ended       chan struct{} // closed by close
 	moving      sync.WaitGroup
+
+	mu    sync.Mutex // comes last
+	moves moves
+}
+
+// moves are the scopes that may come from elsewhere now: all, or some.
+type moves struct {
+	all    bool
+	scopes map[cache.Scope]struct{}
+}
+
+// note notes that scopes may come from elsewhere, all if there are none.
+func (m *membership) note(scopes ...cache.Scope) {
+	m.mu.Lock()
+	m.moves.all = m.moves.all || len(scopes) == 0
+	for _, scope := range scopes {
+		if m.moves.scopes == nil {
+			m.moves.scopes = map[cache.Scope]struct{}{}
+		}
+		m.moves.scopes[scope] = struct{}{}
+	}
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default: // it has one already
+	}
+}
+
+// take returns what was noted since the last call.
+func (m *membership) take() (noted moves) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	noted, m.moves = m.moves, moves{}
+	return noted
 }
 
 // startsTogether is how long the relay waits at its start, before it serves clients, until it knows which members are
@@ -60,13 +94,8 @@ func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
 	m := &membership{config: *cfg.Fleet, self: self, credentials: r.credentials.Part(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	m.Fleet = fleet.New(fleet.Options{
 		Name: m.config.Name, Self: self, Log: r.log,
-		Dial: func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
-		Changed: func() {
-			select {
-			case m.wake <- struct{}{}:
-			default: // it has one already
-			}
-		},
+		Dial:    func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
+		Changed: m.note,
 	})
 	return m
 }
@@ -162,8 +191,15 @@ func (r *Relay) moveScopes(m *membership) {
 		case <-m.ended:
 			return
 		}
-		if r.fleet.Load() == m {
+		noted := m.take()
+		switch {
+		case r.fleet.Load() != m:
+		case noted.all:
 			r.scopes.replaceOutdated(r.origins.fingerprint, r.cache.EachTopic)
+		default:
+			for scope := range noted.scopes {
+				r.scopes.replaceIfOutdated(scope, r.origins.fingerprint, r.cache.EachTopic)
+			}
 		}
 	}
 }

@@ -95,6 +95,15 @@ func (f *scopes) replaceOutdated(fingerprint func(cache.Scope) string, each func
 	}
 }
 
+// replaceIfOutdated is replaceOutdated for the source of one scope.
+func (f *scopes) replaceIfOutdated(scope cache.Scope, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of := f.sources[scope]; of != nil && !of.replacing && of.fingerprint != fingerprint(scope) {
+		f.replaceLater(scope, of, fingerprint, each)
+	}
+}
+
 // replaceLater replaces a source. The caller holds mu.
 func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	if f.closed {

@@ -22,8 +22,9 @@ type Options struct {
 	Self string
 	// Dial returns the connection to a member, which connects when it is first used.
 	Dial func(address string) (Conn, error)
-	// Changed is called whenever Route may return another member than before. It must not block.
-	Changed func()
+	// Changed is called whenever Route may return something else than before: for these scopes, or for any if there are
+	// none. It must not block.
+	Changed func(scopes ...cache.Scope)
 	Log     *slog.Logger
 }
 
@@ -326,7 +327,7 @@ func (f *Fleet) Serve(scope cache.Scope, address string) (done func()) {
 	s.served[address]++
 	f.mu.Unlock()
 	if first {
-		f.change()
+		f.change(scope)
 	}
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
@@ -353,7 +354,7 @@ func (f *Fleet) Refused(scope cache.Scope, by *Peer, reason string) {
 	f.mu.Unlock()
 	f.options.Log.Warn("a member of the fleet does not serve a scope, which comes from elsewhere for a while",
 		"peer", by.Address, "authority", scope.Authority, "partition", scope.Partition, "reason", reason)
-	f.change()
+	f.change(scope)
 }
 
 // Address returns the address of this relay, as its members have it if that is known.
@@ -382,7 +383,7 @@ func (f *Fleet) found(p *Peer) {
 	p.up, p.reason = true, ""
 	if !p.lostAt.IsZero() {
 		p.lostAt = time.Now()
-		time.AfterFunc(provesFor, f.change)
+		time.AfterFunc(provesFor, func() { f.change() })
 	}
 	p.isKnown()
 	f.mu.Unlock()
@@ -426,7 +427,7 @@ func (f *Fleet) expire(scope cache.Scope) {
 	f.mu.Lock()
 	f.forget(scope, time.Now())
 	f.mu.Unlock()
-	f.change()
+	f.change(scope)
 }
 
 // forget forgets what no longer holds for a scope. The caller holds mu.
@@ -442,11 +443,11 @@ func (f *Fleet) forget(scope cache.Scope, now time.Time) {
 }
 
 // change calls Changed unless the Fleet is closed.
-func (f *Fleet) change() {
+func (f *Fleet) change(scopes ...cache.Scope) {
 	f.mu.Lock()
 	closed := f.closed
 	f.mu.Unlock()
 	if !closed {
-		f.options.Changed()
+		f.options.Changed(scopes...)
 	}
 }

@@ -55,6 +55,7 @@ type world struct {
 	*Fleet
 	others  map[string]*other
 	changes atomic.Int64
+	changed atomic.Pointer[[]cache.Scope] // the newest
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -72,7 +73,7 @@ func newWorldWith(t *testing.T, log *slog.Logger, names ...string) *world {
 		w.others[name].start("edge")
 	}
 	w.Fleet = New(Options{
-		Name: "edge", Self: "self", Changed: func() { w.changes.Add(1) }, Log: log,
+		Name: "edge", Self: "self", Changed: func(scopes ...cache.Scope) { w.changes.Add(1); w.changed.Store(&scopes) }, Log: log,
 		Dial: func(address string) (Conn, error) {
 			o := w.others[address]
 			if o == nil {
@@ -172,8 +173,8 @@ func TestAScopeGoesToTheNextMemberAtOnce(t *testing.T) {
 		w.others["a"].server.Stop()
 		synctest.Wait()
 		w.comesFrom(t, s, "b")
-		if w.changes.Load() == before {
-			t.Error("a member has gone, and Changed was not called")
+		if w.changes.Load() == before || len(*w.changed.Load()) > 0 {
+			t.Error("a member has gone, and Changed was not called for all scopes")
 		}
 		w.others["b"].server.Stop()
 		synctest.Wait()
@@ -254,6 +255,9 @@ func TestWhatPeersGetComesFromTheServers(t *testing.T) {
 		w.comesFrom(t, s, "a")
 		if w.changes.Load() != before+1 || len(w.scopes) > 0 {
 			t.Errorf("Changed was called %d times, want once; %d scopes are remembered", w.changes.Load()-before, len(w.scopes))
+		}
+		if got := *w.changed.Load(); len(got) != 1 || got[0] != s {
+			t.Errorf("Changed was called for %v, want only %v", got, s)
 		}
 	})
 }

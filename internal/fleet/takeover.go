@@ -97,7 +97,7 @@ func (f *Fleet) NotGiven(scope cache.Scope, by *Peer) {
 	f.nextGiver(scope, s, now)
 	f.forget(scope, now)
 	f.mu.Unlock()
-	f.change()
+	f.change(scope)
 }
 
 func (f *Fleet) endTakeover(scope cache.Scope, t *takeover) {
@@ -110,6 +110,6 @@ func (f *Fleet) endTakeover(scope cache.Scope, t *takeover) {
 	}
 	f.mu.Unlock()
 	if ends {
-		f.change()
+		f.change(scope)
 	}
 }

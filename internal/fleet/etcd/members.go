@@ -71,7 +71,7 @@ func (m Members) Follow(ctx context.Context, report func([]string, error)) {
 		report(nil, err)
 		return
 	}
-	defer client.Close() //nolint:errcheck // the only error means that it is closed already
+	defer client.Close()
 	r := roll{lingers: lingerLeases * m.Lease}
 	for {
 		err := m.attend(ctx, client, &r, report)
