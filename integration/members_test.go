@@ -405,8 +405,10 @@ func TestAHandoverSendsNothingAgain(t *testing.T) {
 
 	h.cp.stop()
 	start(comes)
+	began := time.Now()
 	h.connect(comes)
 	h.mustHave("without the control plane", 1, 3)
+	t.Logf("without the control plane, clients had everything from a new member after %v", time.Since(began))
 	h.cp.start()
 	h.awaitOwners("with the control plane", h.members...)
 	for _, zone := range h.zones {

@@ -1,5 +1,5 @@
 // The tests with etcd as a list of members: a module of its own, for etcd's server.
-module github.com/xds-relay/xds-relay/integration/etcd
+module github.com/xds-relay/xds-relay/internal/fleet/etcd/etcdtest
 
 go 1.26.0
 
@@ -102,4 +102,4 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-replace github.com/xds-relay/xds-relay => ../../
+replace github.com/xds-relay/xds-relay => ../../../../

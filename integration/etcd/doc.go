@@ -1,2 +1,0 @@
-// Package etcd has the tests of relays whose list of members is in etcd, with etcd itself.
-package etcd
