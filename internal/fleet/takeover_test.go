@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,9 +122,9 @@ func TestAStreamForStateThatFailsStaysOpen(t *testing.T) {
 		w := newWorld(t, "a")
 		s := scopeWith(t, "a", "self")
 		from, _ := w.Route(s)
-		failed := 0
+		var failed atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(ForState(from.Conn, s, func() { failed++ })).DeltaAggregatedResources(ctx)
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(ForState(from.Conn, s, func() { failed.Add(1) })).DeltaAggregatedResources(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,15 +139,15 @@ func TestAStreamForStateThatFailsStaysOpen(t *testing.T) {
 			t.Errorf("the stream has ended: %v", err)
 		default:
 		}
-		if failed != 1 {
-			t.Errorf("failed was called %d times, want once", failed)
+		if failed.Load() != 1 {
+			t.Errorf("failed was called %d times, want once", failed.Load())
 		}
 		cancel()
 		if err := <-ended; status.Code(err) != codes.Unimplemented { // what the member has said
 			t.Errorf("the stream has ended with %v", err)
 		}
-		if failed != 1 {
-			t.Errorf("failed was called %d times, want once", failed)
+		if failed.Load() != 1 {
+			t.Errorf("failed was called %d times, want once", failed.Load())
 		}
 	})
 }
