@@ -24,6 +24,7 @@ type server struct {
 	tls     transport.TLSInfo
 	lis     net.Listener
 	passing sync.WaitGroup
+	client  *clientv3.Client // see direct
 
 	mu   sync.Mutex
 	etcd *embed.Etcd
@@ -150,9 +151,12 @@ func (s *server) connect(in net.Conn) net.Conn {
 	return out
 }
 
-// direct returns a client for etcd itself.
+// direct returns a client for etcd itself, for the goroutine of the test.
 func (s *server) direct() *clientv3.Client {
 	s.t.Helper()
+	if s.client != nil {
+		return s.client
+	}
 	c := clientv3.Config{Endpoints: []string{s.endpoint()}, Logger: zap.NewNop()}
 	if !s.tls.Empty() {
 		config, err := s.tls.ClientConfig()
@@ -166,6 +170,7 @@ func (s *server) direct() *clientv3.Client {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = client.Close() })
+	s.client = client
 	return client
 }
 
