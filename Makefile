@@ -42,6 +42,7 @@ test: ## run the tests with the race detector, without or with less of what take
 test-all: ## run all tests: those of make test in full, what counts work or measures times, and deploy
 	GO=$(GO) tools/test-race ./...
 	cd bench && GO=$(GO) ../tools/test-race ./...
+	cd internal/fleet/etcd/etcdtest && GO=$(GO) ../../../../tools/test-race ./...
 	$(GO) test -run '^TestCost' ./downstream
 	$(GO) test -run '^TestNoClientHarmsAnother' ./integration
 	$(GO) test -run '^TestNoClientIsWorseOffThanWithoutTheRelay$$' ./relay
@@ -101,7 +102,7 @@ differential: ## compare the checks of resources with gRPC's own, over a million
 
 lint: ## check style, mistakes, formatting and import rules (.golangci.yml)
 	$(LINT) run --allow-parallel-runners ./...
-	@set -e; for module in bench deploy/checks tools/descriptors; do \
+	@set -e; for module in bench deploy/checks internal/fleet/etcd/etcdtest tools/descriptors; do \
 		echo "golangci-lint $$module"; \
 		(cd $$module && $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
 	done

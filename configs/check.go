@@ -98,6 +98,7 @@ func (k *checker) listeners(c *Config) {
 	if k.has("admin") {
 		k.admin(&c.Admin, taken)
 	}
+	k.fleet(c.Fleet, taken)
 }
 
 // protocolKeys refuses keys of the map at path that have no meaning with the protocol of its listener or

@@ -65,6 +65,9 @@ type Config struct {
 	// How the relay shuts down after SIGTERM, and how it closes a listener that a reload removes
 	// (drain.md).
 	Drain Drain `yaml:"drain"`
+	// The relays that share the streams to the control planes: each scope has one stream, whichever of
+	// the relays its clients use (fleet.md).
+	Fleet *Fleet `yaml:"fleet" absent:"the relay is alone"` // nil then
 
 	source source
 	hash   string

@@ -14,6 +14,7 @@ import (
 const (
 	listener  = "listeners: [{address: ':18000'}]\n"
 	authority = "authorities: [{name: cp, directory: .}]\n"
+	fleetHead = head + "fleet: {name: edge, listen: '127.0.0.1:2', "
 	jwtHead   = "listeners: [{address: ':1', jwt: {issuer: a, audiences: [b], "
 )
 
@@ -32,13 +33,41 @@ var mistakes = []struct {
 	{"memory that ends streams before it refuses names", "listeners: [{address: ':1', limits: {memory_names: 0.9}}]\n" + authority, `
 relay.yaml:1:29: listeners[0].limits.memory_streams: 0.8 is less than limits.memory_names, which is 0.9 (want at least as much: names are refused before streams end)`},
 
+	// A fleet
+	{"an empty fleet", head + "fleet: {}\n", `
+relay.yaml:3:1: fleet.name: missing (want a name that all members of the fleet have, such as edge)
+relay.yaml:3:1: fleet.members: has none of etcd, dns and static (want one of them)
+relay.yaml:3:1: fleet.listen: missing (want host:port or unix:/path)`},
+	{"a fleet with two lists", fleetHead + "members: {dns: 'peers:1', static: ['a:1']}}\n", `relay.yaml:3:44: fleet.members: has several of etcd, dns and static (want one of them)`},
+	{"a fleet of nobody", fleetHead + "members: {static: []}}\n", `relay.yaml:3:54: fleet.members.static: is empty (want the addresses of all members, such as [10.0.0.1:18100, 10.0.0.2:18100])`},
+	{"an empty list in etcd", fleetHead + "members: {etcd: {}}}\n", `relay.yaml:3:54: fleet.members.etcd.endpoints: is missing or empty (want the URLs of etcd's members, such as [https://etcd-0.example.com:2379])`},
+	{"an etcd without URLs", fleetHead + "members: {etcd: {endpoints: ['etcd-0:2379', 'http://etcd-0:2379/v3', 'https://etcd-0']}}}\n", `
+relay.yaml:3:73: fleet.members.etcd.endpoints[0]: "etcd-0:2379" is no URL of etcd (want https://host:port, or http://host:port for plaintext)
+relay.yaml:3:88: fleet.members.etcd.endpoints[1]: "http://etcd-0:2379/v3" is no URL of etcd (want https://host:port, or http://host:port for plaintext)
+relay.yaml:3:113: fleet.members.etcd.endpoints[2]: "etcd-0" has no port (want host:port)`},
+	{"an etcd with and without TLS", fleetHead + "members: {etcd: {endpoints: ['http://etcd-0:2379', 'https://etcd-1:2379'], tls: {ca_file: a, cert_file: b}}}}\n", `
+relay.yaml:3:61: fleet.members.etcd.endpoints: has https and http URLs (want all with TLS, or none)
+relay.yaml:3:119: fleet.members.etcd.tls: is given, and the endpoints are plaintext (want https URLs)
+relay.yaml:3:119: fleet.members.etcd.tls.key_file: missing (want the key of cert_file, or neither)`},
+	{"a prefix that is no folder, and a short lease", fleetHead + "members: {etcd: {endpoints: ['http://etcd-0:2379'], prefix: relays, lease: 1500ms}}}\n", `
+relay.yaml:3:96: fleet.members.etcd.prefix: "relays" does not begin and end with a slash (want a folder such as /xds-relay/)
+relay.yaml:3:112: fleet.members.etcd.lease: 1.5s is no lease of etcd (want a whole number of seconds from 2s to 1m0s)`},
+	{"a member twice", fleetHead + "members: {static: ['a:1', 'b:1', 'a:1']}}\n", `relay.yaml:3:77: fleet.members.static[2]: "a:1" is already fleet.members.static[0] (want each member once)`},
+	{"members without a port", fleetHead + "members: {dns: peers}}\n", `relay.yaml:3:54: fleet.members.dns: "peers" has no port (want host:port)`},
+	{"a fleet on a unix socket", head + "fleet: {name: edge, listen: 'unix:/a', members: {static: ['a:1']}}\n", `relay.yaml:3:21: fleet.listen: "unix:/a" is a unix socket, which other hosts cannot reach (want host:port)`},
+	{"a fleet that anyone can reach", head + "fleet: {name: edge, listen: ':2', members: {static: ['a:1']}}\n", `relay.yaml:3:21: fleet.listen: ":2": other hosts can reach it, and there is no fleet.tls, so anyone there could have everything that the relay has (want fleet.tls with cert_file, key_file, ca_file and server_id)`},
+	{"a fleet at the clients' door", head + "fleet: {name: edge, listen: ':18000', tls: {cert_file: a, key_file: b, ca_file: c, server_id: d}, members: {static: ['a:1']}}\n", `relay.yaml:3:21: fleet.listen: ":18000" is already listeners[0].address (want another port)`},
+	{"a fleet whose members nobody knows", head + "fleet: {name: edge, listen: ':2', tls: {cert_file: a, key_file: b, ca_file: c}, members: {static: ['a:1']}}\n", `relay.yaml:3:35: fleet.tls.server_id: missing (want the SPIFFE ID or DNS name in the certificates of all members: without it, everyone with a certificate of ca_file could have everything that the relay has)`},
+	{"a member that is a trust domain", head + "fleet: {name: edge, listen: ':2', tls: {cert_file: a, key_file: b, ca_file: c, server_id: 'spiffe://a'}, members: {static: ['a:1']}}\n", `relay.yaml:3:80: fleet.tls.server_id: "spiffe://a" is a trust domain and no server (want spiffe://TRUST-DOMAIN/PATH)`},
+	{"a name among addresses", fleetHead + "advertise: 'relay-1:1', members: {dns: 'peers:1'}}\n", `relay.yaml:3:44: fleet.advertise: "relay-1:1" has a name, and members.dns gives IP addresses (want IP:port)`},
+
 	// YAML
 	{"syntax", "a: b\n  c: [", `relay.yaml:2: not YAML: mapping values are not allowed in this context`},
 	{"two documents", head + "---\n" + head, `relay.yaml:3:1: a second YAML document starts here (want one)`},
 	{"an empty document", "# nothing\n", `
 relay.yaml:1:1: listeners: missing (want at least one, such as - address: 127.0.0.1:18000)
 relay.yaml:1:1: authorities: missing (want at least one, with a name and servers or a directory)`},
-	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)`},
+	{"a list for the document", "- a\n", `relay.yaml:1:1: is a list (want a map with listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain, fleet)`},
 	{"an alias", "node: &n {id: a}\ncache: *n\n" + head, `relay.yaml:2:8: cache: *n is a YAML alias, which is not supported (want the value itself)`},
 
 	// Keys
@@ -146,7 +175,7 @@ relay.yaml:1:58: listeners[0].jwt.audiences[0]: is "" (want text, or no such key
 	{"keys with a password", jwtHead + "jwks_url: 'https://a:b@issuer/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: has a user (want https://host/path, and jwks_token_file)`},
 	{"keys from a file URL", jwtHead + "jwks_url: 'file://host/keys'}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: "file://host/keys" is not of https (want https://host/path)`},
 	{"keys from nowhere", jwtHead + "jwks_url: keys}}]\n" + authority, `relay.yaml:1:62: listeners[0].jwt.jwks_url: is not a URL (want https://host/path)`},
-	{"keys of this host", jwtHead + "jwks_url: 'http://127.0.0.1:1/keys'}}]\n" + "x: 1\n" + authority, `relay.yaml:2:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)`},
+	{"keys of this host", jwtHead + "jwks_url: 'http://127.0.0.1:1/keys'}}]\n" + "x: 1\n" + authority, `relay.yaml:2:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain, fleet)`},
 	{"a mode of what is no unix socket", "listeners: [{address: ':1', mode: '0600'}]\n" + authority, `relay.yaml:1:29: listeners[0].mode: is for unix sockets (want no such key, or address: unix:/path)`},
 	{"a unix socket of no path", "listeners: [{address: 'unix:'}]\n" + authority, `relay.yaml:1:14: listeners[0].address: "unix:" has no path (want unix:/path)`},
 	{"a unix socket twice", "listeners: [{address: 'unix:/a'}, {address: 'unix:/a'}]\n" + authority, `relay.yaml:1:36: listeners[1].address: "unix:/a" is already listeners[0].address (want another path)`},
@@ -408,7 +437,7 @@ func TestLoadNamesTheFileInErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(file)
-	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)", file)
+	want := fmt.Sprintf("%s:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain, fleet)", file)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

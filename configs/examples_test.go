@@ -35,7 +35,7 @@ func TestReferenceHasEveryKeyOfTheSchema(t *testing.T) {
 	written := map[string]bool{}
 	collectKeys(document.Content[0], "", written)
 	for _, key := range schemaKeys(configType, "") {
-		if !written[key] {
+		if !written[key] && !excluded[key] {
 			t.Errorf("%s is missing", key)
 		}
 	}

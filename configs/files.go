@@ -54,6 +54,14 @@ func (c *Config) checkFiles() *fileChecker {
 			}
 		}
 	}
+	if c.Fleet != nil && c.Fleet.TLS != nil {
+		t := c.Fleet.TLS
+		f.tls("fleet.tls", t.CertFile, t.KeyFile, "ca_file", t.CAFile)
+	}
+	if c.Fleet != nil && c.Fleet.Members.Etcd != nil {
+		t := c.Fleet.Members.Etcd.TLS
+		f.tls("fleet.members.etcd.tls", t.CertFile, t.KeyFile, "ca_file", t.CAFile)
+	}
 	_, err := descriptors.Load(c.Descriptors...)
 	f.add("descriptors", err)
 	if c.Store.Path != "" {

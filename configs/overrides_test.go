@@ -208,7 +208,7 @@ func TestErrorsInTheEnvironmentNameTheVariable(t *testing.T) {
 XDS_RELAY_NODE_ID: node.id: has 257 bytes (want at most 256)
 relay.yaml:3:8: cache: "5m" is text (want a map with linger, idle_entries, idle_scopes, tombstones)`},
 		{"a good value over a bad one", strings.Replace(head, ":18000", "localhost", 1) + "x: y\n", map[string]string{"XDS_RELAY_LISTENERS_0_ADDRESS": ":1"},
-			`relay.yaml:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain)`},
+			`relay.yaml:3:1: x: unknown key (want one of listeners, admin, node, authorities, old_style_names, views, rights, descriptors, cache, store, drain, fleet)`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := withEnvironment(t, tt.yaml, tt.variables)

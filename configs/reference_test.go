@@ -18,6 +18,9 @@ const (
 	shortComments  = 35 // the column where they begin
 )
 
+// excluded are keys that have no example, because another key of the same map excludes them.
+var excluded = map[string]bool{"fleet.members.dns": true, "fleet.members.static": true}
+
 // reference writes the explanations into the reference. A key that it lacks is added, if its
 // default is a value.
 func reference(t *testing.T, keys []key, file []byte) []byte {
@@ -38,7 +41,7 @@ func reference(t *testing.T, keys []key, file []byte) []byte {
 	r.out.WriteByte('\n')
 	r.writeMap(root, configType, "", "", "")
 	for _, k := range keys {
-		if !r.seen[k.path] {
+		if !r.seen[k.path] && !excluded[k.path] {
 			t.Errorf("examples/reference.yaml has no example of %s: add one, and then make generate", k.path)
 		}
 	}

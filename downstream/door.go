@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,8 @@ type gate struct {
 	identify func(identity.Proof) (*identity.Identity, error)
 	// admits returns why the client of an open stream is no longer served; the function is nil if all are.
 	admits func(*identity.Identity) error
+	// names gives the clients' names their meaning; the function is nil if the Server does.
+	names func(context.Context, Client) Names
 	// relays reports whether a client is a relay; the function is nil if every client may be one.
 	relays func(*identity.Identity) bool
 	// expiries may be nil.

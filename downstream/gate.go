@@ -43,7 +43,7 @@ func newGate(o ListenerOptions) *gate {
 	g := &gate{
 		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
 		secretsForAnyone: o.SecretsForAnyone, longPoll: o.LongPoll,
-		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, relays: o.Relays, expiries: o.Expiries, door: o.Door,
+		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, names: o.Names, relays: o.Relays, expiries: o.Expiries, door: o.Door,
 		admission: newAdmission(o.Admission), prefetch: o.Prefetch,
 	}
 	if g.door == nil {

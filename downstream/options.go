@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"time"
@@ -44,7 +45,8 @@ type ScopeUser interface {
 	// subscription in the scope.
 	Enter(cache.Scope)
 	Leave(cache.Scope)
-	// Loop returns the loop of relays that the client would make in a scope that it has entered, nil if none is known.
+	// Loop returns why the stream must end because of what it has entered, nil if it need not: the loop of relays that
+	// the client would make there.
 	Loop() error
 }
 
@@ -276,6 +278,8 @@ type ListenerOptions struct {
 	// for each request that gets one answer, before the relay reads the request. Its error is a gRPC status, with which
 	// the call ends. If Identify is nil, clients prove nothing.
 	Identify func(identity.Proof) (*identity.Identity, error)
+	// Names, if not nil, takes the place of the Server's for the listener's clients. ctx is that of the stream.
+	Names func(ctx context.Context, c Client) Names
 	// Relays reports whether a client is a relay by its identity, so that the relays of which it speaks count for all
 	// clients of its scopes. If Relays is nil, every client may be one.
 	Relays func(*identity.Identity) bool

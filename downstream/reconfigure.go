@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"context"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -73,7 +74,17 @@ func (s *Server) nextStream() *stream {
 
 // useNames gives the stream the Names of a configuration. The caller holds mu.
 func (st *stream) useNames(n *naming, through chain.Chain) {
-	st.names = n.of(Client{Node: st.node, Through: st.proven(through), End: st.endLoop, Identity: st.identity, SecretsForAnyone: st.gate != nil && st.gate.door.newest.Load().secretsForAnyone})
+	c := Client{Node: st.node, Through: st.proven(through), End: st.endLoop, Identity: st.identity}
+	var own func(context.Context, Client) Names
+	if st.gate != nil {
+		g := st.gate.door.newest.Load()
+		c.SecretsForAnyone, own = g.secretsForAnyone, g.names
+	}
+	if own != nil {
+		st.names = own(st.grpc.Context(), c)
+	} else {
+		st.names = n.of(c)
+	}
 	st.sessionClient.Rights, st.sessionClient.Generation = nil, n.generation
 	if names, ok := st.names.(Restricted); ok {
 		st.sessionClient.Rights = names.Rights()
@@ -122,6 +133,10 @@ func (st *stream) reconfigure() error {
 	if user, ok := st.names.(ScopeUser); ok {
 		for scope := range st.scopes.all() {
 			user.Enter(scope)
+		}
+		if why := user.Loop(); why != nil {
+			old.Close()
+			return st.dismiss(loopStatus(why))
 		}
 	}
 	restricted = restricted || st.sessionClient.Rights != nil
@@ -205,9 +220,14 @@ func (st *stream) notAdmitted() error {
 	if err == nil {
 		return nil
 	}
-	st.dismissed = true
+	st.server.noteRefusedClient(st.grpc.Context(), st.gate, err)
+	return st.dismiss(err)
+}
+
+// dismiss ends the stream with an error, which it returns, because of a new configuration. The caller holds mu.
+func (st *stream) dismiss(err error) error {
 	ctx := st.grpc.Context()
-	st.server.noteRefusedClient(ctx, st.gate, err)
+	st.dismissed = true
 	st.byRelay.Store(true)
 	time.AfterFunc(rand.N(dismissSpread), func() { finish(ctx, err) })
 	return err

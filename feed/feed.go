@@ -104,7 +104,7 @@ func (s *Link) Deliver(e delivery.Event) {
 	case e.Kind != delivery.Delivered:
 		f.event(now, s, e)
 	case !f.muted:
-		updates := f.pick(s, e.Types)
+		updates := f.pick(s, e.Types, e.Cause)
 		if len(updates) > 0 {
 			f.resolve(updates)
 			news := f.record(now, s, updates, e.ExpiresAt)

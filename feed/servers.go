@@ -42,6 +42,9 @@ type Servers struct {
 	// Open begins to feed the scope from a server. It must not block.
 	Open     func(server int, to *Link) Source
 	Failover failover.Options
+	// Failed, if not nil, is called when a server has failed, with the reason. Another source takes the place of the
+	// servers then: their outages are none of the scope's. It must not block.
+	Failed func(reason string)
 	// Answered, if not nil, is called before the first delivery of a type on a new stream to the active server. It must
 	// not block.
 	Answered func(typeURL string)
@@ -129,16 +132,21 @@ func (f *Feed) event(now time.Time, s *Link, e delivery.Event) {
 		}
 	case delivery.Delivered, delivery.Opened, delivery.Lost, delivery.Ended:
 	}
+	if f.Servers.Failed != nil && e.Kind == delivery.Failed {
+		f.Servers.Failed(e.Reason)
+	}
 	f.machine.Event(now, s.index, e)
 	f.act()
 }
 
 // pick returns the updates of a server that count: those of the active one. While that is not up, its errors do not: the
 // Feed itself reports an error once all servers have failed. The caller holds mu.
-func (f *Feed) pick(s *Link, updates []cache.Update) []cache.Update {
+func (f *Feed) pick(s *Link, updates []cache.Update, cause delivery.Cause) []cache.Update {
 	switch {
 	case !s.active:
 		s.outdated = true
+		return nil
+	case f.Servers.Failed != nil && cause == delivery.Outage:
 		return nil
 	case len(f.open) > 1 && !f.machine.Up(s.index):
 		return withoutErrors(updates)
@@ -229,7 +237,14 @@ func (f *Feed) act() {
 		failure.Outage = new(cache.Outage)
 		f.reportAllFailed(&failure)
 	}
-	f.Reachability.set(f.Servers.Scope, since, down)
+	f.reachable(since, down)
+}
+
+// reachable notes whether the scope's servers can be reached. The caller holds mu.
+func (f *Feed) reachable(since time.Time, down bool) {
+	if f.Servers.Failed == nil {
+		f.Reachability.set(f.Servers.Scope, since, down)
+	}
 }
 
 func (f *Feed) perform(a failover.Action) {
@@ -345,7 +360,7 @@ func (f *Feed) closeServers(yield func(Source) bool) {
 		}
 	}
 	if f.machine != nil {
-		f.Reachability.set(f.Servers.Scope, time.Time{}, false)
+		f.reachable(time.Time{}, false)
 	}
 	for _, s := range f.closing {
 		if !yield(s) {

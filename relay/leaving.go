@@ -29,13 +29,20 @@ type controlFunc = func(network, address string, c syscall.RawConn) error
 // leavingSockets returns the sockets that no listener has by a configuration, among those that are open now. It
 // closes a socket that was lost.
 func (r *Relay) leavingSockets(cfg *configs.Config) *leaving {
-	stays := map[string]int{}
+	type place struct {
+		address string
+		peers   bool
+	}
+	stays := map[place]int{}
 	for i := range cfg.Listeners {
-		stays[cfg.Listeners[i].Address]++
+		stays[place{cfg.Listeners[i].Address, false}]++
+	}
+	if cfg.Fleet != nil {
+		stays[place{cfg.Fleet.Listen, true}]++
 	}
 	var all leaving
 	for _, l := range r.openListeners() {
-		at := l.config.Address
+		at := place{l.config.Address, l.peers}
 		if stays[at]--; stays[at] < 0 && l.isLost() == nil {
 			all = append(all, l.socket)
 		}

@@ -25,6 +25,7 @@ import (
 // listener is an address on which clients are served.
 type listener struct {
 	address string
+	peers   bool // it is for other members of the fleet
 	door    *downstream.Door
 	// expiries are the expiry times of clients' certificates.
 	expiries *downstream.Expiries
@@ -96,7 +97,7 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 
 // newServer makes a server for the next turn of a socket. It accepts no connections until the previous turn has
 // ended.
-func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions) (*clientServer, error) {
+func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions, peers bool) (*clientServer, error) {
 	part := r.credentials.Part()
 	tlsConfig, err := listenerTLS(part, l)
 	if err != nil {
@@ -114,8 +115,16 @@ func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.Listener
 	if tlsConfig != nil {
 		creds = credentials.NewTLS(tlsConfig)
 	}
-	n.grpc = grpc.NewServer(append(downstream.ServerOptions(o), grpc.Creds(downstream.Metered(creds)))...)
+	options := append(downstream.ServerOptions(o), grpc.Creds(downstream.Metered(creds)))
+	if peers {
+		options = append(options, peersDoor{r, o.Door}.serverOptions()...)
+	}
+	n.grpc = grpc.NewServer(options...)
 	others := r.server.Register(n.grpc, o)
+	if peers {
+		healthpb.RegisterHealthServer(others, r.peersHealth)
+		return n, nil
+	}
 	healthpb.RegisterHealthServer(others, r.health)
 	if l.CSDS {
 		r.clientCSDS(o).Register(others)

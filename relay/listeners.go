@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
@@ -16,6 +17,7 @@ type listenerPlan struct {
 	config     *configs.Listener
 	listener   *listener // the existing one, or a new one
 	isNew      bool
+	peers      bool // it is for other members of the fleet
 	options    downstream.ListenerOptions
 	identities *certs.Part
 	// taken says that a new listener takes over the socket of a listener that is gone.
@@ -43,19 +45,24 @@ func onConnections(l *configs.Listener) string {
 // of changed ones. Nothing that runs changes. It returns all errors, and then leaves nothing open.
 func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *leaving) (plans []*listenerPlan, errs configs.Errors) {
 	left := r.openListeners()
-	for i := range cfg.Listeners {
-		l := &cfg.Listeners[i]
-		p := &listenerPlan{config: l}
-		at := slices.IndexFunc(left, func(of *listener) bool { return of.config.Address == l.Address })
+	plan := func(l *configs.Listener, peers bool, key func(string) string) {
+		p := &listenerPlan{config: l, peers: peers}
+		at := slices.IndexFunc(left, func(of *listener) bool { return of.config.Address == l.Address && of.peers == peers })
 		if at >= 0 {
 			p.listener = left[at]
 			left = slices.Delete(slices.Clone(left), at, at+1)
 		}
 		if err := r.planListener(ctx, cfg, p, from); err != nil {
-			errs = append(errs, cfg.Errorf(fmt.Sprintf("listeners[%d]", i)+err.key, "%w", err.err))
-			continue
+			errs = append(errs, cfg.Errorf(key(err.key), "%w", err.err))
+			return
 		}
 		plans = append(plans, p)
+	}
+	for i := range cfg.Listeners {
+		plan(&cfg.Listeners[i], false, func(key string) string { return fmt.Sprintf("listeners[%d]", i) + key })
+	}
+	if l := cfg.PeersListener(); l != nil {
+		plan(l, true, func(key string) string { return "fleet" + strings.Replace(key, ".address", ".listen", 1) })
 	}
 	if len(errs) > 0 {
 		undoListeners(plans)
@@ -78,7 +85,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 			return &keyError{".address", err}
 		}
 		p.isNew, p.taken = true, taken
-		p.listener = &listener{socket: s, address: s.address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
+		p.listener = &listener{peers: p.peers, socket: s, address: s.address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
 	}
 	p.options = r.listenerOptions(cfg, l)
 	if l.TLS != nil {
@@ -95,6 +102,10 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 		p.listener.door = downstream.NewDoor(p.options)
 	}
 	p.options.Door = p.listener.door
+	if p.peers {
+		p.options.Identify, p.options.Names = identifyPeer(cfg.Fleet.TLS), peersDoor{r, p.listener.door}.names
+		p.options.Relays = nil // members say the truth
+	}
 	on := p.listener.socket
 	switch lost := p.listener.isLost(); {
 	case lost != nil:
@@ -105,7 +116,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	case !p.isNew && p.listener.serves(l):
 		return nil
 	}
-	if p.server, err = r.newServer(l, on, p.options); err != nil {
+	if p.server, err = r.newServer(l, on, p.options, p.peers); err != nil {
 		undoListeners([]*listenerPlan{p})
 		return &keyError{".tls", err}
 	}

@@ -18,7 +18,11 @@ const (
 
 // serve runs a server of a listener in a goroutine.
 func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
-	r.log.Info("serving clients", "address", l.address, "protocol", string(s.protocol))
+	if l.peers {
+		r.log.Info("serving other members of the fleet", "address", l.address)
+	} else {
+		r.log.Info("serving clients", "address", l.address, "protocol", string(s.protocol))
+	}
 	run.wg.Go(func() {
 		err := s.serve()
 		if err == nil || !l.lose(s, err) {
@@ -63,7 +67,7 @@ func (r *Relay) tryReopen(run *serving, l *listener) bool {
 	if r.ended || l.isLost() == nil || !slices.Contains(r.openListeners(), l) {
 		return true
 	}
-	p := &listenerPlan{config: l.config, listener: l}
+	p := &listenerPlan{config: l.config, listener: l, peers: l.peers}
 	if err := r.planListener(run.ctx, r.now().cfg, p, new(leaving)); err != nil || p.server == nil {
 		p.identities.Close()
 		return false

@@ -31,6 +31,8 @@ type origins struct {
 	credentials *certs.Store
 	// newest is the newest generation: sources are opened as it says.
 	newest atomic.Pointer[generation]
+	// fleet is the fleet that the relay is a member of, nil if it is alone.
+	fleet *atomic.Pointer[membership]
 	// chains has the relays that the streams of each scope announce.
 	chains  *chain.Table[cache.Scope]
 	guards  *guards
@@ -75,6 +77,7 @@ func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollou
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[place]*sharedConn{},
 		reachability: feed.NewReachability(),
+		fleet:        new(atomic.Pointer[membership]),
 		streams:      map[cache.Scope]*serverSource{},
 		patterns:     map[cache.Scope]struct{}{},
 	}
@@ -129,15 +132,15 @@ func (s *origins) isNewest(o *origin) bool {
 // fingerprint returns the fingerprint of the source that the newest generation would open for a scope.
 func (s *origins) fingerprint(scope cache.Scope) string {
 	if o := s.originFor(scope); o != nil {
-		return o.fingerprint
+		return routedFingerprint(o, s.route(scope, o))
 	}
 	return ""
 }
 
 // planeOf returns a comparable value that identifies the control plane of a scope: the one that the relay tries
-// first. It is nil if the scope has none.
+// first. It is nil if the scope has none, or comes from another member of the fleet.
 func (s *origins) planeOf(scope cache.Scope) any {
-	if o := s.originFor(scope); o != nil && len(o.servers) > 0 {
+	if o := s.originFor(scope); o != nil && len(o.servers) > 0 && s.route(scope, o).from == nil {
 		return o.servers[0].conn
 	}
 	return nil
@@ -160,7 +163,8 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	if node == nil {
 		node = o.node
 	}
-	f := s.openServers(scope, o, node)
+	r := s.route(scope, o)
+	f := s.openServers(scope, o, r, node)
 	s.mu.Lock()
 	s.streams[scope] = f
 	s.noteOpened(scope, o)
@@ -168,7 +172,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	if o.rollout != nil {
 		s.rollouts.RejectsTo(scope, f)
 	}
-	return f, o.fingerprint
+	return f, routedFingerprint(o, r)
 }
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.

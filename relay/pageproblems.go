@@ -99,7 +99,9 @@ type RelayStatus struct {
 	Problems []Problem `json:"problems"`
 	More     int       `json:"more,omitempty"`
 	// Unread counts the resources whose references were not read yet.
-	Unread      int               `json:"unread,omitempty"`
+	Unread int `json:"unread,omitempty"`
+	// Fleet is nil without a fleet.
+	Fleet       *FleetStatus      `json:"fleet,omitempty"`
 	Authorities []AuthorityStatus `json:"-"`
 	Rollouts    []RolloutStatus   `json:"-"`
 }
@@ -122,10 +124,11 @@ func (r *Relay) lookAround() *RelayStatus {
 	s := &RelayStatus{
 		Version: version(), Started: r.readiness.began, Ready: r.admin.IsReady(), Config: r.configStatus(),
 		Clients: r.server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
-		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}),
+		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}), Fleet: r.fleetStatus(),
 	}
 	p := &problems{}
 	r.relayProblems(p, s)
+	problemsOfFleet(p, s.Fleet)
 	down := r.outages(p, s.Authorities)
 	rolloutProblems(p, s.Rollouts)
 	for i := range s.Authorities {

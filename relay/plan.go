@@ -164,6 +164,9 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 	streams := &StreamChanges{Open: r.server.Clients()}
 	changes.Streams = streams
 	for _, l := range p.listeners {
+		if l.peers {
+			continue // it is in the keys of the fleet
+		}
 		c := ListenerChange{Address: l.listener.address, Streams: l.listener.door.Streams()}
 		l.listener.mu.Lock()
 		was := l.listener.config
@@ -181,7 +184,7 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 		changes.Listeners = append(changes.Listeners, c)
 	}
 	for _, l := range r.openListeners() {
-		if _, stays := check.listeners[l.door]; stays {
+		if _, stays := check.listeners[l.door]; stays || l.peers {
 			continue
 		}
 		n := l.door.Streams()

@@ -78,8 +78,8 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 		secrets := s.SecretsForAnyone
 		if s.Door != nil {
 			l := check.listeners[s.Door]
-			if l == nil {
-				continue // the stream ends
+			if l == nil || l.peers {
+				continue // the stream ends, or is of another member of the fleet
 			}
 			if l.options.Admits != nil && l.options.Admits(s.Identity) != nil {
 				changes.Streams.EndNotAdmitted++

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/health"
@@ -56,6 +57,8 @@ type Relay struct {
 	prefetcher  *prefetcher
 	server      *downstream.Server
 	health      *health.Server
+	fleet       *atomic.Pointer[membership] // that of origins
+	peersHealth *health.Server              // towards other members of the fleet
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
@@ -125,7 +128,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
@@ -138,6 +141,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
 	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
+	r.fleet = r.origins.fleet
 	r.origins.tracer, r.origins.gcTuner = o.Telemetry.Tracer, o.GCTuner
 	g, err := r.firstGeneration(cfg)
 	if err != nil {
@@ -149,6 +153,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.planeOf = r.origins.planeOf
+	r.scopes.takeOver = r.origins.takeOver
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}
@@ -233,15 +238,38 @@ func (r *Relay) Listen(ctx context.Context) error {
 	}
 	r.commitListeners(plans)
 	r.commitOperator(operator, false)
+	r.commitFleet(cfg, r.planFleet(cfg, peersAddress(plans)))
 	return nil
 }
 
 // Addresses returns the addresses of the clients' listeners, in the order of the configuration.
 func (r *Relay) Addresses() (addresses []string) {
 	for _, l := range r.openListeners() {
-		addresses = append(addresses, l.address)
+		if !l.peers {
+			addresses = append(addresses, l.address)
+		}
 	}
 	return addresses
+}
+
+// PeersAddress returns the address of the listener for other members of the fleet, or "" if there is none.
+func (r *Relay) PeersAddress() string {
+	for _, l := range r.openListeners() {
+		if l.peers {
+			return l.address
+		}
+	}
+	return ""
+}
+
+// peersAddress is PeersAddress for planned listeners.
+func peersAddress(plans []*listenerPlan) string {
+	for _, p := range plans {
+		if p.peers {
+			return p.listener.address
+		}
+	}
+	return ""
 }
 
 // AdminAddress returns the address of the admin listener, or "" if there is none.
@@ -258,14 +286,28 @@ type serving struct {
 	wg  sync.WaitGroup
 }
 
-// begin starts to serve on all listeners.
-func (r *Relay) begin(run *serving) {
+// beginPeers starts to serve other members of the fleet, and returns the server that does.
+func (r *Relay) beginPeers(run *serving) *clientServer {
+	for _, l := range r.openListeners() {
+		if l.peers {
+			s := l.servers()[0]
+			r.serve(run, l, s)
+			return s
+		}
+	}
+	return nil
+}
+
+// begin starts to serve on all listeners. begun is a server that has started already.
+func (r *Relay) begin(run *serving, begun *clientServer) {
 	r.listening.Lock()
 	r.running = run
 	listeners, operator := slices.Clone(r.listeners), r.operator
 	r.listening.Unlock()
 	for _, l := range listeners {
-		r.serve(run, l, l.servers()[0])
+		if s := l.servers()[0]; s != begun {
+			r.serve(run, l, s)
+		}
 	}
 	if operator != nil {
 		r.serveOperator(run, operator)
@@ -295,14 +337,18 @@ func (r *Relay) Run(ctx context.Context) error {
 	if longest := r.readiness.timeout; longest > startsWithin {
 		r.notify(process.NotifyTakes(longest + startsWithin))
 	}
+	r.reloading.Lock()
+	begun := r.beginPeers(run)
+	r.reloading.Unlock()
 	run.wg.Go(func() { r.getReady(starting) })
+	r.awaitFleet(starting)
 	select {
 	case <-r.readiness.done:
 	case <-time.After(headStart):
 	}
 	// A reload starts servers, too, so this waits for it.
 	r.reloading.Lock()
-	r.begin(run)
+	r.begin(run, begun)
 	r.reloading.Unlock()
 	r.log.Info("the configuration runs", "config", r.Hash())
 	r.admin.SetReady(true)
@@ -312,6 +358,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.notify(process.NotifyStopping)
 	r.admin.SetReady(false)
 	r.health.Shutdown()
+	r.peersHealth.Shutdown() // other members get their scopes elsewhere
 	r.noMoreReloads()
 	if errors.Is(context.Cause(ctx), ErrDrain) {
 		r.drain()
@@ -351,6 +398,9 @@ func (r *Relay) Close() {
 	}
 	if o := r.theOperator(); o != nil {
 		_ = o.close()
+	}
+	if m := r.fleet.Swap(nil); m != nil {
+		m.close()
 	}
 	r.prefetcher.Close()
 	r.cache.Close()

@@ -27,6 +27,7 @@ type planned struct {
 	generation *generation
 	listeners  []*listenerPlan
 	operator   *operator
+	fleet      *membership
 }
 
 // reloads has the results of reloads.
@@ -162,6 +163,9 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 	if p.operator = operator; problem != nil {
 		errs = append(errs, *problem)
 	}
+	if len(errs) == 0 {
+		p.fleet = r.planFleet(cfg, peersAddress(p.listeners))
+	}
 	if len(errs) == 0 { // the last step: it is not undone
 		add(r.rekey(cfg, opened, key))
 	}
@@ -235,6 +239,7 @@ func (r *Relay) noteStore(s *sharedStore) {
 func (r *Relay) undo(p *planned) {
 	undoListeners(p.listeners)
 	r.undoOperator(p.operator)
+	r.undoFleet(p.fleet)
 	if p.generation != nil {
 		r.origins.release(p.generation)
 	}
@@ -262,6 +267,7 @@ func (r *Relay) commit(p *planned) {
 		r.loads.reconfigure()
 		r.origins.release(before)
 	}
+	r.commitFleet(cfg, p.fleet)
 	for _, l := range gone {
 		r.log.Info("a listener is gone, its streams end", "address", l.address)
 		r.ending.Go(func() { l.drain(r.endings, cfg.Drain.Time) })

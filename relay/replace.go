@@ -30,7 +30,7 @@ func (f *scopes) mute(fingerprint func(cache.Scope) string) {
 	muted := map[cache.Scope]source{}
 	f.mu.Lock()
 	for scope, of := range f.sources {
-		if of.fingerprint != fingerprint(scope) {
+		if originPart(of.fingerprint) != originPart(fingerprint(scope)) {
 			muted[scope] = of.source
 			of.muted++
 		}
@@ -95,6 +95,15 @@ func (f *scopes) replaceOutdated(fingerprint func(cache.Scope) string, each func
 	}
 }
 
+// replaceIfOutdated is replaceOutdated for the source of one scope.
+func (f *scopes) replaceIfOutdated(scope cache.Scope, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of := f.sources[scope]; of != nil && !of.replacing && of.fingerprint != fingerprint(scope) {
+		f.replaceLater(scope, of, fingerprint, each)
+	}
+}
+
 // replaceLater replaces a source. The caller holds mu.
 func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	if f.closed {
@@ -138,7 +147,8 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	}
 	old.Close()
 	f.mu.Lock()
-	muted := of.muted > 0
+	muted := of.muted > of.replacedMuted
+	of.replacedMuted = of.muted
 	f.mu.Unlock()
 	if muted {
 		f.topics.Outdate(scope) // also updates that were accepted while the source closed
@@ -152,8 +162,14 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	if of.node != nil {
 		node = f.nodes.nodeOf(of.node)
 	}
+	before := of.fingerprint
 	of.source, of.fingerprint = f.open(scope, node)
+	if isHandover(before, of.fingerprint) {
+		f.handovers.Add(1)
+	}
 	of.started = map[cache.Key]struct{}{}
+	close(f.changed)
+	f.changed = make(chan struct{})
 	f.mu.Unlock()
 	each(scope, func(k cache.Key) {
 		f.mu.Lock()

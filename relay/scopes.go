@@ -2,6 +2,7 @@ package relay
 
 import (
 	"sync"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -15,6 +16,8 @@ import (
 type scopes struct {
 	// open opens a scope's source, and returns its fingerprint. It must not block.
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
+	// takeOver is called before the first source of a scope is opened.
+	takeOver func(cache.Scope)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
 	// derived is the source of the derived topics.
@@ -36,6 +39,9 @@ type scopes struct {
 	// variants is how many of the sources have dynamic parameters.
 	variants int
 	closed   bool
+	// changed is closed, and replaced, when a scope has another source.
+	changed   chan struct{}
+	handovers atomic.Uint64 // counts the scopes that a fleet has moved
 	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
 }
@@ -47,8 +53,8 @@ type scopeSource struct {
 	node        *partitionNode // nil for xdstp names
 	topics      int
 	idle        int // counts how often the last topic stopped
-	// muted counts the reloads that replaced the source.
-	muted int
+	// muted counts the reloads that replaced the source, and replacedMuted is what it was at the last replacement.
+	muted, replacedMuted int
 	// replacing: a goroutine replaces the source. started, if not nil, has the topics that the new source has started
 	// so far.
 	replacing bool
@@ -58,8 +64,8 @@ type scopeSource struct {
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	return &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}),
-		planeOf: func(cache.Scope) any { return nil },
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
+		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
 	}
 }
 
@@ -89,6 +95,7 @@ func (f *scopes) Start(k cache.Key) {
 			node = f.nodes.nodeOf(n)
 		}
 		of = &scopeSource{node: n}
+		f.takeOver(k.Scope)
 		of.source, of.fingerprint = f.open(k.Scope, node)
 		f.sources[k.Scope] = of
 		if k.Scope.Params != "" {

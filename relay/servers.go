@@ -4,11 +4,14 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/feed"
+	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -19,9 +22,9 @@ import (
 // later, so clients notice within 5 s.
 const connectWithin = 4 * time.Second
 
-// openServer opens the streams of a scope to one server: one for all types, or one for each.
-func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.Node, o upstream.Options, to *feed.Link) feed.Source {
-	server := of.servers[i].config
+// openServer opens the streams of a scope to one server: one for all types, or one for each. conn is its connection.
+func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, conn grpc.ClientConnInterface, node *corev3.Node, o upstream.Options, link delivery.Receiver) feed.Source {
+	server := to.config
 	o.Protocol = protocolFor(*server, node)
 	o.BackoffBase, o.BackoffMax = server.Backoff.Base, server.Backoff.Max
 	o.MaxRequestBytes, o.Modest = int(server.MaxRequestBytes), s.cache.HasSmallClient
@@ -34,22 +37,26 @@ func (s *origins) openServer(scope cache.Scope, of *origin, i int, node *corev3.
 	o.DropIdle = s.cache.DropIdle
 	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
-	o.Presence, o.Tally = of.servers[i].presence, of.counts.tally
+	o.Presence, o.Tally = to.presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
 	if s.nodes != nil {
 		o.Nodes = s.nodes.nodesOf(scope)
 	}
 	if server.Aggregated {
-		return upstream.NewAggregated(scope, of.servers[i].conn, node, o, to, s.log)
+		return upstream.NewAggregated(scope, conn, node, o, link, s.log)
 	}
-	return upstream.NewStreams(scope, of.servers[i].conn, node, o, to, s.log)
+	return upstream.NewStreams(scope, conn, node, o, link, s.log)
 }
 
-// openServers opens the source of a scope from its authority's servers.
-func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node) *serverSource {
+// openServers opens the source of a scope from its authority's servers, or from a member of the fleet if r has one.
+func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *corev3.Node) *serverSource {
+	from := r.from
 	a := of.authority
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
-	f := &serverSource{scope: scope, origins: s, origin: of}
+	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, from: from}
+	if from != nil {
+		f.servers = []originServer{from.Conn.(*peerConn).server}
+	}
 	o := feed.Options{
 		Guard: s.guards.settings(), Cache: s.cache, Rollouts: s.rollouts, Rollout: of.rollout, Reachability: s.reachability, Log: s.log,
 		Servers: feed.Servers{Scope: scope, Failover: failover.Options{
@@ -66,23 +73,42 @@ func (s *origins) openServers(scope cache.Scope, of *origin, node *corev3.Node) 
 	if of.store != nil {
 		o.Store, o.StoreWaits = of.store.Store, of.store.keeps()
 	}
-	several, polled := len(a.Servers) > 1, false
-	for i := range a.Servers {
-		o.Servers.Names = append(o.Servers.Names, a.Servers[i].Address)
-		polled = polled || a.Servers[i].Protocol == configs.ProtocolREST
+	several, polled := len(f.servers) > 1, false
+	for _, server := range f.servers {
+		o.Servers.Names = append(o.Servers.Names, server.config.Address)
+		polled = polled || server.config.Protocol == configs.ProtocolREST
+	}
+	// In a fleet, a scope may have come from elsewhere before, with the versions of the authority's server.
+	m := s.fleet.Load()
+	shared := a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+	notGiven := func() { from.Fleet().NotGiven(scope, from) }
+	switch {
+	case r.state:
+		o.Servers.Failed = func(string) { notGiven() }
+	case from != nil:
+		o.Servers.Failed = func(reason string) { from.Fleet().Refused(scope, from, reason) }
 	}
 	if several && !polled {
 		o.Servers.Failover.ConnectTimeout = connectWithin // with REST there is no stream before the first response
 	}
 	o.Servers.Open = func(i int, to *feed.Link) feed.Source {
 		so := upstream.Options{ForceAnswer: unreachable, WithExpiresAt: several}
-		if several && a.Failover.SharedVersions {
+		if shared && (several || m != nil) {
 			so.Seed = to.Seed
 		}
+		server := f.servers[i]
 		if of.store != nil {
-			so.Recall = to.Recall(a.Servers[i].Address, a.Failover.SharedVersions)
+			so.Recall = to.Recall(server.config.Address, shared)
 		}
-		return s.openServer(scope, of, i, node, so, to)
+		conn, receiver := grpc.ClientConnInterface(server.conn), delivery.Receiver(to)
+		switch {
+		case r.state:
+			conn = fleet.ForState(conn, scope, notGiven)
+			receiver = gift{to, func() { from.Fleet().Given(scope, from) }}
+		case from != nil:
+			conn = fleet.ForScope(conn, scope, fleet.MemberHeader, from.Fleet().Address())
+		}
+		return s.openServer(scope, of, server, conn, node, so, receiver)
 	}
 	f.Feed = feed.New(o)
 	return f

@@ -6,6 +6,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/feed"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -32,6 +33,8 @@ type serverSource struct {
 	scope   cache.Scope
 	origins *origins
 	origin  *origin
+	servers []originServer // those of the origin, or a member of the fleet
+	from    *fleet.Peer    // the member, nil for the authority's servers
 }
 
 // Close implements source.
@@ -60,7 +63,7 @@ type serverStatus struct {
 func (f *serverSource) statuses() (all []serverStatus) {
 	for _, s := range f.Sources() {
 		for _, st := range s.Source.Statuses() {
-			all = append(all, serverStatus{Status: st, server: &f.origin.authority.Servers[s.Server], active: s.Active})
+			all = append(all, serverStatus{Status: st, server: f.servers[s.Server].config, active: s.Active})
 		}
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -151,6 +152,9 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 	if cfg.Admin.Address != "" {
 		fmt.Fprintf(stdout, "admin: %s\n", describeAdmin(cfg.Admin))
 	}
+	if cfg.Fleet != nil {
+		fmt.Fprintf(stdout, "fleet: %s\n", describeFleet(cfg.Fleet))
+	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())
 	fmt.Fprint(stdout, relay.DescribeRights(cfg))
 	for _, warning := range cfg.Warnings() {
@@ -232,6 +236,21 @@ func describeAdmin(a configs.Admin) string {
 		reach = "TLS with client certificates"
 	}
 	return fmt.Sprintf("serves the operator on %s (%s)", a.Address, reach)
+}
+
+// describeFleet returns which relays are members, and where they connect.
+func describeFleet(f *configs.Fleet) string {
+	security, members := "plaintext, for this host only", strings.Join(f.Members.Static, ", ")
+	if f.TLS != nil {
+		security = "TLS, for members with the id " + f.TLS.ServerID
+	}
+	switch {
+	case f.Members.Etcd != nil:
+		members = "those in etcd under " + f.Members.Etcd.Prefix + f.Name
+	case f.Members.DNS != "":
+		members = "the addresses of " + f.Members.DNS
+	}
+	return fmt.Sprintf("shares streams to the control planes with the members of %q: %s; serves them on %s (%s)", f.Name, members, f.Listen, security)
 }
 
 func (f *checkFlags) explain(stdout, stderr io.Writer) error {

@@ -68,6 +68,24 @@ old_style_names[1]: every other client is served from authority "onprem", sharin
 	}
 }
 
+func TestCheckSaysWhichRelaysAreAFleet(t *testing.T) {
+	inFolder(t, map[string]string{"resources/cart.yaml": cartYAML})
+	writeCertificate(t)
+	for members, want := range map[string]string{
+		`listen: "127.0.0.1:1", members: {static: ["127.0.0.1:1", "127.0.0.1:2"]}`:                                                             `fleet: shares streams to the control planes with the members of "edge": 127.0.0.1:1, 127.0.0.1:2; serves them on 127.0.0.1:1 (plaintext, for this host only)`,
+		`listen: "127.0.0.1:1", members: {etcd: {endpoints: ["http://127.0.0.1:2379"]}}`:                                                       `fleet: shares streams to the control planes with the members of "edge": those in etcd under /xds-relay/edge; serves them on 127.0.0.1:1 (plaintext, for this host only)`,
+		`listen: ":1", members: {dns: "peers:1"}, tls: {cert_file: cert.pem, key_file: key.pem, ca_file: cert.pem, server_id: "spiffe://a/b"}`: `fleet: shares streams to the control planes with the members of "edge": the addresses of peers:1; serves them on :1 (TLS, for members with the id spiffe://a/b)`,
+	} {
+		if err := os.WriteFile("relay.yaml", []byte(checkable+"fleet: {name: edge, "+members+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr, status := runCommand(t, "check", "--config", "relay.yaml")
+		if !strings.Contains(stdout, "\n"+want+"\n") || stderr != "" || status != 0 {
+			t.Errorf("status %d, stderr %q, got\n%swant\n%s", status, stderr, stdout, want)
+		}
+	}
+}
+
 func TestCheckSaysAllThatIsWrongAtOnce(t *testing.T) {
 	const bad = `listeners:
   - adress: 127.0.0.1:0

@@ -51,6 +51,9 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 	}
 	fmt.Fprintf(out, "%s, started %s, configuration %s loaded %s\n", ready, s.Started.Format(time.DateTime), s.Config.Hash, s.Config.Loaded.Format(time.DateTime))
 	fmt.Fprintf(out, "%d streams of clients; %d names, wildcards and globs\n", s.Clients, s.Resources)
+	if s.Fleet != nil {
+		printFleet(out, s.Fleet)
+	}
 	for _, p := range s.Problems {
 		since := ""
 		if p.Since != nil {
@@ -67,6 +70,23 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 	if s.Unread > 0 {
 		fmt.Fprintf(out, "%d resources have not been checked yet for references\n", s.Unread)
 	}
+}
+
+func printFleet(out io.Writer, f *relay.FleetStatus) {
+	if f.Alone {
+		fmt.Fprintf(out, "fleet %q: its members are not known yet\n", f.Name)
+	}
+	for _, m := range f.Members {
+		state := "answers"
+		switch {
+		case m.Self:
+			state = "is this relay"
+		case !m.Reachable:
+			state = "does not answer"
+		}
+		fmt.Fprintf(out, "fleet %q: %s %s\n", f.Name, oneLine(m.Address), state)
+	}
+	fmt.Fprintf(out, "%d scopes come from the authorities' servers, %d from other members of the fleet\n", f.OwnedScopes, f.PeerScopes)
 }
 
 // oneLine returns a text that may come from others as one line without control characters for a terminal.

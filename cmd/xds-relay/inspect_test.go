@@ -136,3 +136,25 @@ func TestNamesAreOneLine(t *testing.T) {
 		t.Errorf("it prints %q", got)
 	}
 }
+
+func TestStatusSaysWhoIsInTheFleet(t *testing.T) {
+	for _, tt := range []struct {
+		fleet relay.FleetStatus
+		want  string
+	}{
+		{relay.FleetStatus{Name: "edge", Alone: true}, `fleet "edge": its members are not known yet
+0 scopes come from the authorities' servers, 0 from other members of the fleet
+`},
+		{relay.FleetStatus{Name: "edge", OwnedScopes: 5, PeerScopes: 7, Members: []relay.FleetMember{
+			{Address: "10.0.0.1:1", Self: true, Reachable: true}, {Address: "10.0.0.2:1", Reachable: true}, {Address: "10.0.0.3:1", Reason: "no answer within 1s"},
+		}}, `fleet "edge": 10.0.0.1:1 is this relay
+fleet "edge": 10.0.0.2:1 answers
+fleet "edge": 10.0.0.3:1 does not answer
+5 scopes come from the authorities' servers, 7 from other members of the fleet
+`},
+	} {
+		var out strings.Builder
+		printStatus(&out, &relay.RelayStatus{Fleet: &tt.fleet})
+		mustContain(t, out.String(), tt.want)
+	}
+}

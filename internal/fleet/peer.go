@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Whether a member is there is seen on the connection to it, over which the scopes' streams go, too: a health watch ends
+// at once with a process or a connection, and a call each second notices a member that hangs or a network that is cut.
+
+// Conn is a connection to a member.
+type Conn interface {
+	grpc.ClientConnInterface
+	io.Closer
+}
+
+// Peer is another member.
+type Peer struct {
+	Address string
+	Conn    Conn
+	// ID is different for each Peer of the process.
+	ID uint64
+
+	fleet  *Fleet
+	hash   uint64
+	cancel context.CancelFunc
+	// known is closed once the first attempt to reach the member has ended. Fleet.mu guards the rest.
+	known  chan struct{}
+	up     bool
+	isSelf bool      // it is this relay, under an address that it did not know as its own
+	lostAt time.Time // when it was last up; zero if it was never lost
+	reason string    // why it is not up
+}
+
+// Fleet returns the Fleet of which the peer is a member.
+func (p *Peer) Fleet() *Fleet { return p.fleet }
+
+const (
+	// checkEvery is the time between two checks of a member, checkWithin that for the answer.
+	checkEvery  = time.Second
+	checkWithin = time.Second
+	// retryEvery is the time between two attempts to reach a member that is not there.
+	retryEvery = 500 * time.Millisecond
+	// provesFor is how long a member that was lost has to be there before it gives scopes again. So a member that
+	// crashes again and again does not make scopes move each time.
+	provesFor = 3 * time.Second
+)
+
+// ServiceOf returns the name of a fleet for gRPC health. So relays of different fleets do not take each other for members.
+func ServiceOf(fleet string) string { return "xds-relay.fleet/" + fleet }
+
+// run follows the member until ctx ends.
+func (p *Peer) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := p.attend(ctx)
+		if errors.Is(err, errSelf) {
+			p.fleet.foundSelf(p)
+			return
+		}
+		p.fleet.lost(p, err)
+		select {
+		case <-time.After(retryEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+var (
+	errLeaving = errors.New("it is leaving the fleet")
+	errSelf    = errors.New("it is this relay itself")
+)
+
+// InstanceHeader is the metadata with the instance of the caller of a member: see [Fleet.IsSelf].
+const InstanceHeader = "x-xds-relay-instance"
+
+// IsSelf reports whether a call comes from this Fleet itself: its list of members has an address of this relay. The
+// relay refuses the call with ALREADY_EXISTS.
+func (f *Fleet) IsSelf(ctx context.Context) bool {
+	return slices.Contains(metadata.ValueFromIncomingContext(ctx, InstanceHeader), f.instance)
+}
+
+// attend watches the member, and returns why it does not serve.
+func (p *Peer) attend(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unanswered := time.AfterFunc(checkWithin, func() { cancel(fmt.Errorf("no answer within %s", checkWithin)) })
+	defer unanswered.Stop()
+	client := healthpb.NewHealthClient(p.Conn)
+	request := &healthpb.HealthCheckRequest{Service: ServiceOf(p.fleet.options.Name)}
+	watch, err := client.Watch(metadata.AppendToOutgoingContext(ctx, InstanceHeader, p.fleet.instance), request)
+	if err != nil {
+		return reasonOf(ctx, err)
+	}
+	checking := false
+	for {
+		answer, err := watch.Recv()
+		switch {
+		case status.Code(err) == codes.AlreadyExists:
+			return errSelf
+		case err != nil:
+			return reasonOf(ctx, err)
+		case answer.GetStatus() == healthpb.HealthCheckResponse_SERVICE_UNKNOWN:
+			return fmt.Errorf("it is no relay of the fleet %q", p.fleet.options.Name)
+		case answer.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+			return errLeaving
+		}
+		unanswered.Stop()
+		if !checking {
+			checking = true
+			p.fleet.found(p)
+			go p.check(ctx, client, request, cancel)
+		}
+	}
+}
+
+// check calls the member each second, and ends the watch when the member does not answer.
+func (p *Peer) check(ctx context.Context, client healthpb.HealthClient, request *healthpb.HealthCheckRequest, fail context.CancelCauseFunc) {
+	again := time.NewTicker(checkEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+		within, cancel := context.WithTimeoutCause(ctx, checkWithin, fmt.Errorf("no answer within %s", checkWithin))
+		_, err := client.Check(within, request)
+		if err != nil {
+			fail(reasonOf(within, err))
+		}
+		cancel()
+	}
+}
+
+// reasonOf returns why a call has ended.
+func reasonOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return errors.New(status.Convert(err).Message())
+}
