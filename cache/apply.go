@@ -183,7 +183,7 @@ func (c *Cache) confirm(v *OriginVersion) {
 	if v == nil {
 		return
 	}
-	if known := v.known.Load(); known == nil || known.version != v.latest {
-		v.known.Store(&knownVersion{version: v.latest, order: c.versions.Add(1)})
+	if known := v.known.Load(); known == nil || known.version != v.visible() {
+		v.known.Store(&knownVersion{version: v.visible(), order: c.versions.Add(1)})
 	}
 }

@@ -12,6 +12,7 @@ import "sync/atomic"
 type OriginVersion struct {
 	server any
 	latest string // guarded by the source
+	mark   string // see Distinguish
 	// Attachment belongs to code that passes updates on between the source and the cache. The cache
 	// ignores it.
 	Attachment any
@@ -36,6 +37,22 @@ func NewOriginVersion(server any, version string) *OriginVersion {
 // may call it.
 func (v *OriginVersion) Set(version string) { v.latest = version }
 
+// Distinguish adds a mark to the version that clients see, from the next update on: the same version of another server
+// names other contents. Only who passes the update on may call it.
+func (v *OriginVersion) Distinguish(mark string) {
+	if v != nil && v.latest != "" {
+		v.mark = mark
+	}
+}
+
+// visible returns the version that clients see from the next update on.
+func (v *OriginVersion) visible() string {
+	if v.latest == "" {
+		return ""
+	}
+	return v.latest + v.mark
+}
+
 // Latest returns the version that the source has set last. Only the source may
 // call it.
 func (v *OriginVersion) Latest() string {
@@ -50,7 +67,9 @@ func (v *OriginVersion) Fork() *OriginVersion {
 	if v == nil {
 		return nil
 	}
-	return NewOriginVersion(v.server, v.latest)
+	fork := NewOriginVersion(v.server, v.latest)
+	fork.mark = v.mark
+	return fork
 }
 
 // Snapshot returns the version that clients see now, as an OriginVersion that does not change. It is

@@ -200,7 +200,7 @@ func BenchmarkCorridor(b *testing.B) {
 		set := cache.SetUpdate{Name: cache.Wildcard, Extent: cache.Whole, Answer: cache.FirstAnswer}
 		for i := range members {
 			name := fmt.Sprintf("cluster-%d", i)
-			set.Changes = append(set.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "1", TypeURL: typeURL, Value: []byte("\x0a\x01" + name)})})
+			set.Changes = append(set.Changes, cache.Change{Name: name, Resource: cache.NewResource(cache.Spec{Name: name, Version: "first", TypeURL: typeURL, Value: []byte("\x0a\x01" + name)})})
 		}
 		return delivery.Event{Delivery: delivery.Delivery{Types: []cache.Update{{Scope: someScope, TypeURL: typeURL, Sets: []cache.SetUpdate{set}}}}}
 	}

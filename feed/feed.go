@@ -106,6 +106,7 @@ func (s *Link) Deliver(e delivery.Event) {
 	case !f.muted:
 		updates := f.pick(s, e.Types, e.Cause)
 		if len(updates) > 0 {
+			f.distinguish(s, updates)
 			f.resolve(updates)
 			news := f.record(now, s, updates, e.ExpiresAt)
 			f.stage(f.judge(now, updates))

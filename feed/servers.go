@@ -42,6 +42,9 @@ type Servers struct {
 	// Open begins to feed the scope from a server. It must not block.
 	Open     func(server int, to *Link) Source
 	Failover failover.Options
+	// Foreign reports whether a server may have given the versions that clients have other meanings: see distinguish.
+	// nil: none has.
+	Foreign func(server int) bool
 	// Failed, if not nil, is called when a server has failed, with the reason. Another source takes the place of the
 	// servers then: their outages are none of the scope's. It must not block.
 	Failed func(reason string)

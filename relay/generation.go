@@ -42,6 +42,8 @@ type counts struct {
 	// tally has the resources that clients would reject.
 	tally *taster.Tally
 	check configs.Check
+	// home is the address of the first server that the authority has had: clients may have versions of it.
+	home string
 }
 
 // parts are the inputs of a generation.
@@ -92,11 +94,15 @@ func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
 	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), loadReports: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
 	if before != nil && before.counts[a.Name] != nil {
 		was := *before.counts[a.Name]
-		if c = &was; c.check == a.Check {
-			return c
-		}
-		c.check = a.Check
+		c = &was
 	}
+	if c.home == "" && len(a.Servers) > 0 {
+		c.home = a.Servers[0].Address
+	}
+	if c.tally != nil && c.check == a.Check {
+		return c
+	}
+	c.check = a.Check
 	c.tally = taster.NewTally(CheckMode(a.Check), s.log.With("authority", a.Name))
 	return c
 }

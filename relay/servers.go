@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -81,6 +82,12 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	// In a fleet, a scope may have come from elsewhere before, with the versions of the authority's server.
 	m := s.fleet.Load()
 	shared := a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+	if from == nil { // a member of the fleet passes on the versions that its clients see
+		names, home := o.Servers.Names, of.counts.home
+		o.Servers.Foreign = func(i int) bool {
+			return names[i] != home && !(shared && slices.Contains(names, home))
+		}
+	}
 	notGiven := func() { from.Fleet().NotGiven(scope, from) }
 	switch {
 	case r.state:

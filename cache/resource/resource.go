@@ -306,7 +306,38 @@ func (r *Resource) Size(name string, f Form) int {
 
 // FormatHash returns a hash as 16 hexadecimal digits, the form of versions that are hashes.
 func FormatHash(h uint64) string {
-	const width = 16
 	s := strconv.FormatUint(h, 16)
-	return "0000000000000000"[:width-len(s)] + s
+	return "0000000000000000"[:hashWidth-len(s)] + s
+}
+
+const hashWidth = 16
+
+// Marked returns the resource with a version that names its content: see OriginVersion. Everything else is shared.
+func (r *Resource) Marked() *Resource {
+	t, value := *r.traits, r.original()
+	if t.elsewhere == nil {
+		t.elsewhere = &elsewhere{value: value}
+	}
+	version := r.OriginVersion() + markSign + FormatHash(r.hash)
+	before := encode(r.Name(), version, r.typeURL, r.extra(), len(value)+len(t.elsewhere.inner), 0)
+	return &Resource{hash: r.hash, traits: t.shared(), delta: text(before)}
+}
+
+// markSign is between the origin's version and the hash of the content.
+const markSign = "-"
+
+// OriginVersion returns the version that the origin gave the resource. It is that of clients, but for a resource that is
+// Marked, because the origin's version has stood for other contents, too.
+func (r *Resource) OriginVersion() string {
+	version := r.Version()
+	if at := len(version) - len(markSign) - hashWidth; at > 0 && version[at:at+1] == markSign && version[at+1:] == FormatHash(r.hash) {
+		return version[:at]
+	}
+	return version
+}
+
+// VersionIsHash reports whether the version is the content's hash, because the origin gives none.
+func (r *Resource) VersionIsHash() bool {
+	version := r.Version()
+	return len(version) == hashWidth && version == FormatHash(r.hash)
 }

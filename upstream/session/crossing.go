@@ -62,7 +62,7 @@ func (n *Names) noteRead(sub *subscription, r *cache.Resource) {
 	if !sub.unread || r == nil || n.sets == nil {
 		return
 	}
-	if member := n.sets.given(sub.name); member != nil && member.Version() == r.Version() && member.Hash() == r.Hash() {
+	if member := n.sets.given(sub.name); member != nil && member.OriginVersion() == r.OriginVersion() && member.Hash() == r.Hash() {
 		sub.unread = false
 	}
 }

@@ -248,7 +248,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 		switch r := members[key]; {
 		case r.Name() == "":
 			// It cannot be listed without a name, and comes again: see dropNameless.
-		case p.room(versionSize(r.Name(), r.Version())):
+		case p.room(versionSize(r.Name(), r.OriginVersion())):
 			version := d.versionOf(r)
 			if s.wildcard != nil && key == s.wildcard.doubted {
 				version = ""
@@ -274,7 +274,7 @@ func (d *deltaSession) list(p *deltaPacker) {
 func (d *deltaSession) listRecalled(p *deltaPacker, recalled map[string]*cache.Resource) {
 	for _, key := range slices.Sorted(maps.Keys(recalled)) {
 		r := recalled[key]
-		if p.room(versionSize(r.Name(), r.Version())) {
+		if p.room(versionSize(r.Name(), r.OriginVersion())) {
 			p.list(r.Name(), d.versionOf(r))
 			continue
 		}
@@ -359,7 +359,7 @@ func (d *deltaSession) versionOf(r *cache.Resource) string {
 		d.force = false
 		return ""
 	}
-	return r.Version()
+	return r.OriginVersion()
 }
 
 // deltaPacker fills requests up to a limit.

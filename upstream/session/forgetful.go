@@ -23,12 +23,12 @@ import (
 // sendsAgain reports whether a response has a resource that the control plane was told to be held, in the version that
 // it was told.
 func (v *resourceUpdate) sendsAgain(held *cache.Resource) bool {
-	return v.resource != nil && held != nil && v.resource.Version != "" && v.resource.Version == held.Version()
+	return v.resource != nil && held != nil && v.resource.Version != "" && v.resource.Version == held.OriginVersion()
 }
 
 // renews reports whether a response has the content of a held resource, with another version.
 func (v *resourceUpdate) renews(held *cache.Resource) bool {
-	return v.resource != nil && held != nil && v.resource.Version != held.Version() && bytes.Equal(v.resource.value, held.Value())
+	return v.resource != nil && held != nil && v.resource.Version != held.OriginVersion() && bytes.Equal(v.resource.value, held.Value())
 }
 
 // noteTold notes a response for a name that was listed with its version.
