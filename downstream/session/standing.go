@@ -117,13 +117,13 @@ func (s *subscriptions) refuse(r *Rejection, name string) {
 	}
 	for sub := range s.ownOf(name) {
 		if e := sub.entry(); e != nil && sub.isRejected() {
-			sub.makeRare().refused = e.Refuse()
-			s.Topics.Refused(e.Key(), name)
+			sub.makeRare().refused = e.Refuse(r.SentAt)
+			s.Topics.Refused(e.Key(), name, r.SentAt)
 		}
 	}
 	for p := range r.ofSets() {
-		p.set.set.Refuse(memberKey(name))
-		s.Topics.Refused(p.set.set.Key(), memberKey(name))
+		p.set.set.Refuse(memberKey(name), r.SentAt)
+		s.Topics.Refused(p.set.set.Key(), memberKey(name), r.SentAt)
 	}
 }
 
