@@ -26,25 +26,47 @@ func releaseOf(r *Resource, origin string) Release {
 // Release returns that of a state that has a resource.
 func (s *State) Release() Release { return releaseOf(s.Resource, s.Origin.String()) }
 
+// Refused is what a client has refused of an entry. The zero value is nothing.
+type Refused struct {
+	release Release
+	// resource is that of a derived entry, which has no version of its origin: each Resource is a release.
+	resource *Resource
+}
+
+// missedRelease makes a Release another one.
+const missedRelease Release = 1 << 31
+
+// Renewed reports whether a state, which has a resource, has another Release than the one that was refused.
+func (r *Refused) Renewed(st *State) bool {
+	switch {
+	case r.release == 0:
+		return false
+	case r.resource != nil:
+		return st.Resource != r.resource
+	}
+	return st.Release() != r.release
+}
+
 // Refuse records that a client has refused the entry's resource: its watchers are notified when it comes again with
-// another Release. It returns the one that was refused, 0 if there is no resource. sent is when the client was sent the
-// resource, by uptime.Millis: if it has come again since, on the way of the refusal, the watchers are notified soon.
-func (e *Entry) Refuse(sent uint32) Release {
+// another Release. sent is when the client was sent the resource, by uptime.Millis: if it has come again since, on the way
+// of the refusal, the watchers are notified soon.
+func (e *Entry) Refuse(sent uint32) (refused Refused) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := e.state.Load()
 	if st.Resource == nil {
-		return 0
+		return refused
 	}
-	if e.refused = st.Release(); !e.restatedAfter(sent) {
-		return e.refused
+	e.refused = st.Release()
+	switch refused.release = e.refused; {
+	case e.restatedAfter(sent):
+		refused.release ^= missedRelease
+		e.table.scope.missed.add(e, nil, "", e.table.scope.renewMissed)
+	case e.key.Scope.Derived != "":
+		refused.resource = st.Resource
 	}
-	e.table.scope.missed.add(e, nil, "", e.table.scope.renewMissed)
-	return e.refused ^ missedRelease
+	return refused
 }
-
-// missedRelease makes a Release another one, which is not 0 either.
-const missedRelease Release = 1 << 31
 
 // restatedAfter reports whether something came again after a time, with equal content. The caller holds mu.
 func (t *topic) restatedAfter(sent uint32) bool {
@@ -53,11 +75,19 @@ func (t *topic) restatedAfter(sent uint32) bool {
 
 // renewed reports that a refused resource has come again with another Release. The caller holds mu.
 func (e *Entry) renewed(old, next *State) bool {
-	if e.refused == 0 || next.Resource != nil && sameContent(old.Resource, next.Resource) && next.Release() == e.refused {
+	if e.refused == 0 || next.Resource != nil && sameContent(old.Resource, next.Resource) && e.isRelease(old, next) {
 		return false
 	}
 	e.refused = 0
 	return next.Status == Present && next.Resource != nil
+}
+
+// isRelease reports that a refused resource has come again with the Release that was refused. The caller holds mu.
+func (e *Entry) isRelease(old, next *State) bool {
+	if e.key.Scope.Derived != "" {
+		return old.Resource == next.Resource
+	}
+	return next.Release() == e.refused
 }
 
 // Refuser is a [Source] of topics that it makes of others. Those that it makes do not come again unless the others do.

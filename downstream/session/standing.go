@@ -133,7 +133,7 @@ func (s *nameSub) renewed(st *cache.State) bool {
 		return false
 	}
 	r := s.rare()
-	return r != nil && r.refused != 0 && r.refused != st.Release()
+	return r != nil && r.refused.Renewed(st)
 }
 
 // renewedIn reports that a member of a set that the client has refused has come again with another version.
