@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
@@ -41,6 +42,7 @@ func (c *Cache) Apply(updates ...Update) {
 	}
 	wakers := a.wakers
 	topics.gate.close()
+	topics.storedAt = max(1, uptime.Millis())
 	for i := range parts {
 		wakers = c.store(topics, &parts[i], wakers)
 	}

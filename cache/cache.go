@@ -94,6 +94,8 @@ type scopeTopics struct {
 	// change measures the update that is being stored, nil if it is not measured. Guarded by
 	// gate.topics.
 	change *propagation.Change
+	// storedAt is when the update began to be stored, by uptime.Millis and not 0. Guarded by gate.topics.
+	storedAt uint32
 
 	mu     sync.RWMutex
 	tables map[string]*table // by type URL
@@ -101,6 +103,7 @@ type scopeTopics struct {
 	// ended: the last topic has ended, and the scope is no longer in Cache.scopes.
 	ended bool
 
+	missed   missed      // what clients have refused when it had come again
 	outdated atomic.Bool // some topics may be outdated: see Cache.Outdate
 	// impatient is until when entries do not linger, in Unix nanoseconds: see Cache.DropIdle.
 	impatient atomic.Int64

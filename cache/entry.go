@@ -195,6 +195,8 @@ func (e *Entry) set(next State, wakers []Waker) []Waker {
 	}
 	if next.Since = old.Since; old.Status != next.Status || !sameContent(old.Resource, next.Resource) {
 		next.Since = time.Now().UnixNano()
+	} else if arrived {
+		e.restated = e.table.scope.storedAt
 	}
 	e.state.Store(&next)
 	e.recount(old, &next)

@@ -201,6 +201,7 @@ func (s *Set) put(key string, r *Resource) bool {
 		if m.Resource.Name() == r.Name() {
 			s.members.SetResource(m, r) // the version may be another
 		}
+		s.restated = s.table.scope.storedAt
 		return false
 	}
 	s.notes.remove(n)

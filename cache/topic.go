@@ -96,6 +96,8 @@ type topic struct {
 	ended     bool // the cache has dropped the topic
 	// prefetched: all watchers are Prefetchers. If there are none, the last ones were.
 	prefetched bool
+	// restated is when something came again with equal content, by uptime.Millis, 0 for never: see Entry.Refuse.
+	restated uint32
 }
 
 // add begins a watch: the watch of w, or of reg's WatchGroup if it has one. adopted: it is the first

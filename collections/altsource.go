@@ -138,7 +138,7 @@ func (c *altSource) keys(yield func(string)) {
 
 func (c *altSource) refresh() { c.union.refresh() }
 
-func (c *altSource) refuse(key string) { c.union.refuse(key) }
+func (c *altSource) refuse(key string, sent uint32) { c.union.refuse(key, sent) }
 
 func (c *altSource) close() {
 	c.endStep(c)

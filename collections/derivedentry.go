@@ -70,7 +70,7 @@ func (n *derivedEntry) process(r *Resolver) {
 
 func (n *derivedEntry) refresh() { n.lookup.refresh() }
 
-func (n *derivedEntry) refuse(string) { n.lookup.refuse() }
+func (n *derivedEntry) refuse(_ string, sent uint32) { n.lookup.refuse(sent) }
 
 func (n *derivedEntry) appendTo(u *cache.Update) {
 	is := &n.lookup.result

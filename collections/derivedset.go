@@ -186,7 +186,7 @@ func (n *derivedSet) gone(key string) bool {
 
 func (n *derivedSet) refresh() { n.union.refresh() }
 
-func (n *derivedSet) refuse(name string) { n.union.refuse(name) }
+func (n *derivedSet) refuse(name string, sent uint32) { n.union.refuse(name, sent) }
 
 func (n *derivedSet) close() {
 	n.union.close()

@@ -195,15 +195,15 @@ func (g *globSource) refresh() {
 	g.topics.Unwatch(newcomer)
 }
 
-func (g *globSource) refuse(key string) {
+func (g *globSource) refuse(key string, sent uint32) {
 	if r := g.redirects[key]; r != nil {
-		r.refuse(key)
+		r.refuse(key, sent)
 		return
 	}
 	if g.renameTo != "" {
 		key = urn.MemberOf(g.leaf.Name, key)
 	}
-	g.set.Refuse(key)
+	g.set.Refuse(key, sent)
 }
 
 func (g *globSource) close() {

@@ -21,18 +21,21 @@ func (r *Resolver) Refresh(k cache.Key) { r.inbox.Put(note{key: k, refresh: true
 func (r *Resolver) Stop(k cache.Key) { r.inbox.Put(note{key: k, stop: true}) }
 
 // Refused implements cache.Refuser.
-func (r *Resolver) Refused(k cache.Key, name string) { r.inbox.Put(refused{k, name}) }
+func (r *Resolver) Refused(k cache.Key, name string, sent uint32) {
+	r.inbox.Put(refused{k, name, sent})
+}
 
 // refused is the news that a client has refused a derived resource.
 type refused struct {
 	key  cache.Key
 	name string
+	sent uint32 // see cache.Refuser
 }
 
 // process implements event.
 func (e refused) process(r *Resolver) {
 	if of := r.derived[e.key]; of != nil {
-		of.refuse(e.name)
+		of.refuse(e.name, e.sent)
 	}
 }
 

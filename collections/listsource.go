@@ -126,7 +126,7 @@ func (l *listSource) refresh() {
 	l.union.refresh()
 }
 
-func (l *listSource) refuse(key string) { l.union.refuse(key) }
+func (l *listSource) refuse(key string, sent uint32) { l.union.refuse(key, sent) }
 
 func (l *listSource) close() {
 	l.unschedule(l)

@@ -38,9 +38,9 @@ func (f *lookup) refresh() {
 }
 
 // refuse records in the cache that a client has refused the resource that was found.
-func (f *lookup) refuse() {
+func (f *lookup) refuse(sent uint32) {
 	if l := f.result.leaf; l != nil {
-		l.entry.Refuse()
+		l.entry.Refuse(sent)
 	}
 }
 

@@ -159,9 +159,9 @@ func (m *memberLookup) refresh() {
 	}
 }
 
-func (m *memberLookup) refuse(string) {
+func (m *memberLookup) refuse(_ string, sent uint32) {
 	if m.lookup != nil {
-		m.lookup.refuse()
+		m.lookup.refuse(sent)
 	}
 }
 
@@ -224,5 +224,5 @@ func (g *fixedSource) set(r *cache.Resource) {
 func (g *fixedSource) state() sourceState      { return stateOf(true) }
 func (g *fixedSource) keys(yield func(string)) { yield(g.key) }
 func (g *fixedSource) refresh()                {}
-func (g *fixedSource) refuse(string)           {}
+func (g *fixedSource) refuse(string, uint32)   {}
 func (g *fixedSource) close()                  {}

@@ -303,7 +303,7 @@ type source interface {
 	// cache.
 	refresh()
 	// refuse records in the cache that a client has refused the candidate for a key.
-	refuse(key string)
+	refuse(key string, sent uint32)
 	close()
 }
 
@@ -401,7 +401,7 @@ type derived interface {
 	// cache (Resource.DoNotCache).
 	refresh()
 	// refuse records in the cache that a client has refused the resource, or a member of the set.
-	refuse(name string)
+	refuse(name string, sent uint32)
 	close()
 }
 

@@ -363,10 +363,16 @@ type wanted struct {
 	entry *cache.Entry
 	last  string
 	quiet bool
+	// refused is what the client has refused. woken: it was notified since.
+	refused cache.Refused
+	woken   bool
 }
 
 // Changed implements cache.Watcher.
-func (w *wanted) Changed() cache.Waker { return nil }
+func (w *wanted) Changed() cache.Waker {
+	w.woken = true
+	return nil
+}
 
 // want begins a subscription to a derived topic.
 func (o *origins) want(name string) *wanted {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -31,6 +32,7 @@ import (
 //	subscribe NAME passed           the same, but redirects are passed on to the client
 //	clashes                         prints how many there were
 //	unsubscribe NAME
+//	refuse VIEW MEMBER              a client refuses a member
 //
 // The changes of a set are printed member by member, and those of a list entry by entry.
 func TestSetTranscripts(t *testing.T) {
@@ -144,6 +146,23 @@ func (p *setPlayer) do(line string) error {
 		p.cache.Unwatch(p.subs[i])
 		p.subs = slices.Delete(p.subs, i, i+1)
 		return nil
+	case "refuse":
+		if len(args) == 1 {
+			break
+		}
+		p.settle()
+		member := args[1]
+		if strings.ContainsAny(member, "/:") { // and no old-style name
+			member = long(member)
+		}
+		for _, s := range p.subs {
+			if s.name == args[0] {
+				s.set.Refuse(member, uptime.Millis())
+				p.resolver.Refused(s.set.Key(), member, uptime.Millis())
+			}
+		}
+		p.settle()
+		return nil
 	case "clashes":
 		p.settle()
 		fmt.Fprintf(&p.out, "clashes: %d\n", p.resolver.Clashes())
@@ -178,7 +197,7 @@ func (p *setPlayer) saySet(line string) error {
 		return err
 	}
 	op, list, _ := strings.Cut(what, " ")
-	u := cache.SetUpdate{Name: name, Extent: cache.WholeIf(op == "=")}
+	u := cache.SetUpdate{Name: name, Extent: cache.WholeIf(op == "="), Origin: p.originVersion()}
 	for m := range strings.SplitSeq(list, ";") {
 		m = strings.TrimSpace(m)
 		if m == "" {
@@ -320,7 +339,7 @@ func (p *setPlayer) printSets() {
 
 func describeMember(m cache.Member) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", map[cache.News]string{cache.Changed: "+", cache.Removed: "-", cache.TTLRenewed: "beat", cache.TTLChanged: "ttl", cache.ErrorOnly: "!"}[m.News], short(m.Name))
+	fmt.Fprintf(&b, "%s %s", map[cache.News]string{cache.Changed: "+", cache.Removed: "-", cache.TTLRenewed: "beat", cache.TTLChanged: "ttl", cache.ErrorOnly: "!", cache.Renewed: "again"}[m.News], short(m.Name))
 	if m.News == cache.Changed {
 		inner, content := contentOf(m.Resource)
 		fmt.Fprintf(&b, " %s %q", m.Resource.Version(), content)

@@ -56,7 +56,7 @@ func (failedSource) keys(func(string)) {}
 
 func (failedSource) refresh() {}
 
-func (failedSource) refuse(string) {}
+func (failedSource) refuse(string, uint32) {}
 
 func (failedSource) close() {}
 

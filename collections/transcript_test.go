@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
@@ -37,9 +38,12 @@ import (
 //	policy AUTHORITY [unreachable] [grace=D] [hysteresis=D] [notfound]
 //	wait DURATION
 //	loops                              prints how many there have been
+//	origins VERSION                    the version of SotW responses that bring leaves from now on, whose own
+//	                                   version is then -
+//	refuse NAME                        a client refuses what it has of a derived topic
 //
 // The new states of derived topics are printed with their names, and the leaf topics that
-// are requested and given up with + and -.
+// are requested and given up with + and -. "again" is what a client has refused, and is sent again.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".txt") || strings.Contains(path, "/sets/") {
@@ -59,6 +63,8 @@ type player struct {
 	wants map[string]*wanted
 	out   strings.Builder
 	loops bool // are to be printed
+	// origin is the version of SotW responses, empty in delta.
+	origin string
 }
 
 func (p *player) play(t *testing.T, d *datadriven.TestData) string {
@@ -131,6 +137,14 @@ func (p *player) do(line string) error {
 		return err
 	case "loops":
 		p.loops = true
+	case "origins":
+		p.origin = args[0]
+	case "refuse":
+		p.settle()
+		w := p.wants[args[0]]
+		w.refused, w.woken = w.entry.Refuse(uptime.Millis()), false
+		p.resolver.Refused(w.entry.Key(), w.entry.Name(), uptime.Millis())
+		p.settle()
 	default:
 		return fmt.Errorf("unknown")
 	}
@@ -139,7 +153,7 @@ func (p *player) do(line string) error {
 
 // parse parses a state of a leaf topic.
 func (p *player) parse(name, what string) (cache.Change, error) {
-	c := cache.Change{Name: name}
+	c := cache.Change{Name: name, Origin: p.originVersion()}
 	spec := cache.Spec{Name: name, TypeURL: keyOf(name).TypeURL}
 	kind, rest, _ := strings.Cut(what, " ")
 	switch kind {
@@ -183,8 +197,17 @@ func (p *player) parse(name, what string) (cache.Change, error) {
 		}
 		spec.DoNotCache = strings.Contains(flags, "nocache")
 	}
+	spec.Version = strings.TrimPrefix(spec.Version, "-")
 	c.Resource = cache.NewResource(spec)
 	return c, nil
+}
+
+// originVersion returns the version of a SotW response, nil in delta.
+func (p *player) originVersion() *cache.OriginVersion {
+	if p.origin == "" {
+		return nil
+	}
+	return cache.NewOriginVersion("server", p.origin)
 }
 
 func (p *player) entry(e string) []byte {
@@ -220,6 +243,10 @@ func (p *player) print() {
 		if says := w.says(); says != w.last && !w.quiet {
 			w.last = says
 			fmt.Fprintf(&p.out, "%s: %s\n", name, says)
+		}
+		if st := w.entry.State(); w.woken && st.Resource != nil && w.refused.Renewed(&st) {
+			fmt.Fprintf(&p.out, "%s: again\n", name)
+			w.refused = cache.Refused{}
 		}
 	}
 	// Of one topic in the order of events; of several there is none.

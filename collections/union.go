@@ -194,13 +194,13 @@ func (u *union) refresh() {
 }
 
 // refuse records in the cache that a client has refused the winner of a key.
-func (u *union) refuse(key string) {
+func (u *union) refuse(key string, sent uint32) {
 	c := u.members[key]
 	if c == nil {
 		return
 	}
 	if best := c.leader(); best.from != nil {
-		best.from.source.refuse(key)
+		best.from.source.refuse(key, sent)
 	}
 }
 

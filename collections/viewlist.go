@@ -77,6 +77,6 @@ func (n *viewList) resource() *cache.Resource {
 func (n *viewList) refresh() { n.union.refresh() }
 
 // refuse does nothing: the list is made of names, and the members are other topics.
-func (n *viewList) refuse(string) {}
+func (n *viewList) refuse(string, uint32) {}
 
 func (n *viewList) close() { n.union.close() }

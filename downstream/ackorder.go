@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
@@ -77,7 +78,7 @@ func (st *stream) warming() bool {
 }
 
 // overdue reports that what waits since then has waited long enough.
-func overdue(since time.Duration) bool { return since != 0 && uptime()-since >= answerTimeout }
+func overdue(since time.Duration) bool { return since != 0 && uptime.Duration()-since >= answerTimeout }
 
 // additionsWait records whether additions wait.
 func (st *stream) additionsWait(wait bool) {
@@ -92,7 +93,7 @@ func (st *stream) noteWait(since *time.Duration, wait bool) bool {
 	case !wait:
 		*since = 0
 	case *since == 0:
-		*since = uptime()
+		*since = uptime.Duration()
 	}
 	return wait
 }
@@ -119,7 +120,7 @@ func (st *stream) laterUnanswered() bool {
 // laterSentLately reports that a response of a later type was sent a moment ago.
 func (st *stream) laterSentLately() bool {
 	sent := st.types.order.sent
-	return sent != 0 && uptime()-sent < st.server.options.RemovalHold
+	return sent != 0 && uptime.Duration()-sent < st.server.options.RemovalHold
 }
 
 // removalsWait records whether removals wait.
@@ -151,7 +152,7 @@ func (st *stream) noteOrder(i int, r *session.Response) {
 	case o.clusters&(1<<i) != 0:
 		r.Warms = st.sessions[i].LastAnswer() != session.NoAnswer && slices.ContainsFunc(r.Changed, session.Warms)
 	case o.later&(1<<i) != 0:
-		o.sent = uptime()
+		o.sent = uptime.Duration()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 )
 
 // A stream with several types holds the removal of a resource that its client has and requested by name, for
@@ -20,7 +21,7 @@ func (st *stream) mayRemove() session.RemovalRule {
 	if st.types == nil || st.server.options.RemovalHold == 0 {
 		return session.RemoveAll // no other type can refer to what is removed
 	}
-	if since := st.types.held.since; since == 0 || uptime()-since < st.server.options.RemovalHold {
+	if since := st.types.held.since; since == 0 || uptime.Duration()-since < st.server.options.RemovalHold {
 		return session.RemoveUnnamed
 	}
 	return session.RemoveAll
@@ -38,7 +39,7 @@ func (st *stream) holdRemovals(holds, waits bool) {
 		return
 	}
 	if held.since == 0 {
-		held.since = uptime()
+		held.since = uptime.Duration()
 	}
 	if holds {
 		st.wakeBy(held.since + st.server.options.RemovalHold)
@@ -47,7 +48,7 @@ func (st *stream) holdRemovals(holds, waits bool) {
 
 // wakeBy wakes the stream at a time, by uptime, or earlier. The caller holds mu. The stream has several types.
 func (st *stream) wakeBy(at time.Duration) {
-	t, now := st.types, uptime()
+	t, now := st.types, uptime.Duration()
 	if now < t.wakes && t.wakes <= at {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/xds-relay/xds-relay/internal/uptime"
 )
 
 // How fast requests are read: those of a stream, and over REST those of a connection. A faster client is not cut off,
@@ -22,12 +24,7 @@ type requestPace struct {
 // moment is a time in milliseconds since the process started, modulo 2^32: it is small in memory.
 type moment uint32
 
-var processStart = time.Now()
-
-// uptime is how long the process has been running.
-func uptime() time.Duration { return time.Since(processStart) }
-
-func now() moment { return moment(uptime().Milliseconds()) }
+func now() moment { return moment(uptime.Millis()) }
 
 // ago returns how long m is past, if that is less than 49 days.
 func (m moment) ago() time.Duration { return time.Duration(now()-m) * time.Millisecond }

@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/uptime"
 	"github.com/xds-relay/xds-relay/internal/wire"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
@@ -411,7 +412,7 @@ func (st *stream) pace() bool {
 	if st.limits.RequestsPerSecond == 0 {
 		return true
 	}
-	wait := st.requests.take(st.limits.RequestsPerSecond, st.limits.RequestBurst, uptime())
+	wait := st.requests.take(st.limits.RequestsPerSecond, st.limits.RequestBurst, uptime.Duration())
 	return wait == 0 || st.waitPaced(wait)
 }
 

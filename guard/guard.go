@@ -63,6 +63,8 @@ type Guard struct {
 	needed []cache.Key
 	// contents has the earlier contents that are held.
 	contents machine
+	// passed is what has gone lately although it counted as lost: see restore.go.
+	passed passed
 	// tallies are by scope and type.
 	tallies map[cache.Key]*tally
 	// now is the time of the last call that has one.
@@ -77,6 +79,7 @@ func New(c Cache, s Settings) *Guard {
 // Judge decides on updates, and returns them with other words on resources that are held. It changes the slice.
 func (g *Guard) Judge(now time.Time, updates []cache.Update) []cache.Update {
 	g.now = now
+	g.passed.end(now, updates)
 	again := g.unsay(updates)
 	for i := range updates {
 		g.judgeNames(&updates[i])
@@ -109,6 +112,9 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 			u.Sets, decided = slices.Clone(u.Sets), true // the slice belongs to the source
 		}
 		g.follow(key, &d, u.Sets[i].Changes)
+		for j := range d.passed {
+			g.passed.add(now, passing{place: place{set: key, name: d.passed[j].key}, resource: d.passed[j].resource})
+		}
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone+d.replaced)}
@@ -374,5 +380,5 @@ func (g *Guard) Close() {
 		}
 		clear(m.sets)
 	}
-	g.tallies = nil
+	g.tallies, g.passed = nil, passed{}
 }

@@ -248,6 +248,9 @@ func (g *Guard) beyond(now time.Time, u *cache.Update, all []emptied, stored int
 		if !e.alone {
 			t.went += e.lost
 			t.until = now.Add(firstAnswers)
+			if c, _ := e.changeIn(u); u.TypeURL == xdstype.EndpointsV3 {
+				g.passed.add(now, passing{place: e.in, resource: e.old, said: &said{change: *c, server: u.Server, lost: e.lost}})
+			}
 		}
 		return !e.alone
 	})

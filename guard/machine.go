@@ -84,8 +84,8 @@ type decision struct {
 	// of held members that the source has sent again. gone is the number of held members that must not stay: their
 	// TTL has ended, or no client may have them. replaced is the number of held members whose place others have taken.
 	held, restored, gone, replaced, of int
-	// fresh are the members that are held from now on.
-	fresh []removal
+	// fresh are the members that are held from now on, and passed those that go although they count.
+	fresh, passed []removal
 }
 
 // removal is a member that an update would remove. err and answer are those of its change, if it has one.
@@ -182,6 +182,7 @@ func (m *machine) decide(now time.Time, key cache.Key, u *cache.SetUpdate, befor
 	default:
 		s.went += len(fresh)
 		s.until = now.Add(firstAnswers)
+		d.passed = fresh
 	}
 	if len(s.held) > 0 {
 		d.update = s.keep(u, gone[len(inCache):])

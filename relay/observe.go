@@ -305,6 +305,10 @@ type StreamStatus struct {
 	// them, and QuarantineReason why it has ended a stream for one of them alone.
 	Quarantined      int    `json:"quarantined,omitempty"`
 	QuarantineReason string `json:"quarantine_reason,omitempty"`
+	// Unsaid is how many resources the server has not sent again on a new stream, without saying that they are gone, and
+	// UnsaidSince since when there are any. The relay keeps them until the server's answer is complete.
+	Unsaid      int        `json:"unsaid,omitempty"`
+	UnsaidSince *time.Time `json:"unsaid_since,omitempty"`
 	// Unanswered is what the server does not answer, by type, for some types.
 	Unanswered []UnansweredStatus `json:"unanswered,omitempty"`
 }
@@ -376,6 +380,9 @@ func (r *Relay) authorities() []AuthorityStatus {
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
 				Quarantined: st.Quarantined, QuarantineReason: st.QuarantineReason,
+			}
+			if view.Unsaid = st.Unsaid; st.Unsaid > 0 {
+				view.UnsaidSince = &st.UnsaidSince
 			}
 			if !st.LastErrorAt.IsZero() {
 				view.LastErrorAt = &st.LastErrorAt

@@ -251,7 +251,12 @@ func partitionsOf(a *AuthorityStatus) int {
 
 // quarantines returns the streams for which something is requested apart.
 func quarantines(streams []StreamStatus) []StreamStatus {
-	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.QuarantineReason == "" })
+	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.Quarantined == 0 })
+}
+
+// withUnsaid returns the streams on which a server has not sent again what it may not have any more.
+func withUnsaid(streams []StreamStatus) []StreamStatus {
+	return slices.DeleteFunc(slices.Clone(streams), func(st StreamStatus) bool { return st.UnsaidSince == nil })
 }
 
 // unanswered is what of a type a server does not answer, in all partitions.
@@ -311,7 +316,12 @@ func authorityProblems(p *problems, a *AuthorityStatus, down outage) {
 	}
 	few(p, quarantines(a.Streams), func(st StreamStatus) {
 		p.add(SeverityWarning, time.Time{}, page, "authority %q: server %s ends streams on which one of %d names of partition %q is requested; the relay requests them apart: %s",
-			a.Authority, st.Server, st.Quarantined, st.Partition, st.QuarantineReason)
+			a.Authority, st.Server, st.Quarantined, st.Partition, cmp.Or(st.QuarantineReason, "it is not known yet which"))
+	})
+	few(p, withUnsaid(a.Streams), func(st StreamStatus) {
+		p.add(SeverityWarning, *st.UnsaidSince, page,
+			"authority %q: server %s does not read which resources the relay holds, and has not sent %d of partition %q again; the relay keeps them until the answer is complete",
+			a.Authority, st.Server, st.Unsaid, st.Partition)
 	})
 	few(p, unansweredBy(a.Streams), func(u unanswered) {
 		names, leftOut := strings.Join(u.Newest, ", "), ""

@@ -143,9 +143,9 @@ func (f *scopes) Adopt(k cache.Key) {
 }
 
 // Refused implements cache.Refuser.
-func (f *scopes) Refused(k cache.Key, name string) {
+func (f *scopes) Refused(k cache.Key, name string, sent uint32) {
 	if by, ok := f.derived.(cache.Refuser); ok {
-		by.Refused(k, name)
+		by.Refused(k, name, sent)
 	}
 }
 

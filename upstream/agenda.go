@@ -44,6 +44,7 @@ func (s *Stream) concerned(now time.Time) []*feed {
 // schedule notes when a type must be processed although nothing has happened to it: with silence,
 // also when it has waited too long for an answer. The caller holds mu.
 func (s *Stream) schedule(f *feed, silence bool) {
+	s.showUnsaid(f, f.topics.Unsaid())
 	at, ok := f.topics.NextDue()
 	if since, waits := f.topics.Oldest(); waits && silence {
 		if late := since.Add(s.opts.ResponseTimeout); !ok || late.Before(at) {
@@ -67,6 +68,7 @@ func (s *Stream) remove(f *feed) {
 	s.agenda.count(f, tally{})
 	s.agenda.due.End(f)
 	s.showQuiet(f, new(session.Quiet))
+	s.showUnsaid(f, 0)
 	s.feeds = cache.Without(s.feeds, &s.room, f.typeURL())
 }
 

@@ -19,6 +19,7 @@ type feed struct {
 	gather   gather
 	calm     calm
 	quiet    quiet
+	unsaid   int // see showUnsaid
 }
 
 func (f *feed) typeURL() string { return f.topics.TypeURL() }

@@ -28,9 +28,19 @@ func TestWhatAControlPlaneHasForgottenIsInTheLog(t *testing.T) {
 			st = b.next()
 			st.delta(t)
 			b.respond(st, deltaResponse(t, typ, "1", "a"))
+			pass(time.Second)
+			if st := b.stream.Status(); st.Unsaid != 2 || time.Since(st.UnsaidSince) > 2*time.Second {
+				t.Errorf("%s: the status has %d resources that are not sent again since %s, want 2", typ, st.Unsaid, st.UnsaidSince)
+			}
+			if n := b.logs.count("what it has not sent yet is kept"); n != 1 {
+				t.Errorf("%s: the log has %d lines about what is kept", typ, n)
+			}
 			pass(time.Minute)
-			if n := b.logs.count("resources=2"); n != 1 || b.logs.count(line) != 1 {
-				t.Errorf("%s: the log has the line %d times, %d times with the number", typ, b.logs.count(line), n)
+			if n := b.stream.Status().Unsaid; n != 0 {
+				t.Errorf("%s: the status has %d resources that are not sent again, want none", typ, n)
+			}
+			if n := b.logs.count(line); n != 1 || b.logs.count("resources=2") != 2 {
+				t.Errorf("%s: the log has the line %d times, and the number %d times, want it in both lines", typ, n, b.logs.count("resources=2"))
 			}
 		})
 	}

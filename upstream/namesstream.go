@@ -58,16 +58,16 @@ func (w *noted) take(n note) {
 }
 
 // feed returns the feed that a note is for. If there is none, feed makes it for a note that starts a
-// topic, and returns nil for any other note.
+// topic, and returns nil for any other note, and if the topic is tried first.
 func (w *noted) feed(n note) *feed {
 	s, typeURL, name := w.first, n.key.TypeURL, n.key.Name
 	f := s.feeds[typeURL]
-	starts := !n.stop && !n.again && !n.resume && !n.adopt
+	starts := n.starts()
 	if !session.IsSet(name) && (s.isAway(typeURL) || f != nil && f.topics.Sets != nil && s.keepsApart(f.topics.Sets)) {
 		return w.onNamesStream(n, starts)
 	}
 	switch {
-	case f == nil && !starts, f != nil && f.topics.Kind(name) == nil && !starts:
+	case f == nil && !starts, f != nil && f.topics.Kind(name) == nil && !starts, s.probe(n, f):
 		return nil
 	case !session.IsSet(name):
 		f = s.withNames(f, typeURL)
@@ -120,7 +120,7 @@ func (s *Stream) keepsApart(of *session.Sets) bool {
 }
 
 // onNamesStream returns the feed of a name on the names stream. It returns nil if there is none and
-// starts is false, and if the name is in the quarantine of that stream.
+// starts is false, and if the name is in the quarantine of that stream, or put there.
 func (w *noted) onNamesStream(n note, starts bool) *feed {
 	s, k := w.first, n.key
 	if !s.isAway(k.TypeURL) && !starts {
@@ -128,16 +128,16 @@ func (w *noted) onNamesStream(n note, starts bool) *feed {
 	}
 	b := w.namesStream()
 	w.away(k.TypeURL)
-	if b.takeSuspect(n) {
+	f, first := b.feeds[k.TypeURL], s.feeds[k.TypeURL]
+	if b.takeSuspect(n) || b.probe(n, f, first) {
 		w.back(k.TypeURL)
 		return nil
 	}
-	f := b.feeds[k.TypeURL]
 	if f == nil {
 		f = b.place(&session.Topics{Names: session.NewNames(b.config(k.TypeURL))})
 	}
 	w.feeds[f] = b
-	if first := s.feeds[k.TypeURL]; starts && first != nil && first.topics.Sets != nil {
+	if starts && first != nil && first.topics.Sets != nil {
 		f.topics.Names.Know(k.Name, first.topics.Sets, f.begun())
 	}
 	return f
@@ -254,7 +254,7 @@ func (s *Stream) openNamesStream() {
 	}
 	b := newStream(s.forms, s.scope, s.conn, s.node, o, s.to, s.log.With("stream", "names"))
 	b.mu.Lock()
-	b.admitted = s.admitted
+	b.admitted, b.touchyUntil = s.admitted, s.touchyUntil
 	b.speak(s.form)
 	b.mu.Unlock()
 	b.board.post(func(st *Status) { st.NamesStream = true })

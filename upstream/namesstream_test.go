@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,7 +56,7 @@ func newSides(scope cache.Scope, f *form, to delivery.Receiver) []*Stream {
 	for range sideNames {
 		sides = append(sides, &Stream{
 			scope: scope, to: to, form: f, forms: []*form{f}, feeds: map[string]*feed{},
-			inbox: inbox.New[note](), live: true, opts: Options{watch: func(delivery.Event) {}},
+			inbox: inbox.New[note](), live: true, opts: Options{watch: func(delivery.Event) {}}, touchyUntil: new(atomic.Int64),
 		})
 	}
 	sides[0].namesStream = sides[1]

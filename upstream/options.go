@@ -71,7 +71,7 @@ type Options struct {
 	typeAnswered func(typeURL string)
 	typesBlamed  func(types []string, why string) bool
 	// noQuarantine: what the control plane ends streams for is not isolated. trialEnded, if not nil, is called with the
-	// stream's lock when a stream has ended. See quarantine.go.
+	// stream's lock when a stream has ended. See quarantine_trial.go.
 	noQuarantine bool
 	trialEnded   func(error)
 	// peers are the streams to the same control plane, each with these Options.

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,8 +58,8 @@ func TestAGoodNameDoesNotWaitForTheBadOnes(t *testing.T) {
 		{8, "z", 5 * time.Second},
 		{20, "z", 5 * time.Second},
 		{20, "a00010z", 5 * time.Second},
-		{100, "z", 30 * time.Second},
-		{100, "a00050z", time.Minute},
+		{100, "z", 5 * time.Second},
+		{100, "a00050z", 5 * time.Second},
 	} {
 		t.Run(fmt.Sprintf("%d/%s", test.bad, test.good), func(t *testing.T) {
 			isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
@@ -90,6 +91,73 @@ func TestAGoodNameDoesNotWaitForTheBadOnes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Once the control plane has ended a stream for a name, the next bad one ends no stream on which others are served, and a
+// good one is served as soon as before.
+func TestANewBadNameEndsNoStreamOfOthers(t *testing.T) {
+	isolatingEverywhere(t, Options{}, func(f *aFeed, p *touchyPlane, typ string) {
+		f.watch(typ, "held")
+		pass(time.Second)
+		p.endFor(codes.InvalidArgument, "bad")
+		f.watch(typ, "bad")
+		pass(5 * time.Second)
+		lastErrors := func() (all []time.Time) {
+			for _, st := range f.statuses() {
+				all = append(all, st.LastErrorAt)
+			}
+			return all
+		}
+		ended := lastErrors()
+		for round := range 5 {
+			bad, good := fmt.Sprint("bad-", round), fmt.Sprint("good-", round)
+			p.endFor(codes.InvalidArgument, bad)
+			of := f.watch(typ, bad, good)
+			if took := untilPresent(of[good], time.Minute); took > time.Second {
+				f.Errorf("round %d: a good name beside a bad one was served after %s", round, took)
+			}
+			pass(time.Second)
+			if st := of[bad].State(); st.Err == nil {
+				f.Errorf("round %d: the bad name has %+v, want the control plane's words", round, st)
+			}
+			alone := f.watch(typ, fmt.Sprint("alone-", round))
+			pass(50 * time.Millisecond)
+			for _, e := range alone {
+				f.wantPresent(e)
+			}
+		}
+		if now := lastErrors(); !slices.Equal(now, ended) {
+			f.Errorf("streams have ended at %v, and before at %v", now, ended)
+		}
+		if n := f.quarantined(); n != 6 {
+			f.Errorf("%d are in quarantine, want 6", n)
+		}
+		// What a wildcard has is given at once, and what nothing has ended does not count.
+		opened := p.opened()
+		pass(touchyFor)
+		pass(11 * time.Minute)
+		if n := p.opened() - opened; n > 80 {
+			f.Errorf("%d streams in 21 minutes", n)
+		}
+	})
+}
+
+// What starts while the control plane cannot be reached is told so, also where it would be tried first.
+func TestWhatIsTriedFirstHearsOfAnOutage(t *testing.T) {
+	isolating(t, Delta, map[string]codes.Code{"bad": codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
+		b.watch("eds", "held", "bad")
+		pass(5 * time.Second)
+		p.endFor(codes.Unavailable, "first", "second")
+		of := b.watch("eds", "first")
+		pass(time.Second)
+		maps.Copy(of, b.watch("eds", "second"))
+		pass(5 * time.Second)
+		for name, e := range of {
+			if st := e.State(); st.Err == nil || st.Err.Code != codes.Unavailable {
+				t.Errorf("%s has %+v, want the error of an outage", name, st)
+			}
+		}
+	})
 }
 
 // What is suspect for the first time does not wait for the next trial of what is known to be bad.
@@ -221,7 +289,7 @@ func TestABadNameThatLeavesUntriedIsStillRemembered(t *testing.T) {
 	})
 }
 
-// What is remembered and requested again is tried together, so that one trial serves it if it is good.
+// What is remembered and requested again is tried together.
 func TestRememberedNamesAreTriedTogether(t *testing.T) {
 	isolating(t, Delta, map[string]codes.Code{"bad": codes.InvalidArgument}, func(b *bench, p *touchyPlane) {
 		p.ponders = 500 * time.Millisecond
@@ -243,8 +311,8 @@ func TestRememberedNamesAreTriedTogether(t *testing.T) {
 		for _, e := range of {
 			b.wantPresent(e)
 		}
-		if n := p.opened() - opened; n != 1 || !b.stream.Status().LastErrorAt.Equal(ended) {
-			t.Errorf("%d streams were opened, want one trial", n)
+		if n := p.opened() - opened; n > 2 || !b.stream.Status().LastErrorAt.Equal(ended) {
+			t.Errorf("%d streams were opened, want one trial, and one of what came a moment later", n)
 		}
 	})
 }

@@ -135,6 +135,21 @@ func TestResumedNamesRenewTheStreamTogether(t *testing.T) {
 	})
 }
 
+// A name that is tried first is listed in the trial.
+func TestAResumedNameThatIsTriedFirstIsListed(t *testing.T) {
+	withDeltaPlane(t, func(b *bench, p *plane) {
+		b.wantText(b.reading(false, "a")["a"], "1")
+		pass(2 * time.Second) // nothing misses the first request
+		b.stream.touchyUntil.Store(time.Now().Add(touchyFor).UnixNano())
+		resumed := b.reading(true, "gone")
+		b.wantText(resumed["gone"], "absent")
+		pass(session.DefaultResponseTimeout + time.Second)
+		if n := p.streams(); n != 2 {
+			t.Errorf("there have been %d streams, want 2: the first, and a trial", n)
+		}
+	})
+}
+
 // A first answer is complete soon after the control plane has answered a type that was requested later. See
 // session/grace.go.
 func TestAFirstAnswerIsCompleteOnceALaterRequestWasAnswered(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,14 +43,14 @@ func newStream(forms []*form, scope cache.Scope, conn grpc.ClientConnInterface, 
 		inbox: inbox.New[note](),
 		feeds: map[string]*feed{},
 
-		admitted: new(atomic.Bool),
+		admitted: new(atomic.Bool), touchyUntil: new(atomic.Int64),
 	}
 	s.speak(o.Presence.forms.first(forms))
 	if typeURL := forms[0].typeURL; typeURL != "" {
 		s.own = log.With("type_url", typeURL)
 	}
 	s.backoff = backoff{base: o.BackoffBase, limit: o.BackoffMax}
-	s.quarantine.pace = backoff{base: trialPace, limit: o.BackoffMax}
+	s.quarantine.pace = backoff{base: retryPace, limit: o.BackoffMax}
 	s.quarantine.outage = s.quarantine.pace
 	s.renewals = pace{base: max(o.BackoffBase, shortestRenewal), limit: max(o.BackoffMax, shortestRenewal)}
 	s.board.status.Since = time.Now()
@@ -74,8 +75,8 @@ func (s *Stream) run() {
 		<-b.done
 	}
 	s.mu.Lock()
-	if s.quarantine.trial != nil {
-		s.endTrial()
+	for _, t := range slices.Clone(s.quarantine.trials) {
+		s.endTrial(t)
 	}
 	s.mu.Unlock()
 	s.quarantine.closing.Wait()

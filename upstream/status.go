@@ -37,6 +37,10 @@ type Status struct {
 	// have ended it for them. QuarantineReason is why the control plane has ended a stream for one of them alone.
 	Quarantined      int
 	QuarantineReason string
+	// Unsaid is the number of resources that the control plane has not sent again on a new stream, and that are kept until
+	// it is known whether it has them. UnsaidSince is since when there are any.
+	Unsaid      int
+	UnsaidSince time.Time
 	// Quiet is what the control plane does not answer, for some types. It must not be changed.
 	Quiet []QuietType
 	// ResourceErrors is the number of resource_errors received.
@@ -103,6 +107,26 @@ func (s *Stream) logForgotten(f *feed) {
 		"type_url", shown(f.typeURL()), "resources", n)
 }
 
+// showUnsaid logs and posts how many resources of a type the control plane has not sent again, so that it is not known
+// whether they are gone. The caller holds mu.
+func (s *Stream) showUnsaid(f *feed, unsaid int) {
+	before := f.unsaid
+	if unsaid == before {
+		return
+	}
+	if f.unsaid = unsaid; before == 0 {
+		log, level := bounded(&s.lines.unsaid, s.own)
+		log.Log(s.ctx, level, "control plane sends again what it was told that the relay holds: what it has not sent yet is kept until its answer is complete",
+			"type_url", shown(f.typeURL()), "resources", unsaid)
+	}
+	s.board.post(func(st *Status) {
+		if st.Unsaid == 0 {
+			st.UnsaidSince = time.Now()
+		}
+		st.Unsaid += unsaid - before
+	})
+}
+
 func (st *Status) inUse() bool { return st.Connected || st.Subscriptions+st.Quarantined > 0 }
 
 // setConnected records that a gRPC stream has opened or ended.
@@ -132,7 +156,7 @@ func (s *Stream) noteFailure(reason string) {
 // time. They last as long as the Stream, so that a control plane does not get around the bound by
 // ending the gRPC stream. Stream.mu guards them.
 type lines struct {
-	nacks, unrequested, variants, unfit, ignored, quiet, answered, forgotten loglines.Lines
+	nacks, unrequested, variants, unfit, ignored, quiet, answered, forgotten, unsaid loglines.Lines
 }
 
 // shown bounds the length of a name, a version or a nonce in a line of log.

@@ -66,6 +66,8 @@ type Stream struct {
 	relay bool
 	// admitted: the control plane has answered something, on this stream, on its names stream or in a trial.
 	admitted *atomic.Bool
+	// touchyUntil is until when, in Unix nanoseconds, what starts is tried first: see probe. The names stream shares it.
+	touchyUntil *atomic.Int64
 	// outage lasts from a failure until the control plane has answered; otherwise it is nil.
 	outage *cache.Outage
 	// namesStream is the second stream, nil until it is needed. away has the types whose names are on it.
@@ -99,10 +101,16 @@ type note struct {
 	again, stop bool
 	resume      bool
 	adopt       bool
-	tried       bool // a start, of a topic that a trial has brought
+	back        bool // a start, of a topic that was suspect
+	tried       bool // which a trial has brought
 	resend      bool // see Resend; key is empty
 	retry, open bool // see peers; key is empty
 	renode      bool // see renodeSoon; key is empty
+}
+
+// starts reports whether the note starts a topic.
+func (n *note) starts() bool {
+	return !n.stop && !n.again && !n.resume && !n.adopt
 }
 
 // server identifies the control plane that gave the versions of a scope.

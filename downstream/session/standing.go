@@ -117,13 +117,13 @@ func (s *subscriptions) refuse(r *Rejection, name string) {
 	}
 	for sub := range s.ownOf(name) {
 		if e := sub.entry(); e != nil && sub.isRejected() {
-			sub.makeRare().refused = e.Refuse()
-			s.Topics.Refused(e.Key(), name)
+			sub.makeRare().refused = e.Refuse(r.SentAt)
+			s.Topics.Refused(e.Key(), name, r.SentAt)
 		}
 	}
 	for p := range r.ofSets() {
-		p.set.set.Refuse(memberKey(name))
-		s.Topics.Refused(p.set.set.Key(), memberKey(name))
+		p.set.set.Refuse(memberKey(name), r.SentAt)
+		s.Topics.Refused(p.set.set.Key(), memberKey(name), r.SentAt)
 	}
 }
 
@@ -133,7 +133,7 @@ func (s *nameSub) renewed(st *cache.State) bool {
 		return false
 	}
 	r := s.rare()
-	return r != nil && r.refused != 0 && r.refused != st.Release()
+	return r != nil && r.refused.Renewed(st)
 }
 
 // renewedIn reports that a member of a set that the client has refused has come again with another version.

@@ -87,7 +87,7 @@ type rareSub struct {
 	// other name under which the client was sent it.
 	own, sentAs string
 	// refused is the version that the client has refused: see nameSub.renewed.
-	refused cache.Release
+	refused cache.Refused
 	// waits: the topic was outdated when the name moved there (cache.Cache.Outdate).
 	waits bool
 	// members are what the client holds of a glob that was refused later, as in setSub.initial.

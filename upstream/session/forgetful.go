@@ -38,14 +38,23 @@ func (n *Names) noteTold(v *resourceUpdate) {
 		return
 	}
 	sub.told = false
+	n.unsaid = max(0, n.unsaid-1)
 	n.forgets = n.forgets || n.sets == nil && len(v.aliases) == 0 && v.sendsAgain(sub.answer.Resource)
 }
 
 // awaitTold schedules the removal of the names that were listed and have not come.
 func (n *Names) awaitTold(now time.Time) {
-	if n.forgets {
-		n.toldAt = now.Add(graceTime)
+	if !n.forgets {
+		return
 	}
+	if n.toldAt.IsZero() {
+		for sub := range n.all() {
+			if sub.told {
+				n.unsaid++
+			}
+		}
+	}
+	n.toldAt = now.Add(graceTime)
 }
 
 // loseTold removes the names that were listed and have not come, if it is time.
@@ -53,7 +62,7 @@ func (n *Names) loseTold(now time.Time, u *cache.Update) {
 	if n.toldAt.IsZero() || now.Before(n.toldAt) {
 		return
 	}
-	n.forgets, n.toldAt = false, time.Time{}
+	n.forgets, n.toldAt, n.unsaid = false, time.Time{}, 0
 	if n.sets != nil {
 		return // what came again may have been for these
 	}
@@ -138,6 +147,7 @@ func (s *Sets) doubt(c *set) bool {
 		s.habits.readList()
 	case len(c.unsaid) > 0:
 		c.doubted, c.silent = slices.Min(slices.Collect(maps.Keys(c.unsaid))), true
+		c.doubts = len(c.unsaid)
 	}
 	return true
 }
@@ -159,6 +169,22 @@ func (s *Sets) loseTold(c *set) []cache.Change {
 	c.unsaid = nil
 	s.forgotten += len(lost)
 	return lost
+}
+
+// Unsaid returns how many resources are held that the control plane, which may not have read that, has not sent again.
+func (t *Topics) Unsaid() (n int) {
+	if t.Names != nil {
+		n += t.Names.unsaid
+	}
+	if t.Sets != nil && t.Sets.wildcard != nil {
+		switch c := t.Sets.wildcard; {
+		case c.unsaid != nil:
+			n += len(c.unsaid)
+		case c.doubted != "":
+			n += c.doubts
+		}
+	}
+	return n
 }
 
 // TakeForgotten returns how many resources were removed since the last call because the control plane does not read

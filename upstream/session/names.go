@@ -66,6 +66,7 @@ type Names struct {
 	// not come count as gone, zero for never. See forgetful.go.
 	forgets bool
 	toldAt  time.Time
+	unsaid  int // of these, those that have not come; 0 if the control plane may read the list
 }
 
 // NewNames returns the names of a type, without subscriptions.
@@ -279,7 +280,7 @@ func (n *Names) Lost() {
 	n.missed, n.missedUntil = nil, time.Time{}
 	n.directories = directories{}
 	n.recalls, n.confirmAt, n.nudges, n.unasked = false, time.Time{}, nudges{}, unasked{}
-	n.forgets, n.toldAt, n.returns = false, time.Time{}, nudges{}
+	n.forgets, n.toldAt, n.unsaid, n.returns = false, time.Time{}, 0, nudges{}
 	n.parked, n.trialAt, n.heard, n.unheard = 0, time.Time{}, time.Time{}, nil
 	for _, sub := range n.subs {
 		if sub.again {

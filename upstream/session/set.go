@@ -64,6 +64,7 @@ type set struct {
 	// doubted is the member that the next stream lists without its version, to see whether the control plane still has it.
 	// See forgetful.go.
 	doubted string
+	doubts  int // how many members are in doubt with it
 	// incomplete: more of its first answer may follow. See grace.go.
 	incomplete bool
 

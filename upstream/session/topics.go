@@ -157,6 +157,11 @@ func (t *Topics) get(name string) *subscription {
 // Has reports whether a name or a set is subscribed to.
 func (t *Topics) Has(name string) bool { return t.get(name) != nil }
 
+// Knows reports whether a name or a set is subscribed to, or a set has the resource of a name.
+func (t *Topics) Knows(name string) bool {
+	return t.Has(name) || t.Sets != nil && !IsSet(name) && t.Sets.given(name) != nil
+}
+
 // Start subscribes to a name or a set. Topics must have Names, or Sets, for it. It adds what is known
 // already to the update: what is held, or the error. down is the error if the control plane cannot be
 // reached.
