@@ -109,6 +109,9 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 			u.Sets, decided = slices.Clone(u.Sets), true // the slice belongs to the source
 		}
 		g.follow(key, &d, u.Sets[i].Changes)
+		for j := range d.fresh {
+			u.Receipt.KeepBack("guard", u.TypeURL, d.fresh[j].key)
+		}
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone+d.replaced)}

@@ -99,6 +99,7 @@ func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[p
 			e.update = i
 			dropped[e.at] = e.stored
 			if g.holdContent(now, u, &e, again, o); !e.again {
+				u.Receipt.KeepBack("guard", u.TypeURL, e.in.name)
 				held++
 			}
 		}

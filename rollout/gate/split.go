@@ -177,7 +177,11 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	c = &came
 	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
 	note(c.Origin, false, false)
+	later, waited := s.later.changes[i]
 	s.later.drop(i)
+	if !accepts && !(before != nil && same(before.Resource, c.Resource)) && !(waited && same(later.Resource, c.Resource)) {
+		s.in.Receipt.KeepBack("rollout", i.typeURL, i.name)
+	}
 	if s.machine.Began() && !(accepts && before == nil) && !s.joins(s.sameElsewhere(i, before, c), c.Resource, has) {
 		s.later.put(i, *c)
 		return false, false
