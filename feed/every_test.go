@@ -210,7 +210,7 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		if p.slow = 0; d.HasArg("slow") {
 			p.slow = 10 * time.Second
 		}
-		left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "clients"}
+		left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "clients", "event"}
 		log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if slices.Contains(left, a.Key) {
 				return slog.Attr{}

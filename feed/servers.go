@@ -334,7 +334,7 @@ func (f *Feed) switchTo(a failover.Action) {
 		n.Add(1)
 	}
 	f.Log.Info("switched to another control plane", "authority", f.Servers.Scope.Authority, "partition", f.Servers.Scope.Partition,
-		"server", f.Servers.Names[a.Server], "instead_of", before, "reason", a.Reason)
+		"server", f.Servers.Names[a.Server], "instead_of", before, "reason", a.Reason, "event", "failover")
 }
 
 func (f *Feed) closeServer(i int) {

@@ -151,7 +151,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	}
 	if d.held > 0 {
 		log(func(l *slog.Logger) {
-			l.Warn("the guard holds members that the source no longer has", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server)
+			l.Warn("the guard holds members that the source no longer has", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server, "event", "guard")
 		})
 	}
 	if d.restored > 0 {
@@ -256,9 +256,9 @@ func (g *Guard) released(key cache.Key, n int, content bool) {
 	switch {
 	case !ok:
 	case content:
-		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n)
+		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n, "event", "guard")
 	default:
-		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n)
+		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n, "event", "guard")
 	}
 }
 

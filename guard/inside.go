@@ -105,7 +105,7 @@ func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[p
 		}
 		if held > 0 {
 			if l, ok := g.Lines.Next(g.Log); ok {
-				g.with(l, namesOf(u)).Warn("the guard holds the earlier contents of resources that lost many parts", "members", held, "for", o.Hold, "server", u.Server)
+				g.with(l, namesOf(u)).Warn("the guard holds the earlier contents of resources that lost many parts", "members", held, "for", o.Hold, "server", u.Server, "event", "guard")
 			}
 		}
 	}

@@ -13,8 +13,12 @@ import (
 	"strings"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/client/render"
 	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/propagation"
@@ -415,12 +419,21 @@ func (cq *changeQuery) compare(v *ChangedResource, c *history.Change) {
 		return
 	}
 	if c.Old != nil {
-		old = versionOf(c.Old, c.Name)
+		old = contentOf(c.Old)
 	}
 	if c.New != nil {
-		is = versionOf(c.New, c.Name)
+		is = contentOf(c.New)
 	}
 	v.Difference = difference("before", old, "after", is)
+}
+
+// contentOf returns the content of a resource, without its version.
+func contentOf(r *cache.Resource) *VersionStatus {
+	text, err := (render.Options{}).YAML(&discoveryv3.Resource{Resource: &anypb.Any{TypeUrl: r.TypeURL(), Value: r.Value()}})
+	if err != nil {
+		return &VersionStatus{Unshown: "it has no form as text"}
+	}
+	return &VersionStatus{YAML: string(text)}
 }
 
 // NewestFirst returns Changes, the newest first.
@@ -516,4 +529,32 @@ func (e ChangeEntry) Reached() string {
 		text += fmt.Sprintf("; %d have rejected it%s", c.NACKed, after(c.LastNACKed))
 	}
 	return text
+}
+
+// difference says in words in what the configuration of a planned generation differs from the one before. It has keys,
+// and no values.
+func (r *Relay) difference(before *generation, p *planned) string {
+	changes := &Changes{}
+	r.compareListeners(changes, p)
+	after := p.generation.cfg
+	var parts []string
+	part := func(kind, name, change string, keys []string) {
+		text := kind + " " + name + " " + change
+		if len(keys) > 0 {
+			text += " (" + strings.Join(keys, ", ") + ")"
+		}
+		parts = append(parts, text)
+	}
+	for _, c := range changes.Listeners {
+		part("listener", c.Address, c.Change, c.Keys)
+	}
+	for _, c := range compareAuthorities(before, p.generation, before.cfg.Store.Path != after.Store.Path) {
+		part("authority", c.Authority, c.Change, c.Keys)
+	}
+	for _, key := range differingKeys(*before.cfg, *after) {
+		if key != "listeners" && key != "authorities" {
+			parts = append(parts, key+" "+ChangeChanged)
+		}
+	}
+	return strings.Join(parts, "; ")
 }

@@ -193,7 +193,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	p := s.putPending(i, has, c)
 	if p.waits != "" && p.refusal == nil && (before == nil || before.waits == "") {
 		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
-			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
+			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has), "event", "rollout")
 	}
 	return false, s.pending.shown(i.typeURL, p)
 }
