@@ -243,4 +243,3 @@ func orNone(version string) string {
 	}
 	return version
 }
-

@@ -105,5 +105,5 @@ func TestInABrowserChangesAreFound(t *testing.T) {
 	c.awaitText("secret")
 	c.await("no secret is shown", `!document.documentElement.outerHTML.includes("`+brokenworld.Marker+`")`)
 	c.narrow("/ui/changes")
-	c.screenshot("changes")
+	c.screenshot("page-changes")
 }
