@@ -468,7 +468,7 @@ func (e ChangeEntry) Words() string {
 		parts = append(parts, fmt.Sprintf("%d held by the guard", n))
 	}
 	if n := by["rollout"]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d wait in a rollout", n))
+		parts = append(parts, fmt.Sprintf("%d waiting in a rollout", n))
 	}
 	if e.KeptBackUnnamed > 0 {
 		parts = append(parts, fmt.Sprintf("%d more kept back", e.KeptBackUnnamed))

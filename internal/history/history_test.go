@@ -346,3 +346,30 @@ func TestEventsAreKept(t *testing.T) {
 		t.Error("a line is made that nobody keeps")
 	}
 }
+
+// Each response that changes something is a line with its counts. In a storm there are few.
+func TestResponsesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		w := newWorld(t, MostBytes)
+		w.history.log = slog.New(slog.NewTextHandler(&out, nil))
+		w.watch(clusterType)
+		w.set(cache.Update{}, cache.Whole, "a=1", "b=1")
+		w.set(cache.Update{Receipt: &propagation.Receipt{Nonce: "n", Version: "v"}, Server: "cp:1"}, cache.Some, "a=2", "b=", "c=1")
+		w.set(cache.Update{}, cache.Some, "a=2")
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "first_answers=2") {
+			t.Fatalf("the lines are\n%s", out.String())
+		}
+		if want := "authority=a partition=\"\" type_url=" + clusterType + " added=1 changed=1 removed=1 first_answers=0 kept_back=0 cause=response server=cp:1 version=v nonce=n"; !strings.HasSuffix(lines[1], want) {
+			t.Errorf("the line is\n%s\nwant\n%s", lines[1], want)
+		}
+		out.Reset()
+		for i := range 10_000 {
+			w.set(cache.Update{}, cache.Some, fmt.Sprint("a=", i))
+		}
+		if n := strings.Count(out.String(), "\n"); n > 100 || n == 0 {
+			t.Errorf("%d lines in a storm", n)
+		}
+	})
+}

@@ -47,7 +47,7 @@ func TestThePageSaysWhatHasChanged(t *testing.T) {
 		t.Errorf("it has changed at %v, and then at %v", before.ChangedAt, after.ChangedAt)
 	}
 	_, text := b.page("/ui/changes")
-	for _, want := range []string{"1 changed", "failover", "1 wait in a rollout", "control_plane"} {
+	for _, want := range []string{"1 changed", "failover", "1 waiting in a rollout", "control_plane"} {
 		if want != "failover" && !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -84,7 +84,7 @@ func TestInABrowserChangesAreFound(t *testing.T) {
 	c.click("Changes")
 	c.awaitText("The newest first")
 	c.awaitText("control plane lost")
-	c.awaitText("1 wait in a rollout")
+	c.awaitText("1 waiting in a rollout")
 	c.click("search")
 	c.write("WEB")
 	c.click("Search")
