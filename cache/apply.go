@@ -23,7 +23,7 @@ type application struct {
 }
 
 // Apply stores updates of one scope, one for each type, and then wakes the watchers of the changed topics, so that they
-// see the updates as a whole. The updates are in the order in which clients need their types: see InOrder. The cost
+// see the updates as a whole. It sets their Progress. The updates are in the order in which clients need their types: see InOrder. The cost
 // depends only on the changes and their watchers.
 func (c *Cache) Apply(updates ...Update) {
 	if len(updates) == 0 {
@@ -38,7 +38,9 @@ func (c *Cache) Apply(updates ...Update) {
 	parts := slices.Grow(a.parts, len(updates))[:len(updates)]
 	for i := range updates {
 		topics.prepare(&parts[i], &updates[i])
-		parts[i].change = c.begin(&updates[i])
+		if parts[i].change = c.begin(&updates[i]); parts[i].change != nil {
+			updates[i].Progress = parts[i].change.Progress
+		}
 	}
 	wakers := a.wakers
 	topics.gate.close()

@@ -1,5 +1,7 @@
 package cache
 
+import "github.com/xds-relay/xds-relay/cache/internal/members"
+
 // Reading resources without a watch, for the operator's pages.
 
 // Item is a resource, or a name without one, as an operator sees it.
@@ -11,6 +13,8 @@ type Item struct {
 	Resource *Resource
 	Err      *Error
 	Stale    bool
+	// Since is when the content or the status last changed, in nanoseconds since 1970; 0 if that is not known.
+	Since int64
 	// Set is the name of the set that the item is a member of, "" for an entry.
 	Set string
 }
@@ -61,7 +65,7 @@ func (ts *scopeTopics) browseEntries(typeURL string, sets *[]*Set, yield func(It
 
 func (e *Entry) item() Item {
 	s := e.Snapshot()
-	return Item{Key: e.key, Status: s.Status, Resource: s.Resource, Err: s.Err, Stale: s.Stale}
+	return Item{Key: e.key, Status: s.Status, Resource: s.Resource, Err: s.Err, Stale: s.Stale, Since: s.Since}
 }
 
 // browse calls yield for the members of a set.
@@ -92,7 +96,7 @@ func (s *Set) browseAfter(seq uint64, yield func(Item) bool) (last uint64, more 
 		if m.Removed {
 			continue
 		}
-		item := s.item(s.members.Key(m), m.Resource)
+		item := s.item(s.members.Key(m), m)
 		if !yield(item) {
 			return stopped, false
 		}
@@ -101,8 +105,8 @@ func (s *Set) browseAfter(seq uint64, yield func(Item) bool) (last uint64, more 
 }
 
 // item returns a member as an operator sees it. The caller holds the set's lock.
-func (s *Set) item(key string, r *Resource) Item {
-	i := Item{Key: Key{s.key.Scope, s.key.TypeURL, key}, Status: Present, Resource: r, Stale: s.stale, Set: s.key.Name}
+func (s *Set) item(key string, m members.Member) Item {
+	i := Item{Key: Key{s.key.Scope, s.key.TypeURL, key}, Status: Present, Resource: m.Resource, Stale: s.stale, Since: s.sinceOf(m.Seq), Set: s.key.Name}
 	if n := s.notes.byKey[key]; n != nil {
 		i.Err = n.err
 	}
@@ -131,7 +135,7 @@ func (s *Set) look(name string) (i Item, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m := s.members.Get(name); m.Present() {
-		return s.item(name, m.Resource), true
+		return s.item(name, m), true
 	}
 	if s.status != Present || s.partial || s.key.Name != Wildcard {
 		return Item{}, false

@@ -14,6 +14,8 @@ type Before struct {
 type SetBefore struct {
 	// Known: the cache has the set. Present: it had an answer before.
 	Known, Present bool
+	// Beginning: the answer with which the set began is not complete, so that a new member belongs to it.
+	Beginning bool
 	// Len is the number of members.
 	Len int
 	// members are those that the changes name, in the order of the changes; nil if there are none.
@@ -47,7 +49,7 @@ func (c *Cache) Before(u *Update, removals bool) (b Before) {
 func (s *Set) before(u *SetUpdate, removals bool) SetBefore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := SetBefore{Known: true, Present: s.status == Present, Len: s.present}
+	b := SetBefore{Known: true, Present: s.status == Present, Beginning: s.beginning && s.first != nil, Len: s.present}
 	if u.Err != nil || !b.Present {
 		return b
 	}

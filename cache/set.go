@@ -23,6 +23,7 @@ type Set struct {
 	gaps       []Gap // see SetUpdate.Gaps
 	stale      bool  // see SetUpdate.Stale
 	first      *firstAnswer
+	beginning  bool                // first is the answer with which the set began
 	unknown    map[string]struct{} // names that exist, but are no members as far as the set, which is behind, knows
 	members    members.Members     // removed ones too: see sweep
 	notes      notes               // heartbeats and errors

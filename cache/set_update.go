@@ -88,6 +88,7 @@ func (s *Set) apply(u *SetUpdate, p *plan, wakers []Waker) []Waker {
 		}
 	}
 	if u.Extent == Begins {
+		s.beginning = first
 		s.beginFirst(p.gone)
 		p.gone = nil
 	}

@@ -121,6 +121,8 @@ type Update struct {
 	Origin *OriginVersion
 	// Receipt is the receipt of the response that has just brought the update, nil if no response did.
 	Receipt *propagation.Receipt
+	// Progress is how far the update has come on its way to clients, nil if that is not measured. Apply sets it.
+	Progress *propagation.Progress
 	// Server is the address of the control plane that sent the update, empty if none did. It is
 	// for the store. The cache ignores it.
 	Server string

@@ -1,7 +1,7 @@
 // Package feed is the corridor between what sources say and what clients are served. A Feed is the way of one scope's
 // sources to the cache. feed.go says what may happen to a change on the way:
 //
-//	Source ──Deliver──▶ pick (failover) → resolve → hold (guard) → stage (rollout) → accept ──▶ cache, then a note to the store
+//	Source ──Deliver──▶ pick (failover) → resolve → hold (guard) → stage (rollout) → accept ──▶ cache, then notes to history and store
 //
 //	feed.go     the way of a delivery
 //	resolve.go  what an answer removes

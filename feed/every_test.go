@@ -23,7 +23,9 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/propagation"
 	"github.com/xds-relay/xds-relay/rollout"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
@@ -40,6 +42,7 @@ import (
 //	                      NAME VERSION, NAME gone, or NAME failed. A line `TYPE` begins another type of the same delivery
 //	client joins | acks | rejects
 //	after DURATION
+//	changes               what the history has kept since the last `changes`
 //
 // The output has the log, which types are stored as one, and what clients have: of the accepted state, and of the new one where it differs.
 func TestEveryStage(t *testing.T) {
@@ -85,6 +88,8 @@ type everyWorld struct {
 	linking  sync.Mutex
 	links    map[string]*Link // guarded by linking
 	stats    guard.Stats
+	history  *history.History
+	shown    uint64 // the newest entry that was shown
 	watched  map[cache.Key]cache.Watching
 	member   *gate.Member
 	versions map[string]*cache.OriginVersion
@@ -170,8 +175,10 @@ func newEveryWorld(t *testing.T, path string, log *slog.Logger, slow time.Durati
 	if over != nil {
 		c = over(c)
 	}
+	w.history = history.New(history.MostBytes, slog.New(slog.DiscardHandler))
+	w.history.Keep(true)
 	w.Feed = New(Options{
-		Cache: c, Reachability: NewReachability(), Log: log, Rollouts: w.gates, Rollout: settings, Store: w.store,
+		Cache: c, History: w.history.Authority(someScope.Authority), Reachability: NewReachability(), Log: log, Rollouts: w.gates, Rollout: settings, Store: w.store,
 		StoreWaits: store.KeeperOptions{Started: time.Now(), Wait: func() time.Duration { return 5 * time.Second }},
 		Guard: guard.Settings{
 			Options: func(cache.Scope) *guard.Options { return guarded },
@@ -203,7 +210,7 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		if p.slow = 0; d.HasArg("slow") {
 			p.slow = 10 * time.Second
 		}
-		left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "clients"}
+		left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "clients", "event"}
 		log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if slices.Contains(left, a.Key) {
 				return slog.Attr{}
@@ -227,6 +234,8 @@ func (p *everyPlayer) play(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "client":
 		w.client(t, d)
+	case "changes":
+		return w.changes()
 	case "after":
 		span, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
@@ -264,6 +273,26 @@ func (w *everyWorld) watch(k cache.Key) {
 	v := &nameWatch{}
 	w.watched[k] = v
 	w.cache.Watch(k, v)
+}
+
+// changes returns what the history has kept since the last time.
+func (w *everyWorld) changes() string {
+	var b strings.Builder
+	for _, e := range w.history.After(w.shown, time.Time{}, false) {
+		w.shown = e.Number
+		fmt.Fprintf(&b, "%s from %s (%s):", typeWord(e.TypeURL), cmp.Or(e.Server, "nobody"), cmp.Or(e.Cause, "kept back"))
+		if e.First > 0 {
+			fmt.Fprintf(&b, " %d first answers", e.First)
+		}
+		for _, c := range e.Changes {
+			fmt.Fprintf(&b, " %s %s→%s", c.Name, cmp.Or(c.OldVersion, "none"), cmp.Or(c.NewVersion, "none"))
+		}
+		for _, k := range e.Kept {
+			fmt.Fprintf(&b, " %s keeps %s", k.By, k.Name)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }
 
 // client is the client that is shown the new state first.
@@ -315,7 +344,7 @@ func (w *everyWorld) says(t *testing.T, d *datadriven.TestData) {
 	}
 	var types []cache.Update
 	begin := func(typ string) {
-		u := cache.Update{Scope: someScope, TypeURL: cmp.Or(everyTypes[typ], tableType), Server: d.Cmd}
+		u := cache.Update{Scope: someScope, TypeURL: cmp.Or(everyTypes[typ], tableType), Server: d.Cmd, Receipt: &propagation.Receipt{At: time.Now(), Server: d.Cmd}}
 		u.Sets = []cache.SetUpdate{{Name: cache.Wildcard, Extent: extent, Answer: answer}}
 		types = append(types, u)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/inbox"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 	"github.com/xds-relay/xds-relay/store"
@@ -28,7 +29,9 @@ type Options struct {
 	Rollout      *gate.Options // nil if nothing is rolled out
 	Cache        Cache
 	Reachability *Reachability
-	Log          *slog.Logger
+	// History, if not nil, keeps what changes.
+	History *history.Log
+	Log     *slog.Logger
 }
 
 // Cache has the methods of the cache that a Feed needs: see [cache.Cache].
@@ -60,16 +63,19 @@ type Feed struct {
 	keeper *store.Keeper // nil without a store
 	// muted: deliveries are dropped. closed: so are events, and nothing is due any more.
 	muted, closed bool
-	resolver      resolver
-	timer         *time.Timer // nil until something is due
-	wakeAt        time.Time   // when the timer fires, zero for never
+	// cause is why clients get the updates that are on their way to the cache, and before is what the cache has of them.
+	cause    history.Cause
+	before   []cache.Before
+	resolver resolver
+	timer    *time.Timer // nil until something is due
+	wakeAt   time.Time   // when the timer fires, zero for never
 	servers
 }
 
 // New returns a Feed. If it has one server, that is opened now, and otherwise the first once a topic is wanted. Close
 // ends it.
 func New(o Options) *Feed {
-	f := &Feed{Options: o, answered: make(chan struct{}), inbox: inbox.New[note]()}
+	f := &Feed{Options: o, cause: history.RolledOut, answered: make(chan struct{}), inbox: inbox.New[note]()}
 	if o.Store != nil {
 		f.keeper = store.NewKeeper(o.Store, o.Servers.Scope, o.Cache, o.StoreWaits)
 		f.Guard.Stored, f.look = f.keeper.Stored, f.keeper.Look
@@ -109,7 +115,9 @@ func (s *Link) Deliver(e delivery.Event) {
 			f.distinguish(s, updates)
 			f.resolve(updates)
 			news := f.record(now, s, updates, e.ExpiresAt)
-			f.stage(f.judge(now, updates))
+			updates = f.judge(now, updates)
+			f.stage(history.Cause(e.Cause.String()), updates)
+			f.History.KeepBack(updates)
 			if news {
 				f.machine.Missing(now, f.wanted.missing > 0)
 				f.act()
@@ -127,12 +135,14 @@ func (f *Feed) judge(now time.Time, updates []cache.Update) []cache.Update {
 }
 
 // stage passes updates through the scope's rollout, if there is one, and accepts the rest. The caller holds mu.
-func (f *Feed) stage(updates []cache.Update) {
+func (f *Feed) stage(cause history.Cause, updates []cache.Update) {
+	f.cause = cause
 	if f.Rollout == nil {
 		(*accepting)(f).Accept(updates)
-		return
+	} else {
+		f.Rollouts.Apply((*accepting)(f), f.Rollout, updates)
 	}
-	f.Rollouts.Apply((*accepting)(f), f.Rollout, updates)
+	f.cause = history.RolledOut // of what the rollout accepts later
 }
 
 // accepting is the Feed below its rollout: a gate.Below.
@@ -144,16 +154,42 @@ func (f *accepting) Lock() { f.mu.Lock() }
 // Unlock implements gate.Below.
 func (f *accepting) Unlock() { f.mu.Unlock() }
 
-// Accept implements gate.Below. It gives updates to the cache, and notes them for the store. The caller holds mu.
+// Accept implements gate.Below. It gives updates to the cache, and notes for the store and the history what they have
+// changed. The caller holds mu.
 func (f *accepting) Accept(updates []cache.Update) {
-	if f.keeper == nil {
-		f.Cache.Apply(updates...)
+	if f.keeper != nil {
+		(*Feed)(f).restore(f.keeper.Judge(updates))
+	}
+	(*Feed)(f).compare(updates)
+	f.Cache.Apply(updates...)
+	if f.History.On() {
+		f.History.Record(f.cause, updates, f.before)
+	}
+	if f.keeper != nil {
+		f.keeper.Note(updates, f.before)
+	}
+	clear(f.before)
+}
+
+// restore gives the cache what was stored. The caller holds mu.
+func (f *Feed) restore(updates []cache.Update) {
+	f.compare(updates)
+	f.Cache.Apply(updates...)
+	if f.History.On() {
+		f.History.Record(history.Stored, updates, f.before)
+	}
+	clear(f.before)
+}
+
+// compare sets before to what the cache has of the topics of updates. The caller holds mu.
+func (f *Feed) compare(updates []cache.Update) {
+	f.before = f.before[:0]
+	if f.keeper == nil && !f.History.On() {
 		return
 	}
-	f.Cache.Apply(f.keeper.Judge(updates)...)
-	f.keeper.Compare(updates)
-	f.Cache.Apply(updates...)
-	f.keeper.Note(updates)
+	for i := range updates {
+		f.before = append(f.before, f.Cache.Before(&updates[i], false))
+	}
 }
 
 // Accepted implements gate.Below.
@@ -174,7 +210,7 @@ func (f *Feed) step() {
 	f.tick(now)
 	if !f.muted {
 		for scope := range cache.EachScope(f.guard.Release(now)) {
-			f.stage(scope)
+			f.stage(history.Released, scope)
 		}
 	}
 	f.serveLater(now)

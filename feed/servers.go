@@ -11,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/failover"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -199,7 +200,7 @@ func (f *Feed) tick(now time.Time) {
 	f.machine.Tick(now)
 	f.act()
 	if gone := f.ttls.expire(now); len(gone) > 0 {
-		f.pass(now, gone)
+		f.pass(now, delivery.Expired, gone)
 	}
 }
 
@@ -212,9 +213,9 @@ func (f *Feed) nextTick(now time.Time) time.Time {
 }
 
 // pass gives updates that no server has sent to the stages after failover. The caller holds mu.
-func (f *Feed) pass(now time.Time, updates []cache.Update) {
+func (f *Feed) pass(now time.Time, cause delivery.Cause, updates []cache.Update) {
 	if !f.muted {
-		f.stage(f.judge(now, updates))
+		f.stage(history.Cause(cause.String()), f.judge(now, updates))
 	}
 }
 
@@ -309,7 +310,7 @@ func (f *Feed) reportFailure(topics []cache.Key) {
 	}
 	if len(updates) > 0 {
 		cache.InOrder(updates)
-		f.pass(time.Now(), updates)
+		f.pass(time.Now(), delivery.Outage, updates)
 	}
 }
 
@@ -336,7 +337,7 @@ func (f *Feed) switchTo(a failover.Action) {
 		n.Add(1)
 	}
 	f.Log.Info("switched to another control plane", "authority", f.Servers.Scope.Authority, "partition", f.Servers.Scope.Partition,
-		"server", f.Servers.Names[a.Server], "instead_of", before, "reason", a.Reason)
+		"server", f.Servers.Names[a.Server], "instead_of", before, "reason", a.Reason, "event", "failover")
 }
 
 func (f *Feed) closeServer(i int) {

@@ -216,7 +216,7 @@ func (f *Feed) serve() {
 		f.mu.Lock()
 		if !f.closed {
 			f.takeNotes(time.Now())
-			f.Cache.Apply(f.keeper.Serve(found)...)
+			f.restore(f.keeper.Serve(found))
 		}
 		f.mu.Unlock()
 	}

@@ -55,7 +55,7 @@ func (f *Feed) distinguished(u *cache.Update, changes []cache.Change, set *cache
 		if r == nil || r.VersionIsHash() {
 			continue
 		}
-		if seen := versioned(r, f.before(u, changes[i].Name, set), foreign); seen != r {
+		if seen := versioned(r, f.former(u, changes[i].Name, set), foreign); seen != r {
 			if !copied {
 				changes, copied = slices.Clone(changes), true
 			}
@@ -65,8 +65,8 @@ func (f *Feed) distinguished(u *cache.Update, changes []cache.Change, set *cache
 	return changes, copied
 }
 
-// before returns what a name, or a set's member, stood for, nil for nothing.
-func (f *Feed) before(u *cache.Update, name string, set *cache.Set) *cache.Resource {
+// former returns what a name, or a set's member, stood for, nil for nothing.
+func (f *Feed) former(u *cache.Update, name string, set *cache.Set) *cache.Resource {
 	if set != nil {
 		return set.Member(name)
 	}

@@ -115,6 +115,9 @@ func (g *Guard) judge(now time.Time, u *cache.Update) {
 		for j := range d.passed {
 			g.passed.add(now, passing{place: place{set: key, name: d.passed[j].key}, resource: d.passed[j].resource})
 		}
+		for j := range d.fresh {
+			u.Receipt.KeepBack("guard", u.TypeURL, d.fresh[j].key)
+		}
 		u.Sets[i] = d.update
 		u.Receipt.Event("guard", func() []attribute.KeyValue {
 			return []attribute.KeyValue{attribute.Int("xds.guard.held", d.held), attribute.Int("xds.guard.restored", d.restored), attribute.Int("xds.guard.gone", d.gone+d.replaced)}
@@ -154,7 +157,7 @@ func (g *Guard) note(key cache.Key, d *decision, u *cache.Update, o *Options) {
 	}
 	if d.held > 0 {
 		log(func(l *slog.Logger) {
-			l.Warn("the guard holds members that the source no longer has", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server)
+			l.Warn("the guard holds members that the source no longer has", "members", d.held, "of", d.of, "for", o.Hold, "server", u.Server, "event", "guard")
 		})
 	}
 	if d.restored > 0 {
@@ -259,9 +262,9 @@ func (g *Guard) released(key cache.Key, n int, content bool) {
 	switch {
 	case !ok:
 	case content:
-		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n)
+		g.with(l, key).Warn("the guard releases contents that the source still does not have", "members", n, "event", "guard")
 	default:
-		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n)
+		g.with(l, key).Warn("the guard releases members that the source still does not have", "members", n, "event", "guard")
 	}
 }
 

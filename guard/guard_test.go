@@ -151,7 +151,7 @@ func member(name, content string, ttl time.Duration) *cache.Resource {
 func newPlayer(typeURL string, o *guard.Options, stored []string) *player {
 	p := &player{stored: stored, wildcard: cache.Key{Scope: testScope, TypeURL: typeURL, Name: cache.Wildcard}}
 	p.cache = cache.New(source{p}, cache.Options{IdleEntries: 1})
-	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "server"}
+	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "type_url", "set", "server", "event"}
 	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if slices.Contains(left, a.Key) {
 			return slog.Attr{}

@@ -99,12 +99,13 @@ func (g *Guard) judgeContents(now time.Time, updates []cache.Update, again map[p
 			e.update = i
 			dropped[e.at] = e.stored
 			if g.holdContent(now, u, &e, again, o); !e.again {
+				u.Receipt.KeepBack("guard", u.TypeURL, e.in.name)
 				held++
 			}
 		}
 		if held > 0 {
 			if l, ok := g.Lines.Next(g.Log); ok {
-				g.with(l, namesOf(u)).Warn("the guard holds the earlier contents of resources that lost many parts", "members", held, "for", o.Hold, "server", u.Server)
+				g.with(l, namesOf(u)).Warn("the guard holds the earlier contents of resources that lost many parts", "members", held, "for", o.Hold, "server", u.Server, "event", "guard")
 			}
 		}
 	}

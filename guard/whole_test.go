@@ -105,7 +105,7 @@ func (s wholeSource) Stop(k cache.Key) { s.player.Stop(k) }
 func newWholePlayer(o *guard.Options) *wholePlayer {
 	p := &wholePlayer{watched: map[cache.Key]cache.Watching{}}
 	p.cache = cache.New(wholeSource{p}, cache.Options{IdleEntries: 1000})
-	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "set", "server"}
+	left := []string{slog.TimeKey, slog.LevelKey, "authority", "partition", "set", "server", "event"}
 	log := slog.New(slog.NewTextHandler(&p.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		switch {
 		case slices.Contains(left, a.Key):

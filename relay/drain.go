@@ -15,7 +15,7 @@ func (r *Relay) drain() {
 	r.shutdown.Drain(d.Delay + d.Time)
 	const more = 15 * time.Second // for the shutdown after it
 	r.notify(process.NotifyTakes(d.Delay + d.Time + more))
-	r.log.Info("draining", "delay", d.Delay, "time", d.Time, "clients", r.server.Clients())
+	r.log.Info("draining", "delay", d.Delay, "time", d.Time, "clients", r.server.Clients(), "event", "relay")
 	r.shutdown.Stage("waiting until load balancers know that the relay drains")
 	<-time.After(d.Delay)
 	r.shutdown.Stage("sending clients away")
@@ -25,5 +25,5 @@ func (r *Relay) drain() {
 	}
 	draining.Wait()
 	r.shutdown.Drain(0)
-	r.log.Info("drained")
+	r.log.Info("drained", "event", "relay")
 }

@@ -28,7 +28,7 @@ func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
 		if err == nil || !l.lose(s, err) {
 			return
 		}
-		r.log.Error("a listener accepts no connections any more; the relay tries to open it again", "address", l.address, "reason", err)
+		r.log.Error("a listener accepts no connections any more; the relay tries to open it again", "address", l.address, "reason", err, "event", "relay")
 		r.reopen(run, func() bool { return r.tryReopen(run, l) })
 	})
 }

@@ -116,6 +116,7 @@ func (r *Relay) commitOperator(n *operator, taken bool) {
 	running := r.running
 	r.listening.Unlock()
 	r.changes.Measure(r.measures())
+	r.history.Keep(n != nil)
 	if before == n {
 		return
 	}

@@ -213,7 +213,7 @@ func (s *origins) openDirectory(o *origin, builtIn fs.FS) *directorySource {
 		return until
 	}
 	a := o.authority
-	f := feed.New(feed.Options{Guard: settings, Cache: s.cache, Rollouts: s.rollouts, Rollout: o.rollout, Log: s.log})
+	f := feed.New(feed.Options{Guard: settings, Cache: s.cache, Rollouts: s.rollouts, Rollout: o.rollout, History: s.history.Authority(a.Name), Log: s.log})
 	var d *directory.Source
 	if builtIn != nil {
 		d = directory.NewFS(builtIn, a.Name, f.Link(), s.log)

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
@@ -28,6 +29,7 @@ type origins struct {
 	tracer      trace.Tracer     // nil if traces go nowhere
 	gcTuner     *process.GCTuner // nil: the runtime is not tuned
 	log         *slog.Logger
+	history     *history.History
 	credentials *certs.Store
 	// newest is the newest generation: sources are opened as it says.
 	newest atomic.Pointer[generation]
@@ -71,9 +73,9 @@ type sink interface {
 }
 
 // newOrigins returns origins without a generation. They connect to nothing yet.
-func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollouts *gate.Controller, log *slog.Logger) *origins {
+func newOrigins(cfg *configs.Config, credentials *certs.Store, sink sink, rollouts *gate.Controller, kept *history.History, log *slog.Logger) *origins {
 	s := &origins{
-		log: log, credentials: credentials, rollouts: rollouts, cache: sink,
+		log: log, history: kept, credentials: credentials, rollouts: rollouts, cache: sink,
 		chains:       chain.NewTable[cache.Scope](cfg.Node.ID, cfg.Cache.Linger),
 		conns:        map[place]*sharedConn{},
 		reachability: feed.NewReachability(),

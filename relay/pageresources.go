@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xds-relay/xds-relay/admin/page"
 	"github.com/xds-relay/xds-relay/cache"
@@ -83,7 +84,9 @@ type ResourceRow struct {
 	Version string `json:"version,omitempty"`
 	Bytes   int    `json:"bytes,omitempty"`
 	Stale   bool   `json:"stale,omitempty"`
-	Error   string `json:"error,omitempty"`
+	// ChangedAt is when the content or the status last changed.
+	ChangedAt *time.Time `json:"changed_at,omitempty"`
+	Error     string     `json:"error,omitempty"`
 	// NamesAbsent counts the resources that it needs and names, and that do not exist. A list has it as far as there
 	// is time to read its resources.
 	NamesAbsent int `json:"names_absent,omitempty"`
@@ -180,6 +183,10 @@ func (r *Relay) acceptedScopes() []cache.Scope {
 func rowOf(i *cache.Item) ResourceRow {
 	row := ResourceRow{ResourceRef: refOf(i.Key), Status: i.Status.String(), Stale: i.Stale, Error: errorText(i.Err)}
 	row.Name = loglines.ClipTo(row.Name, longestLink+1)
+	if i.Since != 0 {
+		at := time.Unix(0, i.Since)
+		row.ChangedAt = &at
+	}
 	if i.Resource != nil {
 		row.Version, row.Bytes = loglines.Clip(i.Resource.Version()), i.Resource.ValueSize()
 	}

@@ -55,8 +55,16 @@ func (r *Relay) observePages() {
 			Name: "propagation", Title: "Propagation", About: "how long changes took to reach clients in the last hour: ?authority=A&type=TYPE, rollout=true",
 			Read: func(q url.Values) (any, error) { return r.propagationTimes(q) },
 		},
+		{
+			Name: "changes", Title: "Changes", About: "what has changed, and what was done: ?since=10m, search, type, name, authority, client=NODE or stream=NUMBER, differences=true, after=NUMBER, settled=true, limit",
+			Read: func(q url.Values) (any, error) { return r.changeList(q) },
+		},
+		{
+			Name: "change", Title: "Change", Part: "changes", About: "one change, with the differences: ?number=NUMBER",
+			Read: func(q url.Values) (any, error) { return r.changeNumbered(q) },
+		},
 		{Name: "rollouts", Title: "Rollouts", Path: "/rollout", Read: func(url.Values) (any, error) { return r.rolloutSheet(), nil }},
-	}, []string{page.Front, "clients", "authorities", "resources", "rollouts", "propagation"})
+	}, []string{page.Front, "clients", "authorities", "resources", "changes", "rollouts", "propagation"})
 }
 
 // rolloutSheet returns the content of the page of rollouts.

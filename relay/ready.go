@@ -214,9 +214,9 @@ func (r *Relay) awaitReady(ctx context.Context) {
 	}
 	r.setHealth(healthpb.HealthCheckResponse_SERVING)
 	if missing := r.readiness.missingAll(); len(missing) > 0 {
-		r.log.Warn("ready, though not everything is there", "after", time.Since(r.readiness.began).Round(time.Millisecond), "missing", strings.Join(missing, "; "))
+		r.log.Warn("ready, though not everything is there", "after", time.Since(r.readiness.began).Round(time.Millisecond), "missing", strings.Join(missing, "; "), "event", "relay")
 	} else {
-		r.log.Info("ready", "after", time.Since(r.readiness.began).Round(time.Millisecond))
+		r.log.Info("ready", "after", time.Since(r.readiness.began).Round(time.Millisecond), "event", "relay")
 	}
 	r.notify(process.NotifyReady)
 }

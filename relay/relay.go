@@ -22,6 +22,7 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/prefetch"
 	"github.com/xds-relay/xds-relay/internal/process"
@@ -66,6 +67,7 @@ type Relay struct {
 	metrics     *admin.Metrics
 	propagation *propagationMetrics
 	changes     *propagation.Tracker
+	history     *history.History
 	exports     bool // metrics are also pushed to a collector
 	refusals    loglines.Shared
 
@@ -118,7 +120,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 			return nil, fmt.Errorf("the configuration cannot be used here:\n%w", err)
 		}
 	}
-	log := o.Log
+	changes := newHistory(o.Log)
+	log := slog.New(changes.Handler(o.Log.Handler()))
 	if o.Shutdown == nil {
 		o.Shutdown = process.NewShutdown(log)
 	}
@@ -128,7 +131,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, history: changes, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
@@ -140,7 +143,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	options.Changes = r.changes
 	r.cache = cache.New(r.scopes, options)
 	r.rollouts = newRollouts(r.now, r.cache, log)
-	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, log)
+	r.origins = newOrigins(cfg, r.credentials, r.cache, r.rollouts, changes, log)
 	r.fleet = r.origins.fleet
 	r.origins.tracer, r.origins.gcTuner = o.Telemetry.Tracer, o.GCTuner
 	g, err := r.firstGeneration(cfg)
@@ -181,6 +184,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	}
 	r.configure(g)
 	r.reloads.loaded = time.Now()
+	changes.Keep(cfg.Admin.Address != "")
 	if err := r.observe(); err != nil {
 		r.Close()
 		return nil, err
@@ -350,11 +354,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.reloading.Lock()
 	r.begin(run, begun)
 	r.reloading.Unlock()
-	r.log.Info("the configuration runs", "config", r.Hash())
+	r.log.Info("the configuration runs", "config", r.Hash(), "event", "relay")
 	r.admin.SetReady(true)
 	run.wg.Go(func() { r.awaitReady(starting) })
 	<-ctx.Done()
-	r.log.Info("shutting down", "clients", r.server.Clients())
+	r.log.Info("shutting down", "clients", r.server.Clients(), "event", "relay")
 	r.notify(process.NotifyStopping)
 	r.admin.SetReady(false)
 	r.health.Shutdown()

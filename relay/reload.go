@@ -36,6 +36,7 @@ type reloads struct {
 	loaded   time.Time // the last success, or the start
 	failures uint64
 	problem  string // of the last reload; empty if it succeeded
+	changed  string // what the last successful one has changed
 	// same and audits bound the lines about reloads that change nothing, of which an operator's program may want any number.
 	same, audits loglines.Shared
 }
@@ -72,15 +73,16 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 		return err
 	}
 	before := r.now()
+	changed := r.difference(before, p)
 	r.commit(p)
 	r.reloads.mu.Lock()
-	r.reloads.loaded, r.reloads.problem = time.Now(), ""
+	r.reloads.loaded, r.reloads.problem, r.reloads.changed = time.Now(), "", changed
 	r.reloads.mu.Unlock()
 	if by == byOperator { // an audit line says it
 		return nil
 	}
 	if log, ok := r.lineOfReload(&r.reloads.same, cfg.Hash() == before.cfg.Hash()); ok {
-		log.Info("the configuration was reloaded", "by", by, "config", cfg.Hash(), "before", before.cfg.Hash())
+		log.Info("the configuration was reloaded", "by", by, "config", cfg.Hash(), "before", before.cfg.Hash(), "changes", changed, "event", "reload")
 	}
 	return nil
 }
@@ -110,11 +112,11 @@ func (r *Relay) noteFailure(err error, by string) {
 	log = log.With("by", by, "config", r.Hash())
 	var each configs.Errors
 	if !errors.As(err, &each) {
-		log.Error("the configuration was not reloaded, the old one goes on", "error", err)
+		log.Error("the configuration was not reloaded, the old one goes on", "error", err, "event", "reload")
 		return
 	}
 	for _, e := range each {
-		log.Error("the configuration was not reloaded, the old one goes on", "file", e.File, "line", e.Line, "key", e.Path, "error", e.Err)
+		log.Error("the configuration was not reloaded, the old one goes on", "file", e.File, "line", e.Line, "key", e.Path, "error", e.Err, "event", "reload")
 	}
 }
 
@@ -269,7 +271,7 @@ func (r *Relay) commit(p *planned) {
 	}
 	r.commitFleet(cfg, p.fleet)
 	for _, l := range gone {
-		r.log.Info("a listener is gone, its streams end", "address", l.address)
+		r.log.Info("a listener is gone, its streams end", "address", l.address, "event", "relay")
 		r.ending.Go(func() { l.drain(r.endings, cfg.Drain.Time) })
 	}
 }

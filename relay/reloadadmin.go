@@ -73,8 +73,14 @@ func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		outcome = "failed"
 	}
+	changed := ""
+	if err == nil {
+		r.reloads.mu.Lock()
+		changed = r.reloads.changed
+		r.reloads.mu.Unlock()
+	}
 	if log, ok := r.lineOfReload(&r.reloads.audits, before == now.Hash); ok {
-		log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash)
+		log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash, "changes", changed, "event", "reload")
 	}
 	switch {
 	case errors.Is(err, ErrBuiltIn):

@@ -251,7 +251,7 @@ func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which ga
 		partition = "(any)"
 	}
 	r.log.Info("audit: an operator acted on rollouts", "action", action, "operator", operatorOf(req), "peer", req.RemoteAddr,
-		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason)
+		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason, "event", "approval")
 	if strings.Contains(req.Header.Get("Accept"), "text/html") {
 		http.Redirect(w, req, "/rollout", http.StatusSeeOther)
 		return

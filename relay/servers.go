@@ -59,7 +59,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 		f.servers = []originServer{from.Conn.(*peerConn).server}
 	}
 	o := feed.Options{
-		Guard: s.guards.settings(), Cache: s.cache, Rollouts: s.rollouts, Rollout: of.rollout, Reachability: s.reachability, Log: s.log,
+		Guard: s.guards.settings(), Cache: s.cache, Rollouts: s.rollouts, Rollout: of.rollout, Reachability: s.reachability, History: s.history.Authority(a.Name), Log: s.log,
 		Servers: feed.Servers{Scope: scope, Failover: failover.Options{
 			Unreachable: unreachable,
 			Grace:       a.Failover.Grace,

@@ -214,7 +214,7 @@ func (s *Store) renew() error {
 		return fmt.Errorf("%w; and another file cannot be written: %w", why, err)
 	}
 	s.renewed = time.Now()
-	s.log.Error("the store could not be used any more: the relay writes another file, with what it has", "reason", why)
+	s.log.Error("the store could not be used any more: the relay writes another file, with what it has", "reason", why, "event", "store")
 	return nil
 }
 
@@ -270,7 +270,7 @@ type Failure struct {
 func (s *Store) fails(err error) {
 	if err == nil {
 		if s.stats.failure.Swap(nil) != nil {
-			s.log.Info("accepted resources are stored again")
+			s.log.Info("accepted resources are stored again", "event", "store")
 		}
 		return
 	}
@@ -279,6 +279,6 @@ func (s *Store) fails(err error) {
 		reason = "the disk is full: " + reason
 	}
 	if s.stats.failure.CompareAndSwap(nil, &Failure{reason, time.Now()}) {
-		s.log.Error("accepted resources cannot be stored; clients are still served", "reason", reason)
+		s.log.Error("accepted resources cannot be stored; clients are still served", "reason", reason, "event", "store")
 	}
 }

@@ -29,11 +29,9 @@ type Keeper struct {
 	queue  []*topic // topics that are not served, in the order in which they began
 	// unreachable: an error reported that the servers are unreachable, and no answer has arrived since.
 	unreachable bool
-	stale       int // topics that are served from the store
-	sets        int // the number of sets among the topics
-	// fresh and before are of the updates that are being applied.
-	fresh  []fresh
-	before []cache.Before
+	stale       int     // topics that are served from the store
+	sets        int     // the number of sets among the topics
+	fresh       []fresh // of the updates that are being applied
 }
 
 // fresh are the first answers in an update, by index, for topics that are not served from the store. The cache may
@@ -107,21 +105,13 @@ func (k *Keeper) Judge(updates []cache.Update) (stored []cache.Update) {
 	return inOrder(stored)
 }
 
-// Compare remembers what the cache has before it gets updates. Note needs that.
-func (k *Keeper) Compare(updates []cache.Update) {
+// Note notes updates in the store, which have passed Judge and which the cache has by now. before is what the cache had
+// before it got them.
+func (k *Keeper) Note(updates []cache.Update, before []cache.Before) {
 	for i := range updates {
-		k.before = append(k.before, k.cache.Before(&updates[i], false))
-	}
-}
-
-// Note notes updates in the store, which have passed Judge and Compare and which the cache has by now.
-func (k *Keeper) Note(updates []cache.Update) {
-	for i := range updates {
-		k.note(&updates[i], &k.before[i], &k.fresh[i])
+		k.note(&updates[i], &before[i], &k.fresh[i])
 		updates[i].Receipt.Event("noted for the store", nil)
 	}
-	clear(k.before)
-	k.before = k.before[:0]
 }
 
 // note notes in the store an update's changes and first answers.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -477,6 +478,9 @@ func (s *Stream) take(c *call, m *frame, r *session.Response) error {
 	first := !f.topics.Answered()
 	u, nack := f.session.Response(time.Now(), r)
 	u.Receipt = r.Receipt
+	// The strings are parts of the response, which may be large.
+	u.Receipt.Server = s.server()
+	u.Receipt.Version, u.Receipt.Nonce, u.Receipt.Number = strings.Clone(shown(r.Version)), strings.Clone(shown(r.Nonce)), f.topics.Responses()
 	if first {
 		s.overtake(f)
 	}

@@ -153,7 +153,7 @@ func (p *Presence) failed(l *loss, reason string, responded bool) {
 		l.failed = true
 	default:
 		l.failed = true
-		p.logger(l).Warn("control plane cannot be reached", "streams", l.streams, "reason", reason)
+		p.logger(l).Warn("control plane cannot be reached", "streams", l.streams, "reason", reason, "event", "control_plane")
 	}
 }
 
@@ -203,7 +203,7 @@ func (p *Presence) reportLost(l *loss) {
 		log = log.With("skipped", p.skipped)
 		p.skipped = 0
 	}
-	log.Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason)
+	log.Log(context.Background(), level, "control plane lost", "streams", l.streams, "reason", l.reason, "event", "control_plane")
 	if over {
 		p.reportBack(l)
 	}
@@ -247,14 +247,14 @@ func (p *Presence) answered(s *Stream, protocol Protocol) {
 func (p *Presence) reportAnswer(s *Stream, protocol Protocol) {
 	if !p.reportedUp {
 		p.reportedUp = true
-		p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol))
+		p.logger(&loss{first: s.own, streams: 1}).Info("connected to control plane", "protocol", string(protocol), "event", "control_plane")
 	}
 }
 
 // reportBack logs that a control plane answers again. The caller holds mu.
 func (p *Presence) reportBack(l *loss) {
 	p.reportedUp = true
-	p.logger(l).Info("control plane answers again", "streams", l.again, "away", l.back.Sub(l.since).Round(time.Millisecond))
+	p.logger(l).Info("control plane answers again", "streams", l.again, "away", l.back.Sub(l.since).Round(time.Millisecond), "event", "control_plane")
 }
 
 // drop removes a stream from its loss. The caller holds mu.

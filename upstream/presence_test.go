@@ -24,7 +24,7 @@ func testPresence(t *testing.T, streams int, test func(*presenceTest)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &presenceTest{T: t, logs: &logBuffer{}}
 		log := slog.New(slog.NewTextHandler(p.logs, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
+			if a.Key == slog.TimeKey || a.Key == "event" {
 				return slog.Attr{}
 			}
 			return a

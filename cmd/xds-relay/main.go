@@ -82,7 +82,7 @@ once, and serves it to any number of Envoy and gRPC clients.`,
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
-	root.AddCommand(newServeCommand(), newCheckCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newLintCommand())
+	root.AddCommand(newServeCommand(), newCheckCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newChangesCommand(), newLintCommand())
 	return root
 }
 

@@ -3,13 +3,16 @@ package main
 // How `get` and `watch` print resources.
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-relay/xds-relay/client"
 	"github.com/xds-relay/xds-relay/client/render"
@@ -20,10 +23,16 @@ type printFlags struct {
 	output      string
 	showSecrets bool
 	types       descriptorFlags
+	// differences: the command prints changes, and has the form diff.
+	differences bool
 }
 
 func (f *printFlags) register(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.output, "output", "o", "yaml", "print as `FORM`: yaml, json, or name for the names only")
+	forms := "yaml, json, or name for the names only"
+	if f.differences {
+		forms = "yaml, json, diff for the difference from the state before, or name for the names only"
+	}
+	flags.StringVarP(&f.output, "output", "o", "yaml", "print as `FORM`: "+forms)
 	flags.BoolVar(&f.showSecrets, "show-secrets", false, "print private keys and other secrets instead of [redacted]")
 	f.types.register(flags)
 }
@@ -33,6 +42,13 @@ func (f *printFlags) check() error {
 	switch f.output {
 	case "yaml", "json", "name":
 		return f.types.use()
+	case "diff":
+		if f.differences {
+			return f.types.use()
+		}
+	}
+	if f.differences {
+		return fmt.Errorf("--output: unknown form %q (want yaml, json, diff or name)", f.output)
 	}
 	return fmt.Errorf("--output: unknown form %q (want yaml, json or name)", f.output)
 }
@@ -45,6 +61,7 @@ type printer struct {
 	options render.Options
 	count   int
 	err     error
+	before  map[string][]byte // of the form diff: the last text of each resource
 }
 
 func (f *printFlags) printer(out io.Writer) *printer {
@@ -104,6 +121,10 @@ func (p *printer) change(e client.Event, typeURL string, at time.Time) {
 		p.write([]byte(header+"\n"), nil)
 		return
 	}
+	if p.form == "diff" {
+		p.write(p.difference(e, header))
+		return
+	}
 	text := []byte("---\n# " + header + "\n")
 	var err error
 	if e.Kind != client.Removed {
@@ -112,6 +133,37 @@ func (p *printer) change(e client.Event, typeURL string, at time.Time) {
 		text = append(text, document...)
 	}
 	p.write(text, err)
+}
+
+// difference returns the header and the difference from the resource before, line by line.
+func (p *printer) difference(e client.Event, header string) ([]byte, error) {
+	if p.before == nil {
+		p.before = map[string][]byte{}
+	}
+	before := p.before[e.Name]
+	var after []byte
+	if e.Kind == client.Removed {
+		delete(p.before, e.Name)
+	} else {
+		var err error
+		bare := proto.CloneOf(e.Resource)
+		bare.Version = "" // the header has it
+		if after, err = p.options.YAML(bare); err != nil {
+			return nil, err
+		}
+		p.before[e.Name] = after
+	}
+	text := []byte(header + "\n")
+	if before != nil && bytes.Equal(before, after) {
+		return append(text, "  (nothing that is shown differs)\n"...), nil
+	}
+	_, lines, _ := bytes.Cut(diff.Diff("before", before, "after", after), []byte("\n")) // without the line with the command
+	for line := range bytes.Lines(lines) {
+		if !bytes.HasPrefix(line, []byte("--- before")) && !bytes.HasPrefix(line, []byte("+++ after")) {
+			text = append(append(text, "  "...), line...)
+		}
+	}
+	return text, nil
 }
 
 func (p *printer) changeJSON(e client.Event, word, stamp string) ([]byte, error) {

@@ -118,6 +118,11 @@ func TestSIGHUPLoadsTheFileAgain(t *testing.T) {
 	if now := r.status(); m[2] != before || m[1] != now.Hash || now.Hash == before {
 		t.Errorf("the log says %v, the hash was %s and is %s", m, before, now.Hash)
 	}
+	// What was done is among the changes, with the difference.
+	stdout, stderr, code := runCommand(t, "changes", "reload", "--admin", r.operator)
+	if want := "[reload] the configuration was reloaded by=SIGHUP config=" + m[1] + " before=" + before + " changes="; code != 0 || !strings.Contains(stdout, want) || !strings.Contains(stdout, "node changed") {
+		t.Errorf("status %d, changes:\n%s%s\nwant %s", code, stdout, stderr, want)
+	}
 	metrics, _ := page(t, r.operator, "/metrics")
 	for _, line := range []string{`xds_relay_config_info{hash="` + m[1] + `"} 1`, "xds_relay_config_last_reload_successful 1", "xds_relay_config_reload_failures_total 0"} {
 		if !strings.Contains(metrics, line+"\n") {

@@ -14,7 +14,7 @@ import (
 )
 
 func newWatchCommand() *cobra.Command {
-	var query queryFlags
+	query := queryFlags{print: printFlags{differences: true}}
 	cmd := &cobra.Command{
 		Use:   "watch [--server HOST:PORT] --type TYPE [NAME...]",
 		Short: "Subscribe to resources of an xDS server, and print every change",
@@ -26,7 +26,8 @@ Types: ` + xdstype.Words() + `,
 or a type URL. With xdstp names, which contain their type, --type is optional.
 
 Changes go to standard output: as YAML documents below a comment with the change, as one
-JSON object per line, or with --output name as lines of text.
+JSON object per line, with --output diff as the difference from the state before, or with
+--output name as lines of text.
 Everything else goes to standard error.
 
 Exit status:

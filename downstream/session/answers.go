@@ -199,7 +199,7 @@ func (s *subscriptions) reject(r *sentResponse, detail *statuspb.Status) *NACK {
 		return nil
 	}
 	r.rejected = true
-	r.answered((*propagation.Delivery).NotACKed)
+	r.answered((*propagation.Delivery).NACKed)
 	words := secrets.Words(loglines.Clip(detail.GetMessage()))
 	if r.had(heldSecret) || xdstype.Of(s.typeURL) == xdstype.Secret {
 		// A client may quote what it rejects.

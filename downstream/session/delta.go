@@ -83,7 +83,7 @@ func (d *Delta) answer(nonce string, detail *statuspb.Status) *NACK {
 	}
 	r := d.unanswered[at]
 	if detail != nil {
-		d.unanswered[at].answered((*propagation.Delivery).NotACKed)
+		d.unanswered[at].answered((*propagation.Delivery).NACKed)
 	}
 	d.answered(at, detail == nil)
 	if detail == nil {

@@ -139,7 +139,7 @@ func (w watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	w.mu.Lock()
 	w.problem = ""
 	w.mu.Unlock()
-	w.log.Info("received SVID", "spiffe_id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter)
+	w.log.Info("received SVID", "spiffe_id", svid.ID.String(), "expires", svid.Certificates[0].NotAfter, "event", "credentials")
 }
 
 func newIdentity(svid *x509svid.SVID, bundles *x509bundle.Set) *identity {

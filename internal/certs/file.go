@@ -114,18 +114,18 @@ func (f *File[T]) read() {
 	switch {
 	case err != nil:
 		if err.Error() != before {
-			f.log.Error("changed files cannot be used, the last good ones stay in use", "error", err)
+			f.log.Error("changed files cannot be used, the last good ones stay in use", "error", err, "event", "credentials")
 		}
 		return
 	case equal(contents, f.contents):
 		if before != "" {
-			f.log.Info("files can be used again")
+			f.log.Info("files can be used again", "event", "credentials")
 		}
 		return
 	}
 	f.contents, f.expired = contents, false
 	f.value.Store(&value)
-	f.log.Info("read changed files")
+	f.log.Info("read changed files", "event", "credentials")
 }
 
 // note records the result of a read, and returns the problem before it.
@@ -158,7 +158,7 @@ func (f *File[T]) warnIfExpired() {
 	}
 	if expiry := f.kind.Expiry(f.Get()); time.Now().After(expiry) {
 		f.expired = true
-		f.log.Warn("certificate has expired", "expired", expiry)
+		f.log.Warn("certificate has expired", "expired", expiry, "event", "credentials")
 	}
 }
 

@@ -52,7 +52,7 @@ func (l *lines) expect(t *testing.T, want string) {
 
 func (l *lines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
+		if a.Key == slog.TimeKey || a.Key == "event" {
 			return slog.Attr{}
 		}
 		return a

@@ -181,7 +181,7 @@ func (f *Fleet) set(ctx context.Context, addresses []string) {
 	members := len(f.peers)
 	f.mu.Unlock()
 	f.settledOnce.Do(func() { f.running.Go(func() { f.settle(known) }) })
-	f.options.Log.Info("the fleet has changed", "fleet", f.options.Name, "peers", members)
+	f.options.Log.Info("the fleet has changed", "fleet", f.options.Name, "peers", members, "event", "fleet")
 	f.change()
 }
 
@@ -387,7 +387,7 @@ func (f *Fleet) found(p *Peer) {
 	}
 	p.isKnown()
 	f.mu.Unlock()
-	f.options.Log.Info("a member of the fleet is there", "peer", p.Address)
+	f.options.Log.Info("a member of the fleet is there", "peer", p.Address, "event", "fleet")
 	f.change()
 }
 
@@ -406,7 +406,7 @@ func (f *Fleet) lost(p *Peer, why error) {
 		return
 	}
 	if wasUp || first {
-		f.options.Log.Warn("a member of the fleet is not there", "peer", p.Address, "reason", why)
+		f.options.Log.Warn("a member of the fleet is not there", "peer", p.Address, "reason", why, "event", "fleet")
 	}
 	if wasUp {
 		f.change()

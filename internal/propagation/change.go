@@ -50,13 +50,13 @@ func (c Client) String() string {
 
 // Change is one change, on its way to its clients.
 type Change struct {
-	alone   List // a list with only this change
+	alone List // a list with only this change
+	*Progress
 	line    *line
 	receipt *Receipt
 	clients int64     // number of clients that have to receive the change
 	limit   time.Time // when the change is given up
 	period  time.Time // beginning of the Period in which the change was opened
-	stages  [stages]stage
 	closed  atomic.Bool
 	left    atomic.Int32 // number of stages that are not complete
 	span    trace.Span   // nil if the response is not sampled
@@ -65,12 +65,49 @@ type Change struct {
 	opened atomic.Uint64
 }
 
+// Progress counts the clients that have a change. It outlives the measuring, and holds nothing but the counts.
+type Progress struct {
+	stages [stages]stage
+	nacked atomic.Int64
+	// lastNACK is when a client rejected the change last, in nanoseconds since 1970.
+	lastNACK atomic.Int64
+}
+
+// Reached is how far a change has come.
+type Reached struct {
+	// Clients is how many clients receive the change, without those that have left or need it no more.
+	Clients int64
+	// Sent, ACKed and NACKed count clients. LastSent and LastACKed are when the last of all clients was sent the change,
+	// and accepted it: zero before that. LastNACKed is when a client last rejected a response with it.
+	Sent, ACKed, NACKed             int64
+	LastSent, LastACKed, LastNACKed time.Time
+}
+
+// Reached returns how far the change has come. p may be nil.
+func (p *Progress) Reached() (r Reached) {
+	if p == nil {
+		return r
+	}
+	moment := func(nanos int64) (t time.Time) {
+		if nanos != 0 {
+			t = time.Unix(0, nanos)
+		}
+		return t
+	}
+	r.Clients = max(p.stages[Sent].all.Load(), 0)
+	r.Sent, r.ACKed, r.NACKed = p.stages[Sent].n.Load(), p.stages[ACKed].n.Load(), p.nacked.Load()
+	r.LastSent, r.LastACKed, r.LastNACKed = moment(p.stages[Sent].last.Load()), moment(p.stages[ACKed].last.Load()), moment(p.lastNACK.Load())
+	return r
+}
+
 // stage counts the clients that have reached a stage.
 type stage struct {
 	n atomic.Int64 // clients that have reached the stage
 	// all is the number of clients that have reached the stage or still can: without those that are gone. Before Open
 	// it is 0 or less: only those that are gone are counted.
 	all atomic.Int64
+	// last is when the last client reached the stage, in nanoseconds since 1970; 0 before that.
+	last atomic.Int64
 
 	mu   sync.Mutex
 	next Client // the next one to be measured
@@ -139,7 +176,9 @@ func (c *Change) measure(s Stage) {
 		if n < max(1, [milestones]int64{1, half(all), all}[reached.next]) {
 			break
 		}
-		c.line.reached(c, s, reached.next, now)
+		if c.line.reached(c, s, reached.next, now); reached.next == Last {
+			reached.last.Store(now.UnixNano())
+		}
 		reached.next++
 	}
 	over := reached.next < milestones && all <= 0 // all are gone

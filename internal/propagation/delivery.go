@@ -58,6 +58,13 @@ func (d *Delivery) ACKed() {
 	}
 }
 
+// NACKed counts the client as one that has rejected the changes.
+func (d *Delivery) NACKed() {
+	if d != nil {
+		d.list.NACKed()
+	}
+}
+
 // NotACKed counts the client as one that will not accept the changes.
 func (d *Delivery) NotACKed() {
 	if d != nil {

@@ -3,6 +3,7 @@ package propagation
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // List has the changes that a response contains for a client. It is immutable, so that clients can share it. nil is
@@ -41,6 +42,19 @@ func (l *List) NotSent() { l.gone(Sent) }
 
 // NotACKed counts the client as one that will not accept the changes.
 func (l *List) NotACKed() { l.gone(ACKed) }
+
+// NACKed counts the client as one that has rejected the changes.
+func (l *List) NACKed() {
+	if l == nil {
+		return
+	}
+	now := time.Now().UnixNano()
+	for c := l; c != nil; c = c.rest {
+		c.change.nacked.Add(1)
+		c.change.lastNACK.Store(now)
+	}
+	l.NotACKed()
+}
 
 // Spared counts the client as one that does not need the changes.
 func (l *List) Spared() {

@@ -62,7 +62,7 @@ func (t *Tracker) Begin(r *Receipt, authority, typeURL string) *Change {
 	if t == nil || r == nil || !t.on.Load() {
 		return nil
 	}
-	c := &Change{receipt: r, line: t.line(r, authority, typeURL), begun: t.clock.Add(1)}
+	c := &Change{Progress: new(Progress), receipt: r, line: t.line(r, authority, typeURL), begun: t.clock.Add(1)}
 	c.alone = List{change: c, n: 1}
 	return c
 }

@@ -120,6 +120,12 @@ func (w *World) Change(t testing.TB) {
 	w.Write(t, Shop, strings.Replace(shop, "port_value: 8443", "port_value: 9443", 1))
 }
 
+// ChangeSecret changes the private key of Shop.
+func (w *World) ChangeSecret(t testing.TB) {
+	t.Helper()
+	w.Write(t, Shop, strings.ReplaceAll(shop, Marker, Marker+"-renewed"))
+}
+
 // ChangeClusters changes the clusters cart and front of Shop at the same time. Each n makes a different change.
 func (w *World) ChangeClusters(t testing.TB, n int) {
 	t.Helper()

@@ -201,12 +201,12 @@ func (g *gate) perform(after []func()) []func() {
 				after = g.show(d.Client, 0, after)
 			case rollout.GoBack:
 				g.hideAll()
-				g.log.Warn("a change was taken back", "clients", g.wentBack)
+				g.log.Warn("a change was taken back", "clients", g.wentBack, "event", "rollout")
 				g.wentBack = 0
 				after = g.tidyAbsent(after)
 			case rollout.Accept:
 				g.counts.Accepted.Add(1)
-				g.log.Info("a change was accepted, and goes to all clients", "changes", len(g.pending.changes))
+				g.log.Info("a change was accepted, and goes to all clients", "changes", len(g.pending.changes), "event", "rollout")
 				g.accept(g.all)
 				g.all = false
 				g.hideAll()
@@ -214,7 +214,7 @@ func (g *gate) perform(after []func()) []func() {
 				after = g.tidyAbsent(after)
 			case rollout.SendNACK:
 				g.counts.Refused.Add(1)
-				g.log.Warn("a change was refused", "reason", d.Reason)
+				g.log.Warn("a change was refused", "reason", d.Reason, "event", "rollout")
 				after = g.rejectAll(d.Reason, after)
 			case rollout.PassOver:
 				g.log.Warn("rejections from an identity or address that alone stopped several rollouts no longer count while other clients accept", "who", d.Client)

@@ -177,7 +177,11 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	c = &came
 	accepts := c.Resource == nil && has == nil || same(has, c.Resource)
 	note(c.Origin, false, false)
+	later, waited := s.later.changes[i]
 	s.later.drop(i)
+	if !accepts && !(before != nil && same(before.Resource, c.Resource)) && !(waited && same(later.Resource, c.Resource)) {
+		s.in.Receipt.KeepBack("rollout", i.typeURL, i.name)
+	}
 	if s.machine.Began() && !(accepts && before == nil) && !s.joins(s.sameElsewhere(i, before, c), c.Resource, has) {
 		s.later.put(i, *c)
 		return false, false
@@ -189,7 +193,7 @@ func (s *splitting) take(i item, has *cache.Resource, known bool, c *cache.Chang
 	p := s.putPending(i, has, c)
 	if p.waits != "" && p.refusal == nil && (before == nil || before.waits == "") {
 		s.log.Warn("a resource has grown so much that a person has to approve it", "type_url", i.typeURL, "name", i.name,
-			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has))
+			"bytes", sizeOf(c.Resource), "accepted_bytes", sizeOf(has), "event", "rollout")
 	}
 	return false, s.pending.shown(i.typeURL, p)
 }
