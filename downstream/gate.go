@@ -41,7 +41,7 @@ func (d *Door) Set(o ListenerOptions) {
 
 func newGate(o ListenerOptions) *gate {
 	g := &gate{
-		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
+		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects, marks: o.MarksComplete,
 		secretsForAnyone: o.SecretsForAnyone, longPoll: o.LongPoll,
 		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, names: o.Names, relays: o.Relays, expiries: o.Expiries, door: o.Door,
 		admission: newAdmission(o.Admission), prefetch: o.Prefetch,

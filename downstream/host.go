@@ -22,6 +22,9 @@ func (st *stream) Side(k cache.Key) cache.Key {
 	return st.side(k)
 }
 
+// MarksComplete implements session.Host.
+func (st *stream) MarksComplete() bool { return st.gate != nil && st.gate.marks }
+
 // OnNew implements session.Host.
 func (st *stream) OnNew() bool {
 	for _, t := range st.trials.each() {
