@@ -23,7 +23,10 @@ func (st *stream) Side(k cache.Key) cache.Key {
 }
 
 // MarksComplete implements session.Host.
-func (st *stream) MarksComplete() bool { return st.gate != nil && st.gate.marks }
+func (st *stream) MarksComplete() bool { return st.isPeer() }
+
+// isPeer reports whether the client is another relay of the fleet.
+func (st *stream) isPeer() bool { return st.gate != nil && st.gate.peers }
 
 // OnNew implements session.Host.
 func (st *stream) OnNew() bool {

@@ -193,7 +193,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 			c.st.gate = newGate(ListenerOptions{Admits: func(*identity.Identity) error { return tr.notAdmitted }})
 		}
 		if d.HasArg("marks") {
-			c.st.gate = newGate(ListenerOptions{MarksComplete: true})
+			c.st.gate = newGate(ListenerOptions{Peers: true})
 		}
 		var ends string
 		d.MaybeScanArgs(t, "ends", &ends)
