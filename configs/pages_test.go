@@ -39,7 +39,7 @@ authorities:
 }
 
 func TestPagesOfControlPlanesShowTheirExamples(t *testing.T) {
-	for name, page := range map[string]string{"istio": "istio", "istio-identity": "istio", "contour": "contour", "envoy-gateway": "envoy-gateway"} {
+	for name, page := range map[string]string{"istio": "istio", "istio-identity": "istio", "contour": "contour", "envoy-gateway": "envoy-gateway", "fleet": "fleet"} {
 		example, err := os.ReadFile("examples/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)

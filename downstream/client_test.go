@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/internal/wire"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -215,6 +216,7 @@ type received struct {
 	removed   []string
 	bodiless  []string // those of removed that a resource without body removes
 	errors    []receivedError
+	complete  []string // delta: the sets whose first answer is complete
 	size      int
 }
 
@@ -251,6 +253,11 @@ func decode(t tb, form string, r *session.Response) *received {
 		}
 		got.typeURL, got.nonce, got.removed, errs = m.GetTypeUrl(), m.GetNonce(), m.GetRemovedResources(), m.GetResourceErrors()
 		got.version = m.GetSystemVersionInfo()
+		for f := wire.Walk(m.ProtoReflect().GetUnknown()); f.Next(); {
+			if f.Num == wire.DeltaComplete {
+				got.complete = append(got.complete, string(f.Bytes))
+			}
+		}
 		for _, n := range m.GetRemovedResourceNames() {
 			got.removed = append(got.removed, n.GetName()+showConstraints(n))
 		}
@@ -430,6 +437,9 @@ func (r *received) String() string {
 	}
 	for _, e := range r.errors {
 		fmt.Fprintf(&b, "\n  error %s: %s", e.name, strings.TrimSuffix(fmt.Sprintf("%s: %s", e.code, e.message), ": "))
+	}
+	if len(r.complete) > 0 {
+		fmt.Fprintf(&b, "\n  complete: %s", strings.Join(r.complete, " "))
 	}
 	return b.String()
 }

@@ -31,6 +31,8 @@ type gate struct {
 	responses int
 	// passes: redirects go to clients unchanged.
 	passes bool
+	// peers: see ListenerOptions.Peers.
+	peers bool
 	// secretsForAnyone: clients that have proven no identity may have Secrets.
 	secretsForAnyone bool
 	// unreachable selects the streams that end when nothing can be served on them.

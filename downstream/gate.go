@@ -41,7 +41,7 @@ func (d *Door) Set(o ListenerOptions) {
 
 func newGate(o ListenerOptions) *gate {
 	g := &gate{
-		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects,
+		limits: o.Limits, perIdentity: o.PerIdentity, responses: o.MaxResponseBytes, passes: o.PassRedirects, peers: o.Peers,
 		secretsForAnyone: o.SecretsForAnyone, longPoll: o.LongPoll,
 		unreachable: o.WhenUnreachable, identify: o.Identify, admits: o.Admits, names: o.Names, relays: o.Relays, expiries: o.Expiries, door: o.Door,
 		admission: newAdmission(o.Admission), prefetch: o.Prefetch,
@@ -55,7 +55,9 @@ func newGate(o ListenerOptions) *gate {
 
 // admit applies the limits to a stream.
 func (g *gate) admit(st *stream) {
-	st.gate = g
+	if st.gate = g; g.peers {
+		st.server.peers.Add(1)
+	}
 	st.limits, st.passes, st.unreachable = &g.limits, g.passes, g.unreachable
 	st.maxResponse = cmp.Or(int32(min(g.responses, math.MaxInt32)), st.maxResponse)
 }

@@ -22,6 +22,12 @@ func (st *stream) Side(k cache.Key) cache.Key {
 	return st.side(k)
 }
 
+// MarksComplete implements session.Host.
+func (st *stream) MarksComplete() bool { return st.isPeer() }
+
+// isPeer reports whether the client is another relay of the fleet.
+func (st *stream) isPeer() bool { return st.gate != nil && st.gate.peers }
+
 // OnNew implements session.Host.
 func (st *stream) OnNew() bool {
 	for _, t := range st.trials.each() {

@@ -37,7 +37,7 @@ type Held struct {
 func (s *Server) Inspect(after uint64) iter.Seq[*Inspected] {
 	return func(yield func(*Inspected) bool) {
 		for st := range s.streamsAfter(after) {
-			if !yield(&Inspected{st.describe(), st}) {
+			if !st.isPeer() && !yield(&Inspected{st.describe(), st}) {
 				return
 			}
 		}
@@ -46,7 +46,7 @@ func (s *Server) Inspect(after uint64) iter.Seq[*Inspected] {
 
 // InspectStream returns the open stream with this ID, nil if there is none.
 func (s *Server) InspectStream(id uint64) *Inspected {
-	if st := s.streamOf(id); st != nil {
+	if st := s.streamOf(id); st != nil && !st.isPeer() {
 		return &Inspected{st.describe(), st}
 	}
 	return nil

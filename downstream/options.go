@@ -267,6 +267,9 @@ type ListenerOptions struct {
 	V2 bool
 	// PassRedirects sends redirects to clients unchanged, and does not follow them: for relays behind this one.
 	PassRedirects bool
+	// Peers are other relays of the same fleet: they count as clients nowhere. Responses in delta tell them when the first
+	// answer for a wildcard or a glob is complete: see wire.DeltaComplete.
+	Peers bool
 	// Prefetch has the relay request what its clients will request next: see Options.Prefetcher. It applies to new
 	// streams at once, and to open ones at the next Reconfigure.
 	Prefetch bool

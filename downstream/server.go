@@ -40,6 +40,7 @@ type Server struct {
 	refusals   identityPaces // for streams that are refused
 	newScopes  newScopes
 	loadCalls  loadCalls
+	peers      atomic.Int64 // open streams of other relays of the fleet
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
@@ -161,6 +162,9 @@ func (s *Server) forget(st *stream) {
 	defer s.mu.Unlock()
 	s.skip(st)
 	s.streams.remove(st)
+	if st.isPeer() {
+		s.peers.Add(-1)
+	}
 	s.stats.ended.Add(1)
 }
 

@@ -69,7 +69,7 @@ func (st *stream) describe() ClientStatus {
 func (s *Server) Describe() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for st := range s.streamsAfter(0) {
-			if !yield(st.describe()) {
+			if !st.isPeer() && !yield(st.describe()) {
 				return
 			}
 		}
@@ -114,9 +114,10 @@ type Stats struct {
 	Admission AdmissionStats
 }
 
-// Clients returns the number of open streams, plus that of waiting requests that are answered once.
+// Clients returns the number of open streams, plus that of waiting requests that are answered once. It does not count other
+// relays of the fleet.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.streams.n
+	return s.streams.n - int(s.peers.Load())
 }

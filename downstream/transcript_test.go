@@ -74,8 +74,9 @@ import (
 //	  It prints which of the clients that were at rest have now something to read.
 //
 //	connect CLIENT delta|sotw [cluster=C] [agent=envoy] [features=(ttl,wrapped)] [pass] [ends=names|all]
-//	    [denied=(NAME,NAME)] [relay] [listener]
-//	  It may not have the names that are denied. With relay it is another relay. With listener it comes by one. With ends its stream ends when nothing can be served on it; what prints who is
+//	    [denied=(NAME,NAME)] [relay] [listener] [marks]
+//	  It may not have the names that are denied. With relay it is another relay. With listener it comes by one. With
+//	  marks it is told when a first answer is complete. With ends its stream ends when nothing can be served on it; what prints who is
 //	  woken prints that too.
 //
 //	request CLIENT TYPE
@@ -190,6 +191,9 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		if d.HasArg("listener") {
 			c.st.gate = newGate(ListenerOptions{Admits: func(*identity.Identity) error { return tr.notAdmitted }})
+		}
+		if d.HasArg("marks") {
+			c.st.gate = newGate(ListenerOptions{Peers: true})
 		}
 		var ends string
 		d.MaybeScanArgs(t, "ends", &ends)

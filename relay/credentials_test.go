@@ -118,7 +118,7 @@ authorities: [{name: a, directory: %s}]
 }
 
 // await waits until is returns true.
-func await(t *testing.T, what string, is func() bool) {
+func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	giveUp := time.After(time.Minute)
 	tick := time.NewTicker(10 * time.Millisecond)

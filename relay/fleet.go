@@ -388,7 +388,7 @@ func notForPeers(method string) error {
 }
 
 func (d peersDoor) call(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if info.FullMethod != healthpb.Health_Check_FullMethodName {
+	if info.FullMethod != healthpb.Health_Check_FullMethodName && info.FullMethod != fleet.AskMethod {
 		return nil, notForPeers(info.FullMethod)
 	}
 	if err := d.admit(ctx); err != nil {

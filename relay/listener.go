@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 )
 
 // listener is an address on which clients are served.
@@ -123,6 +124,7 @@ func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.Listener
 	others := r.server.Register(n.grpc, o)
 	if peers {
 		healthpb.RegisterHealthServer(others, r.peersHealth)
+		fleet.RegisterAnswers(others, r.answerMember)
 		return n, nil
 	}
 	healthpb.RegisterHealthServer(others, r.health)

@@ -104,7 +104,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	p.options.Door = p.listener.door
 	if p.peers {
 		p.options.Identify, p.options.Names = identifyPeer(cfg.Fleet.TLS), peersDoor{r, p.listener.door}.names
-		p.options.Relays = nil // members say the truth
+		p.options.Relays, p.options.Peers = nil, true // members say the truth
 	}
 	on := p.listener.socket
 	switch lost := p.listener.isLost(); {

@@ -44,6 +44,9 @@ type ClientRow struct {
 	State string `json:"state"`
 	// Subscriptions counts those of all types.
 	Subscriptions int `json:"subscriptions"`
+	// Relay is the relay of the fleet that has the client. Elsewhere: it is not this one.
+	Relay     string `json:"relay,omitempty"`
+	Elsewhere bool   `json:"-"`
 }
 
 // ClientList is a page of a list of clients, as /api/clients shows it.
@@ -53,6 +56,9 @@ type ClientList struct {
 	Open int `json:"open"`
 	// Next, if not 0, is the `after` of the next page.
 	Next uint64 `json:"next,omitempty"`
+	// More: other relays of the fleet have more clients that match. NoAnswer are relays that do not answer.
+	More     bool       `json:"more,omitempty"`
+	NoAnswer []NoAnswer `json:"no_answer,omitempty"`
 	// Search and State are the query's.
 	Search string `json:"search,omitempty"`
 	State  string `json:"state,omitempty"`

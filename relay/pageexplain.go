@@ -33,6 +33,8 @@ type Explanation struct {
 	Resource *ResourceRef `json:"resource,omitempty"`
 	// Held is what the client holds under the name.
 	Held *HeldResource `json:"held,omitempty"`
+	// Relay is the relay of the fleet that has the client.
+	Relay string `json:"relay,omitempty"`
 }
 
 // ExplanationStep is one step: the part of the relay, such as name, rights or source, and its finding.

@@ -34,6 +34,8 @@ type Problem struct {
 	Who     string `json:"who,omitempty"`
 	// Page is the path and query of the page that shows more.
 	Page string `json:"page"`
+	// Relay is the relay of the fleet that has the problem. Page and Who of another relay are empty.
+	Relay string `json:"relay,omitempty"`
 }
 
 // mostOfAKind bounds the problems of one kind that are listed. The others are counted.
@@ -101,18 +103,25 @@ type RelayStatus struct {
 	// Unread counts the resources whose references were not read yet.
 	Unread int `json:"unread,omitempty"`
 	// Fleet is nil without a fleet.
-	Fleet       *FleetStatus      `json:"fleet,omitempty"`
+	Fleet *FleetStatus `json:"fleet,omitempty"`
+	// Relay is this relay's address in the fleet, AllClients counts the clients' streams at all relays that answer, and
+	// NoAnswer has the others.
+	Relay       string            `json:"relay,omitempty"`
+	AllClients  int               `json:"all_clients,omitempty"`
+	NoAnswer    []NoAnswer        `json:"no_answer,omitempty"`
 	Authorities []AuthorityStatus `json:"-"`
 	Rollouts    []RolloutStatus   `json:"-"`
 }
 
 // overview returns the relay's status.
-func (r *Relay) overview() *RelayStatus {
-	o := &r.overviews
+func (r *Relay) overview() *RelayStatus { return r.overviews.get(r.lookAround) }
+
+// get returns the newest answer, or makes a new one.
+func (o *overviews) get(make func() *RelayStatus) *RelayStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.newest == nil || time.Since(o.at) > overviewFor {
-		o.newest = r.lookAround()
+		o.newest = make()
 		o.at = time.Now()
 	}
 	return o.newest

@@ -14,10 +14,10 @@ import (
 // observePages adds the pages to the admin listener.
 func (r *Relay) observePages() {
 	page.Register(r.admin, []page.View{
-		{Name: page.Front, Title: "Overview", About: "the relay, and what is wrong now", Read: func(url.Values) (any, error) { return r.overview(), nil }},
+		{Name: page.Front, Title: "Overview", About: "the relay, and what is wrong now", Read: func(q url.Values) (any, error) { return r.fleetOverview(q), nil }},
 		{
 			Name: "clients", Title: "Clients", About: "clients, in pages: ?search=TEXT, state=ok|rejects|refused, authority=NAME, unreachable=true, after=STREAM, limit=ROWS",
-			Read: func(q url.Values) (any, error) { return r.clientList(q) },
+			Read: func(q url.Values) (any, error) { return r.fleetClients(q) },
 		},
 		{
 			Name: "authorities", Title: "Authorities", About: "authorities, with their streams",
@@ -45,11 +45,11 @@ func (r *Relay) observePages() {
 		},
 		{
 			Name: "explain", Title: "Where a name comes from", Part: "clients", About: "where a name comes from: ?client=NODE or stream=NUMBER, name, type",
-			Read: func(q url.Values) (any, error) { return r.explain(q) },
+			Read: func(q url.Values) (any, error) { return r.fleetExplanation(q) },
 		},
 		{
 			Name: "diff", Title: "Two clients", Part: "clients", About: "what two clients hold differently: ?a=NODE&b=NODE",
-			Read: func(q url.Values) (any, error) { return r.clientDifference(q) },
+			Read: func(q url.Values) (any, error) { return r.fleetDifference(q) },
 		},
 		{
 			Name: "propagation", Title: "Propagation", About: "how long changes took to reach clients in the last hour: ?authority=A&type=TYPE, rollout=true",

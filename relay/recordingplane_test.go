@@ -106,7 +106,7 @@ func (p *recordingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedD
 }
 
 // runRelay runs a relay until the test ends, and returns its client listener's address.
-func runRelay(t *testing.T, config string, log *slog.Logger) (*Relay, string) {
+func runRelay(t testing.TB, config string, log *slog.Logger) (*Relay, string) {
 	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(config))
 	if err != nil {

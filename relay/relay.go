@@ -77,6 +77,7 @@ type Relay struct {
 	// stores has the stores that may be open, by their paths; guarded by reloading.
 	stores     map[string]*sharedStore
 	overviews  overviews
+	fleetViews overviews // of the whole fleet
 	references references
 	affectedBy affectedAnswers
 	// ending waits for removed listeners, and endings ends when their streams have to end.

@@ -55,7 +55,7 @@ func startReload(t *testing.T) *reloadTest {
 // freeAddress returns an address on which no one listens. A socket is bound to it until the test ends, so that the
 // kernel does not give the port to others that ask for any port: a relay with that address can listen there
 // repeatedly.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

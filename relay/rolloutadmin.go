@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/secrets"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
@@ -28,6 +30,8 @@ import (
 
 // RolloutStatus is one rollout, as /rollouts shows it.
 type RolloutStatus struct {
+	// Relay is the relay of the fleet that has the rollout.
+	Relay     string `json:"relay,omitempty"`
 	Authority string `json:"authority"`
 	Partition string `json:"partition"`
 	Phase     string `json:"phase"` // idle, rolling, stopped or held
@@ -168,6 +172,8 @@ func words(text string) string { return secrets.Words(loglines.Clip(text)) }
 type RolloutAction struct {
 	Action   string `json:"action"`
 	Rollouts int    `json:"rollouts"`
+	// NoAnswer are relays of the fleet where it may not have been done.
+	NoAnswer []NoAnswer `json:"no_answer,omitempty"`
 }
 
 // rolloutActions are the actions of an operator on rollouts.
@@ -182,8 +188,8 @@ var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason st
 // observeRollouts adds the rollouts to the admin listener. The pages are there even if no rollout is configured, and
 // say so.
 func (r *Relay) observeRollouts() {
-	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
-		writeJSON(w, r.rolloutViews(which))
+	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, req *http.Request, which gate.Which) {
+		writeJSON(w, r.fleetRollouts(req.URL.Query(), which))
 	}))
 	r.admin.Action("/rollout/{action}", r.selectRollouts(r.actOnRollouts))
 }
@@ -194,6 +200,27 @@ func (r *Relay) rolloutViews(which gate.Which) []RolloutStatus {
 		views = append(views, viewOfRollout(s))
 	}
 	return views
+}
+
+// fleetRollouts returns rollouts of all relays of the fleet, unless the query is for this one.
+func (r *Relay) fleetRollouts(q url.Values, which gate.Which) []RolloutStatus {
+	all, m := r.rolloutViews(which), r.wholeFleet(q)
+	if m == nil {
+		return all
+	}
+	for i := range all {
+		all[i].Relay = m.Address()
+	}
+	silent := askAll(m, fleet.Question{Method: http.MethodGet, Path: "/rollouts", Values: q}, func(relay string, of *[]RolloutStatus) {
+		for _, s := range *of {
+			s.Relay = relay
+			all = append(all, s)
+		}
+	})
+	for _, s := range silent {
+		all = append(all, RolloutStatus{Relay: s.Relay, Phase: "unknown", Reason: s.Reason, Cohorts: []CohortStatus{}, Changes: []RolloutChange{}})
+	}
+	return all
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
@@ -246,22 +273,33 @@ func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which ga
 		reason = "an operator rejected it"
 	}
 	n := act(r.rollouts, which, reason)
+	all := RolloutAction{Action: action, Rollouts: n}
+	if m := r.wholeFleet(req.Form); m != nil {
+		values := maps.Clone(req.Form)
+		values.Set("reason", reason)
+		question := fleet.Question{Method: http.MethodPost, Path: "/rollout/" + action, Values: values, Operator: operatorOf(req)}
+		all.NoAnswer = askAll(m, question, func(_ string, did *RolloutAction) { all.Rollouts += did.Rollouts })
+	}
 	partition := which.Partition
 	if which.AnyPartition {
 		partition = "(any)"
 	}
 	r.log.Info("audit: an operator acted on rollouts", "action", action, "operator", operatorOf(req), "peer", req.RemoteAddr,
-		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason, "event", "approval")
+		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason,
+		"no_answer", relaysOf(all.NoAnswer), "event", "approval")
 	if strings.Contains(req.Header.Get("Accept"), "text/html") {
 		http.Redirect(w, req, "/rollout", http.StatusSeeOther)
 		return
 	}
-	writeJSON(w, RolloutAction{action, n})
+	writeJSON(w, all)
 }
 
 // operatorOf returns who sent a request: the identity in the certificate, the user at the other end of a unix socket,
 // or that the request came over loopback.
 func operatorOf(req *http.Request) string {
+	if by, ok := req.Context().Value(askedBy{}).(string); ok {
+		return by
+	}
 	p := &grpcpeer.Peer{}
 	if conn := admin.SocketOf(req); conn != nil {
 		p.Addr, p.LocalAddr = conn.RemoteAddr(), conn.LocalAddr()

@@ -110,7 +110,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 		conn, receiver := grpc.ClientConnInterface(server.conn), delivery.Receiver(to)
 		switch {
 		case r.state:
-			conn = fleet.ForState(conn, scope, notGiven)
+			conn = fleet.ForState(conn, scope, func() { from.Fleet().Giving(scope, from) }, notGiven)
 			receiver = gift{to, func() { from.Fleet().Given(scope, from) }}
 		case from != nil:
 			conn = fleet.ForScope(conn, scope, fleet.MemberHeader, from.Fleet().Address())

@@ -41,6 +41,7 @@ Exit status:
 		},
 	}
 	q.register(cmd)
+	q.registerLocal(cmd.Flags())
 	return cmd
 }
 
@@ -54,12 +55,20 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 	if s.Fleet != nil {
 		printFleet(out, s.Fleet)
 	}
+	if s.Relay != "" {
+		fmt.Fprintf(out, "%d streams of clients at all relays that answer; this one is %s\n", s.AllClients, oneLine(s.Relay))
+	}
+	printNoAnswer(out, s.NoAnswer)
 	for _, p := range s.Problems {
 		since := ""
 		if p.Since != nil {
 			since = " (since " + p.Since.Format(time.DateTime) + ")"
 		}
-		fmt.Fprintf(out, "%s: %s%s\n", p.Severity, oneLine(p.Text), since)
+		at := ""
+		if p.Relay != "" {
+			at = " at " + oneLine(p.Relay)
+		}
+		fmt.Fprintf(out, "%s%s: %s%s\n", p.Severity, at, oneLine(p.Text), since)
 	}
 	if s.More > 0 {
 		fmt.Fprintf(out, "and %d more of the same kinds\n", s.More)
@@ -69,6 +78,13 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 	}
 	if s.Unread > 0 {
 		fmt.Fprintf(out, "%d resources have not been checked yet for references\n", s.Unread)
+	}
+}
+
+// printNoAnswer prints which relays of the fleet do not answer.
+func printNoAnswer(out io.Writer, silent []relay.NoAnswer) {
+	for _, s := range silent {
+		fmt.Fprintf(out, "no answer from %s: %s\n", oneLine(s.Relay), oneLine(s.Reason))
 	}
 }
 
@@ -133,6 +149,7 @@ Exit status:
 		},
 	}
 	q.register(cmd)
+	q.registerLocal(cmd.Flags())
 	cmd.Flags().StringVar(&state, "state", "", "only clients in this `STATE`: ok, rejects (what they were sent) or refused (names)")
 	cmd.Flags().IntVar(&limit, "limit", 100, "print at most this many `CLIENTS`, up to 1000")
 	return cmd
@@ -141,12 +158,21 @@ Exit status:
 func printClients(out io.Writer, list *relay.ClientList) {
 	if len(list.Clients) == 0 {
 		fmt.Fprintf(out, "no client matches; %d streams are open\n", list.Open)
+		printNoAnswer(out, list.NoAnswer)
 		return
 	}
+	inFleet, head := list.Clients[0].Relay != "", ""
+	if inFleet {
+		head = "\tRELAY"
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "STREAM\tCLIENT\tCLUSTER\tADDRESS\tIDENTITY\tSTATE\tSUBSCRIPTIONS")
+	fmt.Fprintln(w, "STREAM\tCLIENT\tCLUSTER\tADDRESS\tIDENTITY\tSTATE\tSUBSCRIPTIONS"+head)
 	for _, c := range list.Clients {
-		fmt.Fprintf(w, "#%d\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Stream, oneLine(c.Node), oneLine(c.Cluster), c.Peer, oneLine(c.Who), c.State, c.Subscriptions)
+		fmt.Fprintf(w, "#%d\t%s\t%s\t%s\t%s\t%s\t%d", c.Stream, oneLine(c.Node), oneLine(c.Cluster), c.Peer, oneLine(c.Who), c.State, c.Subscriptions)
+		if inFleet {
+			fmt.Fprintf(w, "\t%s", oneLine(c.Relay))
+		}
+		fmt.Fprintln(w)
 		for _, t := range c.Types {
 			if t.NACK != nil {
 				fmt.Fprintf(w, "\trejects %s: %s\n", t.Type, oneLine(t.NACK.Reason))
@@ -154,7 +180,8 @@ func printClients(out io.Writer, list *relay.ClientList) {
 		}
 	}
 	_ = w.Flush() // as fmt.Fprintf to a terminal
-	if list.Next != 0 {
+	printNoAnswer(out, list.NoAnswer)
+	if list.Next != 0 || list.More {
 		fmt.Fprintln(out, "there are more: search, or raise --limit")
 	}
 }
@@ -192,12 +219,16 @@ Exit status:
 		},
 	}
 	q.register(cmd)
+	q.registerLocal(cmd.Flags())
 	cmd.Flags().StringVarP(&typeName, "type", "t", "", "the `TYPE` of NAME; xdstp names contain it")
 	completeTypes(cmd, "type")
 	return cmd
 }
 
 func printExplanation(out io.Writer, e *relay.Explanation) {
+	if e.Relay != "" {
+		fmt.Fprintf(out, "relay:    %s\n", oneLine(e.Relay))
+	}
 	for _, s := range e.Steps {
 		stops := ""
 		if s.Stops {
@@ -230,6 +261,7 @@ Exit status:
 		},
 	}
 	q.register(cmd)
+	q.registerLocal(cmd.Flags())
 	return cmd
 }
 

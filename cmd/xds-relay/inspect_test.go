@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -156,5 +157,41 @@ fleet "edge": 10.0.0.3:1 does not answer
 		var out strings.Builder
 		printStatus(&out, &relay.RelayStatus{Fleet: &tt.fleet})
 		mustContain(t, out.String(), tt.want)
+	}
+}
+
+// TestRowsOfAFleetNameTheirRelays, and who does not answer is said.
+func TestRowsOfAFleetNameTheirRelays(t *testing.T) {
+	row := func(node, at string) (c relay.ClientRow) {
+		c.Node, c.State, c.Relay = node, "ok", at
+		return c
+	}
+	silent := []relay.NoAnswer{{Relay: "10.0.0.3:1", Reason: "no answer\nwithin 1s"}}
+	for _, tt := range []struct {
+		print func(out io.Writer)
+		want  []string
+	}{
+		{func(out io.Writer) {
+			printClients(out, &relay.ClientList{Clients: []relay.ClientRow{row("one", "10.0.0.1:1"), row("two", "10.0.0.2:1")}, More: true, NoAnswer: silent})
+		}, []string{"RELAY", "10.0.0.1:1", "10.0.0.2:1", "no answer from 10.0.0.3:1: no answer within 1s\n", "there are more"}},
+		{func(out io.Writer) {
+			printStatus(out, &relay.RelayStatus{
+				Relay: "10.0.0.1:1", Clients: 1, AllClients: 3, NoAnswer: silent,
+				Problems: []relay.Problem{{Severity: "error", Text: "it burns", Relay: "10.0.0.2:1"}},
+			})
+		}, []string{"3 streams of clients at all relays that answer; this one is 10.0.0.1:1\n", "error at 10.0.0.2:1: it burns\n", "no answer from 10.0.0.3:1"}},
+		{func(out io.Writer) { printExplanation(out, &relay.Explanation{Relay: "10.0.0.2:1"}) }, []string{"10.0.0.2:1"}},
+		{func(out io.Writer) {
+			printRollout(out, relay.RolloutStatus{Relay: "10.0.0.2:1", Authority: "cp", Phase: "rolling"})
+			printRollout(out, relay.RolloutStatus{Relay: "10.0.0.3:1", Phase: "unknown", Reason: "no answer within 1s"})
+		}, []string{"10.0.0.2:1: cp: rolling", "10.0.0.3:1: no answer: no answer within 1s\n"}},
+	} {
+		var out strings.Builder
+		tt.print(&out)
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%q is not in\n%s", want, &out)
+			}
+		}
 	}
 }

@@ -23,12 +23,18 @@ type operatorFlags struct {
 	admin   string
 	tls     tlsFlags
 	timeout time.Duration
+	local   bool
 }
 
 func (f *operatorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.admin, "admin", "127.0.0.1:19000", "the relay's admin listener, as `HOST:PORT` or unix:PATH")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.tls.register(flags)
+}
+
+// registerLocal adds the flag for one relay of a fleet.
+func (f *operatorFlags) registerLocal(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.local, "local", false, "of a fleet, only the relay of --admin")
 }
 
 func (f *operatorFlags) check() error {
@@ -87,6 +93,9 @@ func (f *operatorFlags) do(ctx context.Context, method, path string, values url.
 		return err
 	}
 	at.Path = path
+	if f.local {
+		values.Set("local", "true")
+	}
 	var body io.Reader
 	if method == http.MethodGet {
 		at.RawQuery = values.Encode()

@@ -24,6 +24,7 @@ type rolloutFlags struct {
 
 func (f *rolloutFlags) register(flags *pflag.FlagSet) {
 	f.operatorFlags.register(flags)
+	f.registerLocal(flags)
 	flags.StringVar(&f.authority, "authority", "", "only rollouts of this `AUTHORITY` (default all)")
 	flags.StringVar(&f.partition, "partition", "", "only rollouts of this `PARTITION` (default all)")
 }
@@ -125,11 +126,15 @@ func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 			if err := f.do(cmd.Context(), http.MethodPost, "/rollout/"+action, values, &did); err != nil {
 				return err
 			}
-			if did.Rollouts == 0 && nothing != "" {
+			if did.Rollouts == 0 && nothing != "" && len(did.NoAnswer) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), nothing)
 				return &exitError{status: statusNotAll}
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rollouts\n", action, did.Rollouts)
+			if len(did.NoAnswer) > 0 {
+				printNoAnswer(cmd.ErrOrStderr(), did.NoAnswer)
+				return &exitError{status: statusNotAll}
+			}
 			return nil
 		},
 	}
@@ -157,6 +162,13 @@ func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
 
 // printRollout prints a rollout for people.
 func printRollout(out io.Writer, s relay.RolloutStatus) {
+	if s.Relay != "" {
+		fmt.Fprintf(out, "%s: ", oneLine(s.Relay))
+	}
+	if s.Phase == "unknown" {
+		fmt.Fprintf(out, "no answer: %s\n", oneLine(s.Reason))
+		return
+	}
 	fmt.Fprintf(out, "%s", s.Authority)
 	if s.Partition != "" {
 		fmt.Fprintf(out, ", partition %q", s.Partition)

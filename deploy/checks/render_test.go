@@ -142,6 +142,7 @@ config:
 service: {type: LoadBalancer, port: 15012, annotations: {a: b}, loadBalancerSourceRanges: [10.0.0.0/8]}
 secretMounts: [{name: relay-tls, mountPath: /etc/tls}]
 admin: {tlsSecret: admin-tls}
+fleet: {tlsSecret: peers-tls, serverId: "spiffe://example.org/xds-relay", port: 18200}
 store: {enabled: true, keySecret: store-key, persistence: {enabled: true, storageClass: fast}}
 autoscaling: {enabled: true}
 networkPolicy:
@@ -161,6 +162,7 @@ extraEnv: [{name: A, value: b}]
 extraVolumes: [{name: a, emptyDir: {}}]
 extraVolumeMounts: [{name: a, mountPath: /a}]
 `,
+	"a fleet":                  fleetValues,
 	"a store without a volume": "store: {enabled: true}",
 	"a ConfigMap of one's own": "existingConfigMap: relay\nserviceAccount: {create: false}\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",
 	"another name":             "fullnameOverride: edge\nnameOverride: edge-relay",
@@ -239,6 +241,8 @@ func TestValuesAreHeldToTheirSchema(t *testing.T) {
 		"image: {digest: latest}":                                  "digest",
 		"log: {level: trace}":                                      "level",
 		"store: {persistence: {accessModes: [ReadWriteMany]}}":     "accessModes",
+		"fleet: {enabled: true}":                                   "enabled",
+		"fleet: {serverId: \"\"}":                                  "serverId",
 		"service: {port: 70000}":                                   "port",
 		"podDisruptionBudget: {maxUnavailable: 0}":                 "maxUnavailable",
 		"serviceMonitor: {enabled: true}":                          "admin.tlsSecret",

@@ -33,6 +33,8 @@ type Host interface {
 	Side(cache.Key) cache.Key
 	// OnNew reports whether the client gets something that is not accepted yet: see Response.News.
 	OnNew() bool
+	// MarksComplete reports whether responses in delta say when the first answer for a set is complete.
+	MarksComplete() bool
 	// ManyBegun is called whenever the client has begun ManyNames more subscriptions to names.
 	ManyBegun()
 	// PendingLists has lists for reuse. NewPendingList makes one.

@@ -55,10 +55,29 @@ func (d *Delta) sendSet(r *Response, set *setSub) bool {
 		set.moved = false
 		d.reviewBorrowed()
 	}
+	if set.begun {
+		d.markComplete(r, set)
+	}
 	if len(set.reviews) > 0 {
 		d.reviewable = append(d.reviewable, set) // to be sent once all sets are up to date
 	}
 	return true
+}
+
+// markComplete adds to r that the client was sent the whole first answer for a set, if the relay itself has all of it, and
+// the client wants to know that.
+func (d *Delta) markComplete(r *Response, set *setSub) {
+	marks := d.Host.MarksComplete()
+	if marks && (set.stale || set.unclear || set.set.Incomplete() || set.set.Partial()) {
+		return
+	}
+	set.begun = false
+	if !marks {
+		return
+	}
+	for _, name := range set.names() {
+		r.addPrivate(wire.DeltaComplete, []byte(name))
+	}
 }
 
 // runs returns how the client is sent many members at once. It returns nil unless the client holds nothing, and has no

@@ -71,7 +71,7 @@ func (s *setSub) setFresh(fresh bool) {
 	case !fresh && s.fresh:
 		s.subs.freshSets--
 	}
-	s.fresh = fresh
+	s.fresh, s.begun = fresh, s.begun || fresh
 }
 
 // restart has the whole set sent again.

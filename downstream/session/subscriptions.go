@@ -152,6 +152,7 @@ type setSub struct {
 	ref     resourceRef
 	spelled spellings
 	fresh   bool // not answered yet; see setFresh
+	begun   bool // the client was not sent yet that the first answer is complete; see markComplete
 	errSent bool
 	queued  bool // in subscriptions.pendingSets
 	ended   bool

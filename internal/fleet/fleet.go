@@ -247,6 +247,8 @@ type Member struct {
 	// Up: it answers. Reason is why it does not, "" if that is not known yet.
 	Up     bool
 	Reason string
+	// Conn is the connection to it, nil if there is none.
+	Conn Conn
 }
 
 // Status returns what the Fleet knows of its members.
@@ -257,7 +259,7 @@ func (f *Fleet) Status() Status {
 	for _, address := range f.listed {
 		m := Member{Address: address, Self: address == f.options.Self, Up: true}
 		if p := f.peers[address]; !m.Self && p != nil {
-			m.Self, m.Up, m.Reason = p.isSelf, p.up, p.reason
+			m.Self, m.Up, m.Reason, m.Conn = p.isSelf, p.up, p.reason, p.Conn
 		} else if !m.Self {
 			m.Up = false // there is no connection to such an address
 		}

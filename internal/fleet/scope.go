@@ -98,16 +98,16 @@ func (c scopedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	return c.ClientConnInterface.NewStream(metadata.AppendToOutgoingContext(ctx, c.metadata...), desc, method, opts...)
 }
 
-// ForState returns a connection whose streams are only for what the member has now of a scope. failed is called when one
-// of them fails. The stream then ends when its caller ends it: a member that has nothing is no control plane that fails,
+// ForState returns a connection whose streams are only for what the member has now of a scope. giving is called with each
+// response, and failed when one of the streams fails. The stream then ends when its caller ends it: a member that has nothing is no control plane that fails,
 // with all that follows from that.
-func ForState(conn grpc.ClientConnInterface, s cache.Scope, failed func()) grpc.ClientConnInterface {
-	return stateConn{ForScope(conn, s, stateHeader, "only"), failed}
+func ForState(conn grpc.ClientConnInterface, s cache.Scope, giving, failed func()) grpc.ClientConnInterface {
+	return stateConn{ForScope(conn, s, stateHeader, "only"), giving, failed}
 }
 
 type stateConn struct {
 	grpc.ClientConnInterface
-	failed func()
+	giving, failed func()
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -118,19 +118,22 @@ func (c stateConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 		<-ctx.Done()
 		return nil, err
 	}
-	return stateStream{stream, ctx, c.failed}, nil
+	return stateStream{stream, ctx, c}, nil
 }
 
 type stateStream struct {
 	grpc.ClientStream
-	ctx    context.Context // that of the caller
-	failed func()
+	ctx context.Context // that of the caller
+	stateConn
 }
 
 // RecvMsg implements grpc.ClientStream.
 func (s stateStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if err != nil && s.ctx.Err() == nil {
+	switch {
+	case err == nil:
+		s.giving()
+	case s.ctx.Err() == nil:
 		s.failed()
 		<-s.ctx.Done()
 	}

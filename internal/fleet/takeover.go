@@ -19,7 +19,8 @@ type takeover struct {
 }
 
 const (
-	// givesWithin is how long a member may take until the first resource comes.
+	// givesWithin is how long a member may take until the first response comes, and then until the next one, or until the
+	// relay has got what is in it.
 	givesWithin = 500 * time.Millisecond
 	// givenAfter is how long nothing must have come before the state counts as complete. If it was not, the server sends
 	// the rest.
@@ -75,13 +76,20 @@ func (f *Fleet) nextGiver(scope cache.Scope, s *scopeState, now time.Time) {
 	t.end = time.AfterFunc(min(givesWithin, t.until.Sub(now)), func() { f.endTakeover(scope, t) })
 }
 
-// Given notes that the state of a scope comes from a member.
-func (f *Fleet) Given(scope cache.Scope, by *Peer) {
+// Giving notes that a response with some of the state of a scope has come from a member. Given follows once the relay has
+// all of a part, which may be in several responses.
+func (f *Fleet) Giving(scope cache.Scope, by *Peer) { f.extend(scope, by, givesWithin) }
+
+// Given notes that the relay has got some of the state of a scope from a member.
+func (f *Fleet) Given(scope cache.Scope, by *Peer) { f.extend(scope, by, givenAfter) }
+
+// extend has the takeover of a scope go on for a time.
+func (f *Fleet) extend(scope cache.Scope, by *Peer, d time.Duration) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.scopes[scope]; s != nil && s.takeover != nil && s.takeover.giver == by {
-		s.takeover.end.Reset(max(0, min(givenAfter, s.takeover.until.Sub(now))))
+		s.takeover.end.Reset(max(0, min(d, s.takeover.until.Sub(now))))
 	}
 }
 

@@ -63,12 +63,15 @@ func TestTheStateOfAScopeTakesAMoment(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		given int // how often something comes, one beat after the other
+		cut   int // how many of these are no whole part
 		want  time.Duration
 	}{
-		{"nothing comes", 0, givesWithin},
-		{"one response", 1, beat + givenAfter},
-		{"some responses", 3, 3*beat + givenAfter},
-		{"it does not end", 1000, givesFor},
+		{"nothing comes", 0, 0, givesWithin},
+		{"one response", 1, 0, beat + givenAfter},
+		{"some responses", 3, 0, 3*beat + givenAfter},
+		{"one part in some responses", 3, 2, 3*beat + givenAfter},
+		{"a part that does not end", 2, 2, 2*beat + givesWithin},
+		{"it does not end", 1000, 0, givesFor},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -78,9 +81,13 @@ func TestTheStateOfAScopeTakesAMoment(t *testing.T) {
 				begun, changes := time.Now(), w.changes.Load()
 				from, _ := w.Route(s)
 				go func() {
-					for range tt.given {
+					for i := range tt.given {
 						time.Sleep(beat)
-						w.Given(s, from)
+						if i < tt.cut {
+							w.Giving(s, from)
+						} else {
+							w.Given(s, from)
+						}
 					}
 				}()
 				time.Sleep(tt.want - time.Since(begun) - time.Millisecond)
@@ -124,7 +131,7 @@ func TestAStreamForStateThatFailsStaysOpen(t *testing.T) {
 		from, _ := w.Route(s)
 		var failed atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
-		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(ForState(from.Conn, s, func() { failed.Add(1) })).DeltaAggregatedResources(ctx)
+		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(ForState(from.Conn, s, func() { t.Error("there is a response") }, func() { failed.Add(1) })).DeltaAggregatedResources(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

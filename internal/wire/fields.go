@@ -17,6 +17,9 @@ const (
 	DeltaRemoved      = 6 // removed_resources
 	DeltaRemovedNames = 8 // removed_resource_names, of ResourceName messages
 	DeltaErrors       = 9 // resource_errors
+	// DeltaComplete is between relays only: the wildcards and globs whose first answer is complete with the response.
+	// Others skip the field, which they do not know.
+	DeltaComplete = 10_000
 )
 
 // Resource.

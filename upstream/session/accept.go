@@ -58,7 +58,12 @@ type accepted struct {
 	size, largest int
 	// wildcard is the error in resource_errors for the wildcard itself.
 	wildcard *cache.Error
+	// complete are the sets whose first answer is complete, as a relay says.
+	complete []string
 }
+
+// completes reports whether a relay says that its first answer for a set is complete.
+func (v *accepted) completes(set string) bool { return slices.Contains(v.complete, set) }
 
 // onlyBeats reports whether there are only heartbeats.
 func (v *accepted) onlyBeats() bool {
@@ -74,7 +79,7 @@ var errNameless = errors.New("has no name")
 func accept(r *Response, wildcard bool, as speaker, check taster.Mode) accepted {
 	v := accepted{
 		list: slices.Grow(r.updates[:0], len(r.Resources)+len(r.Removed)+len(r.Errors)),
-		size: r.Size,
+		size: r.Size, complete: r.Complete,
 	}
 	index := make(map[Name]int, len(r.Resources)+len(r.Removed)+len(r.Errors)) // in v.list, by key
 	var nack reasons

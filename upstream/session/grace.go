@@ -22,6 +22,8 @@ import (
 // Clients that hold nothing do not wait. A change of a member that came before is no part of a first
 // answer, and does not prolong the wait.
 //
+// A relay says when its first answer is complete (wire.DeltaComplete), so neither is guessed of it.
+//
 // Do not confuse this with settling (goesOn): the relay holds back from all clients, for up to a second,
 // a large response that the control plane has probably cut.
 
@@ -33,6 +35,8 @@ func (s *Sets) grace(now time.Time, p *part, v *accepted, sotw bool) {
 	case sotw && !p.full:
 	case p.full:
 		s.endGrace(c) // in delta, the control plane has reported that the glob is empty
+	case first && v.completes(c.name):
+		// It is whole.
 	case first:
 		c.incomplete = true
 		fallthrough
@@ -101,9 +105,31 @@ func (s *Sets) endGraces(now time.Time, what Silence, u *cache.Update) {
 			s.graces.Set(c, now.Add(restGrace))
 			continue
 		}
-		lost := s.loseTold(c)
-		s.endGrace(c)
-		s.send(cache.SetUpdate{Name: c.name, Changes: lost, Extent: cache.Ends, Origin: c.origin, Answer: cache.FirstAnswer}, u)
+		s.completeFirst(c, u)
+	}
+}
+
+// completeFirst completes the first answer for a set.
+func (s *Sets) completeFirst(c *set, u *cache.Update) {
+	lost := s.loseTold(c)
+	s.endGrace(c)
+	s.send(cache.SetUpdate{Name: c.name, Changes: lost, Extent: cache.Ends, Origin: c.origin, Answer: cache.FirstAnswer}, u)
+}
+
+// completeMarked completes the first answers for sets of which a relay says that nothing follows.
+func (s *Sets) completeMarked(names []string, u *cache.Update) {
+	for _, name := range names {
+		c := s.find(name)
+		if c == nil || !c.sent || c.members == nil {
+			continue
+		}
+		c.first = firstAnswer{}
+		if !c.answered {
+			s.settle(c, nil, u)
+		}
+		if c.incomplete {
+			s.completeFirst(c, u)
+		}
 	}
 }
 

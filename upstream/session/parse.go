@@ -29,6 +29,7 @@ type Response struct {
 	Resources []Resource
 	Removed   []Name          // delta: removed_resources and removed_resource_names
 	Errors    []ResourceError // resource_errors
+	Complete  []string        // of a relay, in delta: the sets whose first answer is complete
 	Size      int             // of the message, in bytes
 	// Ignored says what was ignored first of an answer in JSON, because the relay does not know it. The sessions do not
 	// use it.
@@ -147,6 +148,10 @@ func parseDelta(into *Response, b []byte) error {
 			}
 		case wire.DeltaErrors:
 			err = r.AddError(f.Bytes)
+		case wire.DeltaComplete:
+			if n.Name, err = f.Text(); err == nil {
+				r.Complete = append(r.Complete, n.Name)
+			}
 		}
 		return err
 	})

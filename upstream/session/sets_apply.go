@@ -62,6 +62,7 @@ func (s *Sets) apply(now time.Time, v *accepted, sotw bool, version string) cach
 	for _, p := range r.parts {
 		s.finish(now, p, v, sotw, &u)
 	}
+	s.completeMarked(v.complete, &u)
 	if full {
 		s.noteLostEndpoints(r.whole.held)
 	}
@@ -281,7 +282,7 @@ func (s *Sets) finish(now time.Time, p *part, v *accepted, sotw bool, u *cache.U
 			Code:    codes.InvalidArgument,
 			Message: "the control plane has sent nothing that can be stored: " + v.nack,
 		}, u)
-	case settling && s.goesOn(now, p, v):
+	case settling && !v.completes(c.name) && s.goesOn(now, p, v):
 		// More of it may follow.
 	case settling:
 		s.settle(c, p.changes, u)

@@ -60,7 +60,7 @@ import (
 //	        misfit     its value is a message, but not of its type
 //	        good       a Cluster that every client accepts; for-grpc, for-envoy: that only those accept
 //	        undecodable, unspeakable   its Any is no message, its name is not UTF-8
-//	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`
+//	    or `removed NAME [match=K:V]`, `error NAME CODE MESSAGE`, `complete NAME...` of a relay
 //	clusters NAME...                                the control plane sends all of its Clusters; NAME/ENDPOINTS
 //	                                                is one with another name of its endpoints
 //	heartbeat NAME...                               the control plane sends only heartbeats of Clusters

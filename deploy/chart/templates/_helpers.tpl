@@ -53,8 +53,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
-{{/* The configuration: that of the values, the listener for probes, the store, and the admin
-listener with TLS. */}}
+{{/* The configuration: that of the values, the listener for probes, the store, the admin listener with
+TLS, and the fleet. A relay finds itself among the addresses of the headless Service. */}}
 {{- define "xds-relay.config" -}}
 {{- $config := deepCopy .Values.config }}
 {{- $probes := dict "address" (printf "0.0.0.0:%d" (int .Values.health.port)) "admit" "false" }}
@@ -70,6 +70,20 @@ listener with TLS. */}}
 {{- $at := "/etc/xds-relay-admin" }}
 {{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.admin.port)) "tls" (dict
       "cert_file" (printf "%s/tls.crt" $at) "key_file" (printf "%s/tls.key" $at) "client_ca_file" (printf "%s/ca.crt" $at))) }}
+{{- end }}
+{{- if .Values.fleet.tlsSecret }}
+{{- $at := "/etc/xds-relay-fleet" }}
+{{- $fleet := dict
+      "name" (include "xds-relay.fullname" .)
+      "members" (dict "dns" (printf "%s-pods.%s.svc:%d" (include "xds-relay.fullname" .) .Release.Namespace (int .Values.fleet.port)))
+      "listen" (printf "0.0.0.0:%d" (int .Values.fleet.port))
+      "tls" (dict "cert_file" (printf "%s/tls.crt" $at) "key_file" (printf "%s/tls.key" $at)
+        "ca_file" (printf "%s/ca.crt" $at) "server_id" .Values.fleet.serverId) }}
+{{- $given := get $config "fleet" | default dict }}
+{{- if hasKey $given "members" }}
+{{- $_ := unset $fleet "members" }}
+{{- end }}
+{{- $_ := set $config "fleet" (mergeOverwrite $fleet $given) }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}

@@ -71,6 +71,13 @@ func (s *Transcript) Response(t *testing.T, d *datadriven.TestData, delta bool) 
 				continue
 			}
 			inDelta.RemovedResources = append(inDelta.RemovedResources, words[1])
+		case "complete":
+			for _, name := range words[1:] {
+				if name == "wildcard" {
+					name = cache.Wildcard
+				}
+				tail = wire.AppendString(tail, wire.DeltaComplete, name)
+			}
 		case "error":
 			e := &discoveryv3.ResourceError{
 				ResourceName: &discoveryv3.ResourceName{Name: strings.Trim(words[1], `"`)},
