@@ -22,7 +22,7 @@ const placeTime = 50 * time.Millisecond
 
 // place is that of a stream in line and, once it is admitted, that of a stream with work. The line's lock guards it.
 type place struct {
-	line     *line
+	line     *line         // does not change
 	conn     *member       // nil if it did not wait
 	inLine   *list.Element // in conn.streams; nil if it is not in line
 	admitted chan struct{} // is closed when the stream is admitted; nil if it did not wait
@@ -52,6 +52,7 @@ func (l *line) enter(of func() party, join func(turns int) bool) *place {
 	defer l.mu.Unlock()
 	if l.turns.waiting() == 0 && l.free() {
 		p := l.turns.take()
+		p.line = l
 		l.begin(p)
 		return p
 	}
@@ -75,7 +76,7 @@ func (l *line) free() bool {
 
 // begin records that a stream has been admitted. The caller holds mu.
 func (l *line) begin(p *place) {
-	p.line, p.since, p.before = l, uptime(), l.newest
+	p.since, p.before = uptime(), l.newest
 	if p.before != nil {
 		p.before.after = p
 	} else {

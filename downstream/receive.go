@@ -212,11 +212,7 @@ type newRequest[R request, S typeSession] struct {
 func (r *newRequest[R, S]) process() *sender {
 	answer, err := decodeAndAccept(r.st, r.form, r.data, r.peeked)
 	r.err = err
-	switch {
-	case err != nil:
-	case !answer: // it depends on others when there is one
-		r.st.attended()
-	case r.st.inbox.wake():
+	if err == nil && answer && r.st.inbox.wake() {
 		return r.st.server.senders.enqueue(r.st)
 	}
 	return nil
