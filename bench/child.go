@@ -35,8 +35,9 @@ type command struct {
 	Deaf int `json:"deaf,omitempty"`
 	// Group identifies a group of clients.
 	Group string `json:"group,omitempty"`
-	// First is the number of the first client.
-	First int `json:"first,omitempty"`
+	// First is the number of the first client, and Stride, if not 0, what the next ones are apart.
+	First  int `json:"first,omitempty"`
+	Stride int `json:"stride,omitempty"`
 	// Count is the number of sightings that await waits for; 0 for one per client.
 	Count int `json:"count,omitempty"`
 	// Each: await counts resources of the version, not clients that have it.

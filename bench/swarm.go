@@ -120,7 +120,7 @@ func (s *swarm) connect(c *command) error {
 		on := conn
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := s.open(ctx, g, on, c.Spec, c.First+i, i < c.Deaf); err != nil {
+			if err := s.open(ctx, g, on, c.Spec, c.First+i*max(1, c.Stride), i < c.Deaf); err != nil {
 				s.fail(err)
 			}
 		})

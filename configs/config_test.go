@@ -128,7 +128,7 @@ cache: {linger: 1ms, idle_entries: 1, idle_scopes: 3, tombstones: {ttl: 1h, limi
 		Address: "[::1]:0", Mode: 0o660, Protocol: ListenerGRPC, LongPoll: 30 * time.Second, MaxRequestBytes: 4 << 20, MaxResponseBytes: 4080 << 10, Redirects: RedirectsFollow, WhenUnreachable: UnreachableEnd, Secrets: SecretsAuthenticated,
 		Limits: Limits{100_000, 4 << 10, 1000, 5000, 100_000, 2, 3, 1, 500, 100_000, 200, 10_000, 1000, 10_000_000, 0, 10_000, 0.7, 0.8}, Keepalive: Keepalive{2 * time.Minute, 20 * time.Second},
 		Windows: Windows{64 << 10, 128 << 10}, Buffers: Buffers{1 << 10, 1 << 20},
-		Admission: Admission{StreamsPerSecond: 500, Burst: 1000, Wait: 10 * time.Second, Memory: 0.9},
+		Admission: Admission{Burst: 1000, Wait: 10 * time.Second, Memory: 0.9},
 	}, {
 		Address: "[::1]:0", Mode: 0o660, Protocol: ListenerREST, V2: true, LongPoll: time.Millisecond, MaxRequestBytes: 1024, MaxResponseBytes: 2048, Redirects: RedirectsPass, Secrets: SecretsAuthenticated, Limits: Limits{1, 2 << 10, 3, 4, 5, 100, 0, 0, 0, 100_000, 200, 10_000, 1000, 10_000_000, 0, 10_000, 0.7, 0.8}, Keepalive: Keepalive{90 * time.Second, 500 * time.Millisecond},
 		TLS: &ListenerTLS{CertFile: "a.pem", KeyFile: "b.pem", ClientCAFile: "c.pem", ClientCertificates: ClientCertificatesRequire, EndStreamsAtExpiry: true, MinVersion: TLS12},

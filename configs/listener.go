@@ -157,13 +157,14 @@ type Limits struct {
 
 // Admission says how fast a listener admits streams.
 type Admission struct {
-	// Streams that the listener admits per second, on average.
-	StreamsPerSecond int `yaml:"streams_per_second" default:"500"`
-	// Streams that the listener admits in a burst.
+	// Streams that the listener admits per second at most, on average. Without it, the relay admits them
+	// as fast as it sends the first answers of others.
+	StreamsPerSecond int `yaml:"streams_per_second" absent:"none"` // 0 is no limit
+	// Streams that the listener admits in a burst, with streams_per_second.
 	Burst int `yaml:"burst" default:"1000"`
-	// How long a stream waits in the queue. Then the relay ends it with UNAVAILABLE and the time after
-	// which the client may retry; at once, if it would wait longer. xDS clients wait 15s for a resource,
-	// and that includes the time in the queue. With 0s no stream waits.
+	// How long a stream waits in the queue, with streams_per_second. Then the relay ends it with
+	// UNAVAILABLE and the time after which the client may retry; at once, if it would wait longer. xDS
+	// clients wait 15s for a resource, and that includes the time in the queue. With 0s no stream waits.
 	Wait time.Duration `yaml:"wait" default:"10s" allow:"zero"`
 	// The part of the cgroup's memory limit, from more than 0 to 1, above which the relay admits no
 	// streams. Garbage that Go can free does not count. If the cgroup has no limit, memory does not

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,85 +60,23 @@ type AdmissionStats struct {
 // admission is the line of one listener.
 type admission struct {
 	Admission
-	pace *rate.Limiter // nil without a limit
-
-	mu    sync.Mutex
-	line  turns
-	timer *time.Timer // nil before the first stream in line; armed while there are any
+	line line
 }
 
 func newAdmission(a Admission) *admission {
 	q := &admission{Admission: a}
 	if a.StreamsPerSecond > 0 {
-		q.pace = rate.NewLimiter(rate.Limit(a.StreamsPerSecond), max(a.Burst, 1))
+		q.line.pace = rate.NewLimiter(rate.Limit(a.StreamsPerSecond), max(a.Burst, 1))
 	}
 	return q
 }
 
-// duration returns how long so many streams take.
+// duration returns how long so many streams take at least; 0 without a rate.
 func (q *admission) duration(streams int) time.Duration {
+	if q.line.pace == nil {
+		return 0
+	}
 	return time.Duration(float64(streams) / float64(q.StreamsPerSecond) * float64(time.Second))
-}
-
-// join puts a stream in line. place is nil if the stream does not have to wait, and also if it would have to wait for
-// longer than it may: then late is for how long. of returns whom the stream belongs to; few streams need that.
-func (q *admission) join(of func() party) (place *waiter, late time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.line.waiting() == 0 && q.pace.Allow() {
-		return nil, 0
-	}
-	conn := q.line.of(of())
-	if in := q.duration(conn.next()); in > q.Wait {
-		return nil, in
-	}
-	place = q.line.add(conn)
-	if q.line.waiting() == 1 {
-		q.arm()
-	}
-	return place, 0
-}
-
-// leave takes a stream out of the line, and returns for how long the next stream of its connection would wait. admitted
-// is true if the stream was admitted.
-func (q *admission) leave(place *waiter) (late time.Duration, admitted bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	select {
-	case <-place.admitted:
-		return 0, true
-	default:
-	}
-	q.line.remove(place)
-	return q.duration(place.conn.next()), false
-}
-
-// admitEvery is the shortest time between two moves of the line.
-const admitEvery = time.Millisecond
-
-// arm has the line move when the next stream may be admitted. The caller holds mu.
-func (q *admission) arm() {
-	missing := max(0, 1-q.pace.Tokens())
-	in := max(admitEvery, time.Duration(missing/float64(q.StreamsPerSecond)*float64(time.Second)))
-	if q.timer == nil {
-		q.timer = time.AfterFunc(in, q.move)
-	} else {
-		q.timer.Reset(in)
-	}
-}
-
-// move admits as many streams as it may. These are no more than Burst.
-func (q *admission) move() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.line.waiting() > 0 && q.pace.Allow() {
-		place := q.line.turn()
-		q.line.remove(place)
-		close(place.admitted)
-	}
-	if q.line.waiting() > 0 {
-		q.arm()
-	}
 }
 
 // When refused streams may retry: at the earliest after retryLeast, and at the latest after retryMost, however long the
@@ -176,38 +113,51 @@ func refused(r AdmissionRefusal, text string, after time.Duration) *refusedStrea
 	return &refusedStream{refusal: r, text: text, retry: after/2 + rand.N(after)}
 }
 
-// admit waits until a stream is admitted, or returns why it is not. ctx is the stream's, and of returns whom it belongs to.
-func (q *admission) admit(ctx context.Context, of func() party, stats *admissionStats) *refusedStream {
+// admit waits until a stream is admitted, and returns its place, or why it is not admitted. ctx is the stream's, and of
+// returns whom it belongs to. Without a rate, streams wait for as long as it takes: the line always moves.
+func (q *admission) admit(ctx context.Context, of func() party, stats *admissionStats) (*place, *refusedStream) {
 	if e := q.full(); e != nil {
-		return e
+		return nil, e
 	}
-	if q.pace == nil {
-		return nil
-	}
-	place, late := q.join(of)
+	var late time.Duration
+	at := q.line.enter(of, func(turns int) bool {
+		if in := q.duration(turns); in > q.Wait {
+			late = in
+		}
+		return late == 0
+	})
 	switch {
-	case late > 0:
-		return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one would wait in line for %v, but admission.wait is %v", late.Round(time.Millisecond), q.Wait), late)
-	case place == nil:
-		return nil
+	case at == nil:
+		return nil, refused(RefusedWait, fmt.Sprintf("too many streams at once: this one would wait in line for %v, but admission.wait is %v", late.Round(time.Millisecond), q.Wait), late)
+	case at.admitted == nil:
+		return at, nil
 	}
 	stats.waiting.Add(1)
 	defer stats.waiting.Add(-1)
-	timer := time.NewTimer(q.Wait)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if q.line.pace != nil {
+		timer := time.NewTimer(q.Wait)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
-	case <-place.admitted:
-	case <-timer.C:
-		if late, admitted := q.leave(place); !admitted {
-			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), late)
+	case <-at.admitted:
+	case <-over:
+		if admitted, turns := at.leave(); !admitted {
+			return nil, refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.duration(turns))
 		}
 	case <-ctx.Done(): // the client has gone, so the text does not matter
-		if _, admitted := q.leave(place); !admitted {
-			return &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
+		if admitted, _ := at.leave(); admitted {
+			at.done()
 		}
+		return nil, &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
 	}
 	stats.waited.Add(1)
-	return q.full()
+	if e := q.full(); e != nil {
+		at.done()
+		return nil, e
+	}
+	return at, nil
 }
 
 func (q *admission) full() *refusedStream {

@@ -33,9 +33,19 @@ func proven(id string, conn *limitedConn) func() party {
 
 // isEmpty reports whether nothing is left of those who were in line.
 func (q *admission) isEmpty() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.line.waiting() == 0 && len(q.line.members) == 0 && q.line.all.below.Len() == 0
+	l := &q.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.turns.waiting() == 0 && l.turns.working() == 0 && l.oldest == nil && l.newest == nil && len(l.turns.members) == 0 && l.turns.all.below.Len() == 0
+}
+
+// served admits a stream, and gives its place back at once.
+func (q *admission) served(ctx context.Context, of func() party, stats *admissionStats) *refusedStream {
+	at, e := q.admit(ctx, of, stats)
+	if at != nil {
+		at.done()
+	}
+	return e
 }
 
 // Up to burst streams are admitted at once. The others wait for their turn, in the order of their arrival.
@@ -49,7 +59,7 @@ func TestAHerdIsAdmittedInOrder(t *testing.T) {
 		var last time.Duration
 		for i := range herd {
 			go func() {
-				if e := q.admit(t.Context(), from("192.0.2.1"), stats); e != nil {
+				if e := q.served(t.Context(), from("192.0.2.1"), stats); e != nil {
 					t.Error(e)
 				}
 				mu.Lock()
@@ -85,7 +95,7 @@ func TestTheLineIsFairAmongAddresses(t *testing.T) {
 		var refused atomic.Int64
 		for range many {
 			go func() {
-				if e := q.admit(t.Context(), from("192.0.2.1"), stats); e != nil {
+				if e := q.served(t.Context(), from("192.0.2.1"), stats); e != nil {
 					refused.Add(1)
 				}
 			}()
@@ -93,7 +103,7 @@ func TestTheLineIsFairAmongAddresses(t *testing.T) {
 		// Of IPv6 one client has all of a /64.
 		for i := range many {
 			go func() {
-				if e := q.admit(t.Context(), from(fmt.Sprintf("2001:db8::%x", i+1)), stats); e != nil {
+				if e := q.served(t.Context(), from(fmt.Sprintf("2001:db8::%x", i+1)), stats); e != nil {
 					refused.Add(1)
 				}
 			}()
@@ -101,7 +111,7 @@ func TestTheLineIsFairAmongAddresses(t *testing.T) {
 		synctest.Wait()
 		for range 3 {
 			began := time.Now()
-			if e := q.admit(t.Context(), from("192.0.2.2"), stats); e != nil {
+			if e := q.served(t.Context(), from("192.0.2.2"), stats); e != nil {
 				t.Fatal(e)
 			}
 			if took, want := time.Since(began), 3*time.Second/perSecond+50*time.Millisecond; took > want {
@@ -135,7 +145,7 @@ func (h *hog) opens(t *testing.T, q *admission, stats *admissionStats, perSecond
 				return
 			}
 			go func() {
-				switch e := q.admit(ctx, of(i), stats); {
+				switch e := q.served(ctx, of(i), stats); {
 				case e == nil:
 					h.admitted.Add(1)
 				case ctx.Err() == nil:
@@ -178,7 +188,7 @@ func TestALineHasTurns(t *testing.T) {
 				for second := range attacked {
 					time.Sleep(time.Second)
 					began := time.Now()
-					if e := q.admit(t.Context(), test.others(second), stats); e != nil {
+					if e := q.served(t.Context(), test.others(second), stats); e != nil {
 						t.Fatalf("after %ds: %v", second, e)
 					}
 					if took := time.Since(began); took > test.most {
@@ -266,7 +276,7 @@ func TestAStreamThatHasWaitedForTooLongIsRefused(t *testing.T) {
 		began := time.Now()
 		open := func(id string) {
 			go func() {
-				switch e := q.admit(t.Context(), proven(id, nil), stats); {
+				switch e := q.served(t.Context(), proven(id, nil), stats); {
 				case e == nil:
 					admitted.Add(1)
 				case time.Since(began) >= 4500*time.Millisecond && e.refusal == RefusedWait && strings.Contains(e.text, "waited in line for 4.5s (admission.wait)"):

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"container/heap"
 	"container/list"
 
 	"github.com/xds-relay/xds-relay/cache"
@@ -12,7 +13,9 @@ import (
 //   - identities or, for clients that have proven none, addresses
 //   - the connections of an identity or address
 //
-// The streams of a connection are admitted in the order of their arrival.
+// On each level it is the turn of the member that has the fewest places, so that who keeps its places keeps none of the
+// others'; among these, of the one whose last turn was first. The streams of a connection are admitted in the order of
+// their arrival.
 
 // party is whom a stream in line belongs to.
 type party struct {
@@ -35,32 +38,72 @@ type memberKey struct {
 	party
 }
 
-// turns is a line. The zero value is an empty one. Each operation takes the same time however many wait.
+// turns is a line, and those who have left it for a place. The zero value is empty. The time of an operation grows with
+// the logarithm of the number of members.
 type turns struct {
 	all           member
 	proven, other member
-	// members has those on the other levels that have streams in line.
+	// members has those on the other levels that have streams in line or places.
 	members map[memberKey]*member
 	room    cache.Room // of members
+	// direct counts the places of streams that did not have to wait. Few streams do, so they belong to no member.
+	direct int
+	last   uint64 // the number of the last turn, or of who came last
 }
 
 // member is one of those that take turns on a level. Below it are its own members or, if it is a connection, streams.
 type member struct {
 	key     memberKey
-	above   *member       // nil for the whole line
-	place   *list.Element // in above.below
-	below   list.List     // of *member or *waiter, in the order of their turns
-	waiting int           // streams
+	above   *member   // nil for the whole line
+	below   rivals    // with streams in line
+	streams list.List // in line, of *place
+	waiting int       // streams in line
+	working int       // places
+	turn    uint64    // the number of its last turn, or of its coming
+	at      int       // in above.below, if it has streams in line
 }
 
-// waiter is a stream in line.
-type waiter struct {
-	conn     *member
-	place    *list.Element // in conn.below
-	admitted chan struct{} // is closed when the stream is admitted
+// rivals are members that take turns with each other: a heap by whose turn it is.
+type rivals []*member
+
+// Len implements heap.Interface.
+func (r rivals) Len() int { return len(r) }
+
+// Less implements heap.Interface.
+func (r rivals) Less(i, j int) bool {
+	if r[i].working != r[j].working {
+		return r[i].working < r[j].working
+	}
+	return r[i].turn < r[j].turn
 }
 
+// Swap implements heap.Interface.
+func (r rivals) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].at, r[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (r *rivals) Push(x any) {
+	m, _ := x.(*member)
+	m.at = len(*r)
+	*r = append(*r, m)
+}
+
+// Pop implements heap.Interface.
+func (r *rivals) Pop() any {
+	last := len(*r) - 1
+	m := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	return m
+}
+
+// waiting returns the number of streams in line.
 func (t *turns) waiting() int { return t.all.waiting }
+
+// working returns the number of places.
+func (t *turns) working() int { return t.all.working + t.direct }
 
 // of returns the member for the streams of a connection. It may be new.
 func (t *turns) of(p party) *member {
@@ -81,7 +124,7 @@ func (t *turns) member(k memberKey, above *member) *member {
 }
 
 // next returns how many streams are admitted, at most, until one that joins a connection now has been, if no more join
-// the line.
+// the line, and places are given back at once.
 func (m *member) next() int {
 	n := m.waiting + 1
 	for ; m.above != nil; m = m.above {
@@ -95,55 +138,89 @@ func (m *member) next() int {
 }
 
 // add adds a stream of a connection to the line.
-func (t *turns) add(conn *member) *waiter {
-	w := &waiter{conn: conn, admitted: make(chan struct{})}
-	w.place = conn.below.PushBack(w)
+func (t *turns) add(conn *member) *place {
+	p := &place{conn: conn, admitted: make(chan struct{})}
+	p.inLine = conn.streams.PushBack(p)
 	for m := conn; m != nil; m = m.above {
-		m.waiting++
-		if m.waiting > 1 || m.above == nil {
-			continue
-		}
-		m.place = m.above.below.PushBack(m)
-		if m.key.level == provenOrNot {
-			continue
-		}
+		t.change(m, 1, 0)
+	}
+	return p
+}
+
+// remove removes a stream from the line.
+func (t *turns) remove(p *place) {
+	p.conn.streams.Remove(p.inLine)
+	p.inLine = nil
+	for m := p.conn; m != nil; m = m.above {
+		t.change(m, -1, 0)
+	}
+}
+
+// turn gives the stream whose turn it is its place, and returns it; nil if the line is empty.
+func (t *turns) turn() *place {
+	if t.all.waiting == 0 {
+		return nil
+	}
+	m := &t.all
+	for m.below.Len() > 0 {
+		m = m.below[0]
+	}
+	p, _ := m.streams.Remove(m.streams.Front()).(*place)
+	p.inLine, p.works = nil, true
+	t.last++
+	for ; m != nil; m = m.above {
+		m.turn = t.last
+		t.change(m, -1, 1)
+	}
+	return p
+}
+
+// take gives a stream a place without the line.
+func (t *turns) take() *place {
+	t.direct++
+	return &place{works: true}
+}
+
+// give takes a place back.
+func (t *turns) give(p *place) {
+	p.works = false
+	if p.conn == nil {
+		t.direct--
+		return
+	}
+	for m := p.conn; m != nil; m = m.above {
+		t.change(m, 0, -1)
+	}
+}
+
+// change changes the numbers of a member, and so whether and when it has its turn.
+func (t *turns) change(m *member, waiting, working int) {
+	waited, kept := m.waiting > 0, m.waiting+m.working > 0
+	m.waiting += waiting
+	m.working += working
+	if m.above == nil {
+		return
+	}
+	switch waits := m.waiting > 0; {
+	case waits && !waited:
+		t.last++
+		m.turn = t.last
+		heap.Push(&m.above.below, m)
+	case waits:
+		heap.Fix(&m.above.below, m.at)
+	case waited:
+		heap.Remove(&m.above.below, m.at)
+	}
+	if m.key.level == provenOrNot {
+		return
+	}
+	switch keeps := m.waiting+m.working > 0; {
+	case keeps && !kept:
 		if t.members == nil {
 			t.members = map[memberKey]*member{}
 		}
 		t.members[m.key] = m
-	}
-	return w
-}
-
-// remove removes a stream from the line.
-func (t *turns) remove(w *waiter) {
-	w.conn.below.Remove(w.place)
-	for m := w.conn; m != nil; m = m.above {
-		m.waiting--
-		if m.waiting > 0 || m.above == nil {
-			continue
-		}
-		m.above.below.Remove(m.place)
-		if m.key.level != provenOrNot {
-			t.members = cache.Without(t.members, &t.room, m.key)
-		}
-	}
-}
-
-// turn returns the stream whose turn it is, nil if the line is empty. On each level it is the next member's turn then.
-func (t *turns) turn() *waiter {
-	m := &t.all
-	for {
-		first := m.below.Front()
-		if first == nil {
-			return nil
-		}
-		switch v := first.Value.(type) {
-		case *waiter:
-			return v
-		case *member:
-			m.below.MoveToBack(first)
-			m = v
-		}
+	case kept && !keeps:
+		t.members = cache.Without(t.members, &t.room, m.key)
 	}
 }

@@ -2,8 +2,10 @@ package downstream
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -23,17 +25,19 @@ func (k memberKey) rivals() []rival {
 	return []rival{{"class", proven, ""}, {"identity", id, proven}, {"connection", fmt.Sprintf("%s %p", id, k.conn), id}}
 }
 
-// Two that take turns with each other, and both have streams in line all the time, get the same number of turns, give
-// or take one. And each stream is admitted when next says at the latest, if no more come.
+// It is never the turn of one that has more places than another one in line. Two that take turns with each other, and
+// both have streams in line all the time, get the same number of turns, give or take one, if no one keeps its place. And each stream is admitted when next says at the latest, if no more come.
 func TestTurnsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var line turns
+		var working, direct []*place // that are kept, with the line and without
+		held := map[rival]int{}
 		conns := []*limitedConn{nil, new(limitedConn), new(limitedConn), new(limitedConn)}
 		inLine := map[rival]int{}
-		var order []*waiter // in line, in the order of their arrival
+		var order []*place // in line, in the order of their arrival
 		// ahead[a][b] is how many turns a had more than b since both have been in line.
 		ahead := map[rival]map[rival]int{}
-		count := func(w *waiter, by int) {
+		count := func(w *place, by int) {
 			for _, r := range w.conn.key.rivals() {
 				if inLine[r] += by; inLine[r] > 0 {
 					continue
@@ -45,8 +49,7 @@ func TestTurnsAreFair(t *testing.T) {
 				}
 			}
 		}
-		remove := func(w *waiter) {
-			line.remove(w)
+		forget := func(w *place) {
 			for i := range order {
 				if order[i] == w {
 					order = append(order[:i:i], order[i+1:]...)
@@ -55,11 +58,28 @@ func TestTurnsAreFair(t *testing.T) {
 			}
 			count(w, -1)
 		}
-		admit := func() *waiter {
+		give := func(at int) {
+			w := working[at]
+			line.give(w)
+			for _, r := range w.conn.key.rivals() {
+				held[r]--
+			}
+			working = slices.Delete(working, at, at+1)
+		}
+		// admit gives a stream its place, and takes that back unless the stream keeps it.
+		admit := func(keeps bool) *place {
 			w := line.turn()
 			for _, r := range w.conn.key.rivals() {
 				for other := range inLine {
 					if other == r || other.level != r.level || other.above != r.above {
+						continue
+					}
+					if held[r] > held[other] {
+						t.Fatalf("%+v has a turn with %d places, while %+v with %d is in line", r, held[r], other, held[other])
+					}
+					if keeps || len(working) > 0 {
+						delete(ahead, r)
+						delete(ahead, other)
 						continue
 					}
 					if ahead[r] == nil {
@@ -83,7 +103,14 @@ func TestTurnsAreFair(t *testing.T) {
 					break
 				}
 			}
-			remove(w)
+			forget(w)
+			working = append(working, w)
+			for _, r := range w.conn.key.rivals() {
+				held[r]++
+			}
+			if !keeps {
+				give(len(working) - 1)
+			}
 			return w
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -105,31 +132,56 @@ func TestTurnsAreFair(t *testing.T) {
 				if len(order) == 0 {
 					t.Skip()
 				}
-				remove(order[rapid.IntRange(0, len(order)-1).Draw(t, "who")])
+				w := order[rapid.IntRange(0, len(order)-1).Draw(t, "who")]
+				line.remove(w)
+				forget(w)
+			},
+			"keep": func(t *rapid.T) {
+				if len(order) == 0 {
+					t.Skip()
+				}
+				admit(true)
+			},
+			"give": func(t *rapid.T) {
+				if len(working) == 0 {
+					t.Skip()
+				}
+				give(rapid.IntRange(0, len(working)-1).Draw(t, "place"))
+			},
+			"without the line": func(*rapid.T) {
+				if w := line.take(); rapid.Bool().Draw(t, "keeps") {
+					direct = append(direct, w)
+				} else {
+					line.give(w)
+				}
 			},
 			"turn": func(t *rapid.T) {
 				if len(order) == 0 {
 					t.Skip()
 				}
 				for range min(len(order), rapid.IntRange(1, 10).Draw(t, "turns")) {
-					admit()
+					admit(false)
 				}
 			},
 			"": func(t *rapid.T) {
-				if line.waiting() != len(order) {
-					t.Fatalf("%d are in line, want %d", line.waiting(), len(order))
+				if line.waiting() != len(order) || line.working() != len(working)+len(direct) {
+					t.Fatalf("%d are in line and %d have a place, want %d and %d", line.waiting(), line.working(), len(order), len(working)+len(direct))
 				}
-				members := 0
-				for r := range inLine {
-					if r.level != "class" {
-						members++
+				kept := maps.Clone(inLine)
+				for r, n := range held {
+					if n > 0 {
+						kept[r]++
 					}
 				}
-				if len(line.members) != members {
-					t.Fatalf("%d members are kept, want %d", len(line.members), members)
+				maps.DeleteFunc(kept, func(r rival, _ int) bool { return r.level == "class" })
+				if len(line.members) != len(kept) {
+					t.Fatalf("%d members are kept, want %d", len(line.members), len(kept))
 				}
 			},
 		})
+		for len(working) > 0 {
+			give(0)
+		}
 		// One more comes, and then nobody.
 		late := line.of(party{identity: identityKey{proven: "id-0"}, conn: conns[1]})
 		within := late.next()
@@ -140,7 +192,7 @@ func TestTurnsAreFair(t *testing.T) {
 			if n > within {
 				t.Fatalf("a stream is not admitted after %d turns", within)
 			}
-			if admit() == w {
+			if admit(false) == w {
 				break
 			}
 		}
@@ -159,7 +211,7 @@ func BenchmarkTurns(b *testing.B) {
 			}
 			for b.Loop() {
 				line.of(parties[rand.IntN(n)]).next()
-				line.remove(line.turn())
+				line.give(line.turn())
 				line.add(line.of(parties[rand.IntN(n)]))
 			}
 		})

@@ -38,6 +38,17 @@
 //	reconfigure.go  a new configuration: removals wait until every subscription that moved has an answer
 //	trials.go       the new side of a rollout, and back
 //
+// # When a stream is admitted
+//
+// The relay reads the requests of as many new streams at a time as keep its processors busy: a stream has a place from
+// its admission until it has nothing more to send. The others wait in line, without having cost anything.
+//
+//	admission.go         whether a stream waits, and why one is refused
+//	admissionturns.go    whose turn it is: on each level of identities, addresses and connections, of the one that has the
+//	                     fewest places
+//	admissionline.go     places, and for how long a stream has one that waits for its client
+//	admissionwindow.go   how many places there are: more while processors are idle, fewer while goroutines wait for them
+//
 // # Locks
 //
 //	stream.mu          a stream, its sessions and the scopes that it uses
@@ -46,7 +57,7 @@
 //	watchGroup.mu      the names and changes of a group; comes after the cache's locks
 //	inbox.mu           which subscriptions of a stream have changed; comes after watchGroup.mu
 //
-// Locks are taken in this order. All others come last.
+// Locks are taken in this order. All others, such as line.mu, come last.
 //
 // # Slow, absent and hostile clients
 //

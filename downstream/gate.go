@@ -107,19 +107,19 @@ func (st *stream) refuseName(e *excess) {
 // plane has no room for it. The caller holds mu and the topics: logNotRequested follows.
 func (st *stream) refuseNotRequested(why *cache.Error) {
 	if !st.namesNotRequested {
-		st.namesNotRequested, st.notRequestedWhy = true, why
+		st.namesNotRequested, st.seldomUsed().notRequestedWhy = true, why
 	}
 }
 
 // logNotRequested logs the first refusal of refuseNotRequested on the stream. The caller holds mu.
 func (st *stream) logNotRequested() {
-	if st.notRequestedWhy == nil {
+	if st.seldom == nil || st.seldom.notRequestedWhy == nil {
 		return
 	}
 	if log, ok := st.gate.line(eventNameRefused, st.logger()); ok {
-		log.Warn("client is refused names because of a limit", "limit", limitRequestBytes.String(), "reason", st.notRequestedWhy.Message)
+		log.Warn("client is refused names because of a limit", "limit", limitRequestBytes.String(), "reason", st.seldom.notRequestedWhy.Message)
 	}
-	st.notRequestedWhy = nil
+	st.seldom.notRequestedWhy = nil
 }
 
 // refuseRequest is refuse for a request that has no stream yet. client is the client's address.
@@ -206,9 +206,10 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 // admitStream waits until a stream is admitted. The error is the status with which the stream ends if it is not.
 func (s *Server) admitStream(g *gate, in *arrival) error {
 	stream, ctx := in.grpc, in.grpc.Context()
-	why := g.admission.admit(ctx, in.party, &s.stats.admission)
+	at, why := g.admission.admit(ctx, in.party, &s.stats.admission)
 	switch {
 	case why == nil:
+		in.place = at
 		return nil
 	case why.refusal == numAdmissionRefusals:
 		return ctx.Err()

@@ -26,7 +26,7 @@ func applyGlob(c *cache.Cache, full bool, changes ...cache.Change) {
 		Sets: []cache.SetUpdate{{Name: benchGlob, Extent: cache.WholeIf(full), Changes: changes}}})
 }
 
-func heap() int64 {
+func liveHeap() int64 {
 	// What others have left behind goes only after some collections: what has been put
 	// in pools, and what has finalizers.
 	const enough, most = 3, 50
@@ -77,14 +77,14 @@ func benchmarkGlob(b *testing.B, members int) {
 	}
 	first := subscribe()
 	content := strings.Repeat("x", contentSize)
-	empty := heap()
+	empty := liveHeap()
 	all := make([]cache.Change, members)
 	for i := range all {
 		all[i] = benchMember(i, content)
 	}
 	applyGlob(c, true, all...)
 	clear(all)
-	full := heap()
+	full := liveHeap()
 	read(first)
 	b.Run("initial", func(b *testing.B) {
 		for b.Loop() {
@@ -97,13 +97,13 @@ func benchmarkGlob(b *testing.B, members int) {
 		b.ReportMetric(float64(full-empty)/float64(members)-contentSize, "B/member-content")
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(members), "ns/member")
 	})
-	before := heap()
+	before := liveHeap()
 	many := make([]*testClient, clients)
 	for i := range many {
 		many[i] = subscribe()
 		read(many[i])
 	}
-	perClient := float64(heap()-before) / clients
+	perClient := float64(liveHeap()-before) / clients
 	for i := range many {
 		many[i].close()
 	}

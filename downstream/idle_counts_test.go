@@ -241,11 +241,11 @@ func costOfClients(t *testing.T, form string, shared bool, n, names, clients int
 		}
 		come()
 		come() // what the first two leave behind is the process's
-		before := heap()
+		before := liveHeap()
 		for range clients {
 			come()
 		}
-		bytes = float64(heap()-before) / float64(clients)
+		bytes = float64(liveHeap()-before) / float64(clients)
 		runtime.KeepAlive(c)
 	})
 	return bytes

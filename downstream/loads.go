@@ -128,6 +128,7 @@ func (c *loadCall) serve() error {
 		return c.refuse(e)
 	}
 	stream, err := c.server.options.Loads.Open(c.client(first.GetNode()))
+	c.in.attended()
 	if err != nil {
 		return err
 	}

@@ -175,8 +175,11 @@ func (s *sender) send() {
 			if err == nil {
 				q.add(st)
 			}
-		} else if keeps && !st.inbox.sleep() {
-			q.add(st)
+		} else if keeps {
+			st.attended()
+			if !st.inbox.sleep() {
+				q.add(st)
+			}
 		}
 		if lent {
 			return
@@ -282,6 +285,7 @@ func (q *senders) alone(st *stream) {
 		}
 		r, _ := st.compose(holdAndWait)
 		if r == nil {
+			st.attended()
 			st.slowness -= min(st.slowness, 1)
 			if !st.inbox.sleep() {
 				q.add(st)

@@ -71,6 +71,9 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 		st := s.open(call, in.identity, f.name, service.TypeURL)
 		defer s.forget(st)
 		st.uses, st.sessionClient.Generation = in.uses, in.admittedBy
+		st.place.Store(in.place)
+		in.place = nil
+		defer st.attended()
 		in.gate.admit(st)
 		if stop := st.expires(in.gate); stop != nil {
 			defer stop()
@@ -91,6 +94,8 @@ type arrival struct {
 	admittedBy uint32
 	conn       *limitedConn // nil without a listener
 	call       connCall     // of conn
+	// place is what admission has given the stream, nil once an xDS stream has it.
+	place *place
 	// stream is nil unless an xDS stream has begun.
 	stream atomic.Pointer[stream]
 }
@@ -103,7 +108,15 @@ func (in *arrival) party() party {
 	return party{identityKeyOf(in.grpc.Context(), in.identity), in.conn}
 }
 
+// attended gives the place of a stream back that is no xDS stream.
+func (in *arrival) attended() {
+	if in.place != nil {
+		in.place.done()
+	}
+}
+
 func (in *arrival) leave() {
+	in.attended()
 	in.server.leaveIdentity(in.uses)
 	if in.conn != nil {
 		in.conn.calls.leave(&in.call)

@@ -55,6 +55,9 @@ type stream struct {
 	// guards it.
 	nodeCost int32
 
+	// place is the stream's place until the relay has no more work with its first request.
+	place atomic.Pointer[place]
+
 	inbox inbox
 	// before and after are the stream's neighbours in Server.streams, which Server.mu guards.
 	before, after *stream
@@ -104,8 +107,7 @@ type stream struct {
 	// passes: redirects go to the client unchanged. It does not change.
 	passes bool
 	// movedAt is when a new configuration moved something, 0 if everything that moved has an answer.
-	movedAt         moment
-	notRequestedWhy *cache.Error
+	movedAt moment
 	// trouble is by type. It is nil as long as the client was refused no name and has rejected nothing.
 	trouble map[string]*typeTrouble
 	// denies is the timer of endIfDenied, nil if the client may have some of what it requests.
@@ -161,6 +163,8 @@ type seldom struct {
 	noRoom    error
 	undecided undecided
 	stale     []*staleRequest
+	// notRequestedWhy is why a request to a control plane had no room for a name, until that is logged.
+	notRequestedWhy *cache.Error
 }
 
 // seldomUsed returns what few streams use, for one that does.
@@ -244,6 +248,17 @@ type sentNew struct {
 	// is how many there are beyond maxSentNews.
 	fresh []*cache.Resource
 	more  int
+}
+
+// attended gives the stream's place back: it has nothing more to send now, because its first answer is out, or because
+// that depends on others.
+func (st *stream) attended() {
+	if st.place.Load() == nil {
+		return
+	}
+	if at := st.place.Swap(nil); at != nil {
+		at.done()
+	}
 }
 
 // client names the client in logs: by its node id, or by its address if the id is empty.

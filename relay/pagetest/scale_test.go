@@ -46,7 +46,7 @@ func TestScaleOfThePage(t *testing.T) {
 		clients[i] = w.Connect(t, &corev3.Node{Id: fmt.Sprintf("client-%05d", i), Cluster: "web"}, nil)
 		clients[i].Subscribe(t, xdstype.ListenerV3, "*")
 		clients[i].Subscribe(t, xdstype.ClusterV3, "*")
-		if i%100 == 99 || i == *scale-1 { // admission lets 500 in each second
+		if i%100 == 99 || i == *scale-1 { // the page is measured, not a herd
 			clients[i].Await(t, "cart")
 		}
 	}
