@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/xds-relay/xds-relay/internal/uptime"
 )
 
 // How fast a line moves. A stream that leaves the line has a place until its first answer is out, and there are so many
@@ -76,7 +78,7 @@ func (l *line) free() bool {
 
 // begin records that a stream has been admitted. The caller holds mu.
 func (l *line) begin(p *place) {
-	p.since, p.before = uptime(), l.newest
+	p.since, p.before = uptime.Duration(), l.newest
 	if p.before != nil {
 		p.before.after = p
 	} else {
@@ -103,7 +105,7 @@ func (l *line) end(p *place) {
 
 // expire takes back the places that streams have had for too long. The caller holds mu.
 func (l *line) expire() {
-	for now := uptime(); l.oldest != nil && now-l.oldest.since >= placeTime; {
+	for now := uptime.Duration(); l.oldest != nil && now-l.oldest.since >= placeTime; {
 		l.end(l.oldest)
 	}
 }
@@ -142,7 +144,7 @@ func (l *line) ticked() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ticks = false
-	l.window.adjust(uptime(), l.turns.working())
+	l.window.adjust(uptime.Duration(), l.turns.working())
 	l.move()
 	if l.turns.waiting() == 0 {
 		l.window = window{waits: l.window.waits}
