@@ -59,13 +59,8 @@ relay would not load it, or nothing serves the name; 2 for a wrong command line;
 be read, or the relay does not answer.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				if cmd.Flags().Changed("config") {
-					return usageError(errors.New("the file is given twice, with --config and without"))
-				}
-				if err := cmd.Flags().Set("config", args[0]); err != nil {
-					return usageError(err)
-				}
+			if err := configArgument(cmd.Flags(), args); err != nil {
+				return err
 			}
 			var err error
 			if f.settings, err = f.overrides(cmd.Flags()); err != nil {

@@ -1,76 +1,20 @@
 package main
 
-// `xds-relay status`, `clients`, `explain` and `diff` show what a running relay does, over its admin listener.
+// `xds-relay clients`, `explain` and `diff` show what a running relay does, over its admin listener.
 
 import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 )
-
-func newStatusCommand() *cobra.Command {
-	var q adminQuery
-	cmd := &cobra.Command{
-		Use:   "status [--admin HOST:PORT]",
-		Short: "Show what is wrong in a running relay",
-		Long: `Show what is wrong now in a running relay: unreachable authorities, clients that reject resources,
-references to resources that do not exist, and rollouts that wait.
-
-Exit status:
-  0  no error is shown; there may be warnings
-  1  something is wrong
-  2  the command line is wrong
-  3  there was no answer from the admin listener`,
-		Example: "  xds-relay status\n  xds-relay status --admin unix:/run/xds-relay/admin.sock -o json",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s relay.RelayStatus
-			return q.ask(cmd, "/api/status", url.Values{}, &s, func(out io.Writer) { printStatus(out, &s) }, func() bool {
-				return !slices.ContainsFunc(s.Problems, func(p relay.Problem) bool { return p.Severity == relay.SeverityError })
-			})
-		},
-	}
-	q.register(cmd)
-	return cmd
-}
-
-func printStatus(out io.Writer, s *relay.RelayStatus) {
-	ready := "ready"
-	if !s.Ready {
-		ready = "not ready"
-	}
-	fmt.Fprintf(out, "%s, started %s, configuration %s loaded %s\n", ready, s.Started.Format(time.DateTime), s.Config.Hash, s.Config.Loaded.Format(time.DateTime))
-	fmt.Fprintf(out, "%d streams of clients; %d names, wildcards and globs\n", s.Clients, s.Resources)
-	if s.Fleet != nil {
-		printFleet(out, s.Fleet)
-	}
-	for _, p := range s.Problems {
-		since := ""
-		if p.Since != nil {
-			since = " (since " + p.Since.Format(time.DateTime) + ")"
-		}
-		fmt.Fprintf(out, "%s: %s%s\n", p.Severity, oneLine(p.Text), since)
-	}
-	if s.More > 0 {
-		fmt.Fprintf(out, "and %d more of the same kinds\n", s.More)
-	}
-	if len(s.Problems) == 0 {
-		fmt.Fprintln(out, "nothing is wrong")
-	}
-	if s.Unread > 0 {
-		fmt.Fprintf(out, "%d resources have not been checked yet for references\n", s.Unread)
-	}
-}
 
 func printFleet(out io.Writer, f *relay.FleetStatus) {
 	if f.Alone {
@@ -198,14 +142,19 @@ Exit status:
 }
 
 func printExplanation(out io.Writer, e *relay.Explanation) {
+	paint := coloursOf(out)
 	for _, s := range e.Steps {
 		stops := ""
 		if s.Stops {
-			stops = "stops here: "
+			stops = paint.red("stops here: ")
 		}
 		fmt.Fprintf(out, "%-9s %s%s\n", s.Part+":", stops, oneLine(s.Text))
 	}
-	fmt.Fprintln(out, oneLine(e.Verdict))
+	verdict := paint.red
+	if e.Has {
+		verdict = paint.green
+	}
+	fmt.Fprintln(out, verdict(oneLine(e.Verdict)))
 }
 
 func newDiffCommand() *cobra.Command {
@@ -244,7 +193,7 @@ func printDifference(out io.Writer, d *relay.ClientDifference) {
 		}
 		fmt.Fprintf(out, "%s %s: %s (%s, %s)\n", of.Type, strconv.Quote(of.Name), text, oneLine(state(of.A)), oneLine(state(of.B)))
 		for line := range strings.Lines(of.Lines) {
-			fmt.Fprintf(out, "    %s\n", oneLine(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(out, "    %s\n", coloursOf(out).changed(oneLine(strings.TrimSuffix(line, "\n"))))
 		}
 	}
 	if more := d.Total - len(d.Differences); more > 0 {

@@ -55,8 +55,8 @@ func (c *crawl) prepare(address string) (err error) {
 	if c.server.Credentials, err = c.flags.tls.credentials(); err != nil {
 		return err
 	}
-	if c.query.Protocol, err = client.ParseProtocol(c.flags.protocol); err != nil {
-		return fmt.Errorf("--protocol: %w", err)
+	if err := c.flags.form.set(&c.query); err != nil {
+		return err
 	}
 	c.query.Node, err = c.flags.node.node()
 	return err
