@@ -73,9 +73,17 @@ func (e *UnimplementedError) Error() string {
 	}
 	text := fmt.Sprintf("%s does not serve %s xDS on %s (it answers UNIMPLEMENTED)", e.Server, e.form.protocol, service)
 	if e.serves == nil {
-		return text + ", and no other form for this type: it may be a gRPC server of something else"
+		return text + ", and no other form for this type: it may be another gRPC server, such as the admin listener of a relay"
 	}
 	return text + "; try " + e.serves.flags(e.form)
+}
+
+// Serves returns the form of xDS that the server serves instead; ok is false if it serves none.
+func (e *UnimplementedError) Serves() (protocol Protocol, services, ok bool) {
+	if e.serves == nil {
+		return 0, false, false
+	}
+	return e.serves.protocol, e.serves.services, true
 }
 
 // triedFor is how long a server may take to refuse a form.

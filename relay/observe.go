@@ -26,6 +26,7 @@ func (r *Relay) observe() error {
 	r.observeRollouts()
 	r.observeReloads()
 	r.observeBuild()
+	r.observeStoreExport()
 	r.observeLint()
 	r.observePages()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })

@@ -374,7 +374,7 @@ func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	}
 	if log, ok := q.lines.Next(s.own); ok {
 		log.Warn("control plane has ended a stream, perhaps because of what it has not answered on it: that is requested on another stream",
-			"topics", len(keys), "reason", reason(c.err))
+			"topics", len(keys), "reason", Reason(c.err))
 	}
 	return keys
 }
@@ -533,7 +533,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) {
 		}
 	default:
 		k, x := keys[0], q.suspects[keys[0]]
-		x.reason, q.newest = reason(end), k
+		x.reason, q.newest = Reason(end), k
 		q.deny(x, isDenial(end) && !s.admitted.Load())
 		if x.alone || !x.denied {
 			s.convict(now, k)

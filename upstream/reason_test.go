@@ -20,7 +20,7 @@ func TestReasonsNameTheKeyThatMayBeWrong(t *testing.T) {
 		{codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`, "Unavailable: dial tcp 127.0.0.1:1: connect: connection refused"},
 		{codes.Unimplemented, "unknown service envoy.service.cluster.v3.ClusterDiscoveryService", "Unimplemented: unknown service envoy.service.cluster.v3.ClusterDiscoveryService"},
 	} {
-		got := reason(status.Error(tt.code, tt.message))
+		got := Reason(status.Error(tt.code, tt.message))
 		if !strings.Contains(got, tt.want) || strings.Contains(got, "desc =") || strings.HasPrefix(tt.want, tt.code.String()) && !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.message, got, tt.want)
 		}

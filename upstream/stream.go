@@ -240,8 +240,8 @@ var hints = map[grpcreason.Cause]string{
 	grpcreason.NoAddress:     " (DNS has no address for the host)",
 }
 
-// reason returns the text of an error.
-func reason(err error) string {
+// Reason returns the text of an error, with the key of the configuration that may be wrong.
+func Reason(err error) string {
 	if errors.Is(err, io.EOF) {
 		return "the control plane has ended the stream"
 	}

@@ -31,7 +31,7 @@ type againstFlags struct {
 func (f *againstFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.relay, "against", "", "ask the running relay whose admin listener is at this `URL`, http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH, what the configuration would change")
 	flags.StringVarP(&f.output, "output", "o", "text", "with --against: text or json")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "with --against: how long to wait for the answer")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "with --against: how long to wait for the answer; with --connect, for each answer")
 	f.tls.register(flags)
 	flags.Lookup("server-name").Usage = "the `NAME` in the relay's certificate, if not the host of --against"
 }

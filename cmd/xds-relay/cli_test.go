@@ -109,7 +109,9 @@ func TestStatusCanBeWatched(t *testing.T) {
 	}
 	await("0 streams of clients")
 	watch := startWatch(t, "--server", server, "--type", "cluster", "-o", "name")
-	watch.line()
+	for range 2 { // cart and catalogue
+		watch.line()
+	}
 	await("1 streams of clients")
 	stop()
 	await("no relay at " + operator)

@@ -159,26 +159,38 @@ func printExplanation(out io.Writer, e *relay.Explanation) {
 
 func newDiffCommand() *cobra.Command {
 	var q adminQuery
+	var between serversFlags
 	cmd := &cobra.Command{
-		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]", //nolint:dupword // it compares two
-		Short: "Show what two clients of a running relay hold differently",
+		Use: `diff CLIENT CLIENT [--admin HOST:PORT]
+  xds-relay diff --server HOST:PORT --server HOST:PORT [--node FILE]`, //nolint:dupword // it compares two
+		Short: "Show what two clients of a running relay hold differently, or what two servers give",
 		Long: `Show how the resources of two connected clients of a running relay differ: those that only one has, and
 those that differ in content or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
 
+With --server twice, show how what two xDS servers give a client with the given Node differs: all listeners and clusters,
+and all that they name, directly or not. Versions are not compared. So a control plane and the relay in front of
+it, or two control planes, are compared before and after a move of clients.
+
 Exit status:
-  0  they hold the same
+  0  they are the same
   1  they differ, or there is no such client
   2  the command line is wrong
-  3  there was no answer from the admin listener`,
-		Example:           "  xds-relay diff envoy-web-1 envoy-web-2",
-		Args:              usageArgs(cobra.ExactArgs(2)),
+  3  there was no answer from the admin listener, or no connection or stream to a server`,
+		Example:           "  xds-relay diff envoy-web-1 envoy-web-2\n  xds-relay diff --server cp.example.com:18000 --server 127.0.0.1:18000 --node node.json",
 		ValidArgsFunction: q.completeClients(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if between.given() {
+				return between.compare(cmd, &q, args)
+			}
+			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+				return usageError(err)
+			}
 			var d relay.ClientDifference
 			return q.ask(cmd, "/api/diff", url.Values{"a": {args[0]}, "b": {args[1]}}, &d, func(out io.Writer) { printDifference(out, &d) }, func() bool { return d.Total == 0 && !d.Cut })
 		},
 	}
 	q.register(cmd)
+	between.register(cmd.Flags())
 	return cmd
 }
 

@@ -18,7 +18,7 @@ import (
 
 // server checks the resources of a server.
 func (f *lintFlags) server(ctx context.Context, address string, report *lintReport) error {
-	c := &crawl{flags: f, resources: map[graph.ID]bool{}, missing: map[graph.ID]string{}, requested: map[graph.ID]bool{}}
+	c := newCrawl(f)
 	if err := c.prepare(address); err != nil {
 		return usageError(err)
 	}
@@ -45,6 +45,10 @@ type crawl struct {
 	resources map[graph.ID]bool   // the ids of found
 	missing   map[graph.ID]string // why a resource is not there
 	requested map[graph.ID]bool
+}
+
+func newCrawl(f *lintFlags) *crawl {
+	return &crawl{flags: f, resources: map[graph.ID]bool{}, missing: map[graph.ID]string{}, requested: map[graph.ID]bool{}}
 }
 
 func (c *crawl) prepare(address string) (err error) {

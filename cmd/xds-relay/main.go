@@ -85,8 +85,12 @@ once, and serves it to any number of Envoy and gRPC clients.`,
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(newServeCommand(), newCheckCommand(), newReloadCommand(), newVersionCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newLintCommand())
+	root.AddCommand(extra...)
 	return root
 }
+
+// extra are commands of special builds.
+var extra []*cobra.Command
 
 // Exit statuses, the same for all commands.
 const (

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,13 @@ func (f *operatorFlags) check() error {
 // all returns the admin listeners.
 func (f *operatorFlags) all() []string {
 	if len(f.relays) > 0 {
-		return f.relays
+		// A shell's completion parses the flags twice.
+		seen := map[string]bool{}
+		return slices.DeleteFunc(slices.Clone(f.relays), func(relay string) bool {
+			again := seen[relay]
+			seen[relay] = true
+			return again
+		})
 	}
 	separator := func(r rune) bool { return r == ',' || r == ' ' }
 	if listed := strings.FieldsFunc(os.Getenv(adminVariable), separator); len(listed) > 0 {
