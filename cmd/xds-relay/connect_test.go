@@ -128,6 +128,9 @@ func TestStoresAreExportedWhileTheirRelayRuns(t *testing.T) {
 	if _, stderr, status := runCommand(t, "store", "export", "--path", path, offline); status != 0 {
 		t.Fatalf("status %d: %s", status, stderr)
 	}
+	if _, stderr, status := runCommand(t, "store", "info", "--path", config); status != statusFailed || !strings.Contains(stderr, "it is another file than a store of the relay") {
+		t.Errorf("another file: status %d: %s", status, stderr)
+	}
 	r := startReloading(t, config)
 	if _, stderr, status := runCommand(t, "store", "info", "--path", path); status != statusFailed || !strings.Contains(stderr, "xds-relay store export --admin") {
 		t.Errorf("a store in use: status %d: %s", status, stderr)

@@ -74,6 +74,7 @@ func typeOf(t *testing.T, apiVersion, kind string) any {
 	}{
 		{"v1", "ConfigMap", new(corev1.ConfigMap)},
 		{"v1", "Service", new(corev1.Service)},
+		{"v1", "Pod", new(corev1.Pod)},
 		{"v1", "ServiceAccount", new(corev1.ServiceAccount)},
 		{"apps/v1", "Deployment", new(appsv1.Deployment)},
 		{"apps/v1", "StatefulSet", new(appsv1.StatefulSet)},
@@ -186,10 +187,12 @@ func TestManifestsAreOfKubernetesTypes(t *testing.T) {
 						checkPod(t, &o.Spec.Template, o.Spec.Selector.MatchLabels)
 					case *appsv1.StatefulSet:
 						checkPod(t, &o.Spec.Template, o.Spec.Selector.MatchLabels)
+					case *corev1.Pod:
+						checkTest(t, o)
 					}
 				}
 			}
-			if kinds := len(seen); name == "everything" && kinds != 8 || name == "the defaults" && kinds != 6 {
+			if kinds := len(seen); name == "everything" && kinds != 9 || name == "the defaults" && kinds != 7 {
 				t.Errorf("%d kinds: %v", kinds, seen)
 			}
 		})
@@ -229,6 +232,23 @@ func checkPod(t *testing.T, pod *corev1.PodTemplateSpec, selector map[string]str
 	if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
 		!*p.RunAsNonRoot || *p.RunAsUser == 0 || p.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("the pod has rights that it does not need: %v, %v", s, p)
+	}
+}
+
+// checkTest checks the pod of helm test: it may not become a relay of the Service, and has what it mounts.
+func checkTest(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if pod.Annotations["helm.sh/hook"] != "test" || len(pod.Labels) > 0 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("the pod of helm test is one of the others: %v, %v, %s", pod.Annotations, pod.Labels, pod.Spec.RestartPolicy)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, m := range pod.Spec.Containers[0].VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("the volume %s is mounted and not there", m.Name)
+		}
 	}
 }
 
