@@ -18,6 +18,9 @@ import (
 	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
+// ServerHeader is the Server header of every answer, by which commands tell a relay's admin listener from other servers.
+const ServerHeader = "xds-relay"
+
 // guard answers 403 to requests for another host, and to requests of another site.
 type guard struct {
 	next http.Handler
@@ -29,6 +32,7 @@ type guard struct {
 // ServeHTTP implements http.Handler.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	h.Set("Server", ServerHeader)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	err := g.checkHost(r)

@@ -1,5 +1,5 @@
 // Package client is an xDS client for people. It requests resources over the aggregated discovery
-// service, in delta or SotW form, and reports what it receives. `xds-relay get` and `xds-relay watch`
+// service or that of the type, in delta or SotW form, and reports what it receives. `xds-relay get` and `xds-relay watch`
 // use it. It works with any xDS server.
 //
 // Two values implement the protocol, deltaSession and sotwSession. They take responses and return
@@ -12,6 +12,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -19,6 +20,8 @@ import (
 type Server struct {
 	Address     string                           // host:port
 	Credentials credentials.TransportCredentials // nil for plaintext
+	// Conn, if not nil, is a connection to the server, which belongs to the caller. Its credentials are its own.
+	Conn grpc.ClientConnInterface
 }
 
 // Protocol is a form of xDS.
@@ -59,6 +62,7 @@ func (p Protocol) other() Protocol {
 // Query is a subscription.
 type Query struct {
 	Protocol Protocol
+	Services bool // on the type's own discovery service (CDS, EDS, ...), not on the aggregated one
 	TypeURL  string
 	Names    []string     // none for the wildcard
 	Node     *corev3.Node // the Node to send

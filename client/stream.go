@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	codepb "google.golang.org/genproto/googleapis/rpc/code"
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-relay/xds-relay/internal/grpcreason"
 )
 
 // maxResponse bounds the size of a response. It is far above gRPC's default of 4 MiB, so that
@@ -37,31 +38,47 @@ func newQueryRun(server Server, q Query) *queryRun {
 // report on this goroutine: once when the stream is open, and once for each response, also without
 // events. It does not reconnect, because gRPC's own backoff would hide the error.
 func (a *queryRun) stream(ctx context.Context, report func([]Event)) error {
-	creds := a.server.Credentials
+	conn, done, err := a.server.connect()
+	if err != nil {
+		return err
+	}
+	defer done()
+	return a.explain(ctx, conn, a.on(ctx, conn, a.state.query.form(), report))
+}
+
+// connect returns the connection to the server, and what ends the caller's use of it.
+func (s Server) connect() (grpc.ClientConnInterface, func(), error) {
+	if s.Conn != nil {
+		return s.Conn, func() {}, nil
+	}
+	creds := s.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
 	}
-	conn, err := grpc.NewClient(a.server.Address,
+	conn, err := grpc.NewClient(s.Address,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 	)
 	if err != nil {
-		return fmt.Errorf("server address %q: %w", a.server.Address, err)
+		return nil, nil, fmt.Errorf("server address %q: %w", s.Address, err)
 	}
-	defer conn.Close()
-	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	if a.state.query.Protocol == SotW {
-		s, err := ads.StreamAggregatedResources(ctx)
-		if err != nil {
-			return a.explain(err)
-		}
-		return a.explain(serve(s, a.sotw, report))
-	}
-	s, err := ads.DeltaAggregatedResources(ctx)
+	return conn, func() { _ = conn.Close() }, nil
+}
+
+// on runs a stream in a form.
+func (a *queryRun) on(ctx context.Context, conn grpc.ClientConnInterface, f form, report func([]Event)) error {
+	method, err := f.method(a.state.query.TypeURL)
 	if err != nil {
-		return a.explain(err)
+		return err
 	}
-	return a.explain(serve(s, deltaSession{a.state}, report))
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if f.protocol == SotW {
+		return serve(&grpc.GenericClientStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]{ClientStream: stream}, a.sotw, report)
+	}
+	return serve(&grpc.GenericClientStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{ClientStream: stream}, deltaSession{a.state}, report)
 }
 
 // session is one form of the protocol, as a value.
@@ -92,18 +109,6 @@ func serve[Req, Resp any](s grpc.BidiStreamingClient[Req, Resp], form session[Re
 	}
 }
 
-// UnimplementedError means that a server does not serve the requested form of xDS.
-type UnimplementedError struct {
-	Server   string
-	Protocol Protocol
-}
-
-// Error implements error. It names the other form of xDS.
-func (e *UnimplementedError) Error() string {
-	return fmt.Sprintf("%s does not serve %s xDS on the aggregated discovery service (it answers UNIMPLEMENTED); try --protocol %s",
-		e.Server, e.Protocol, e.Protocol.other())
-}
-
 // EndedError means that the server ended the stream; the connection did not fail.
 type EndedError struct {
 	Server string
@@ -115,8 +120,12 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("%s ended the stream with %s: %s", e.Server, codepb.Code(e.Status.Code()), e.Status.Message())
 }
 
-// explain converts gRPC's error into one that people understand.
-func (a *queryRun) explain(err error) error {
+// explain converts gRPC's error into one that people understand. For a form that the server does not serve, it finds out which
+// one it serves.
+func (a *queryRun) explain(ctx context.Context, conn grpc.ClientConnInterface, err error) error {
+	if err == nil {
+		return nil
+	}
 	if ended := (*EndedError)(nil); errors.As(err, &ended) {
 		ended.Server = a.server.Address
 		return ended
@@ -124,24 +133,33 @@ func (a *queryRun) explain(err error) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s ended the stream", a.server.Address)
 	}
+	if errors.Is(err, errNoService) {
+		return err
+	}
 	st := status.Convert(err)
-	if st.Code() == codes.Unimplemented {
-		return &UnimplementedError{Server: a.server.Address, Protocol: a.state.query.Protocol}
+	message, cause := grpcreason.Plain(st.Message())
+	if st.Code() == codes.Unimplemented && cause != grpcreason.NotGRPC {
+		return &UnimplementedError{Server: a.server.Address, form: a.state.query.form(), typeURL: a.state.query.TypeURL, serves: a.served(ctx, conn)}
 	}
-	message := st.Message()
-	// Only the last part of gRPC's nested descriptions is informative.
-	if _, inner, ok := strings.Cut(message, "Error while dialing: "); ok {
-		message = strings.Trim(inner, `"`)
-	}
-	hint := ""
-	switch {
-	case strings.Contains(message, "first record does not look like a TLS handshake"):
-		hint = " (the server seems to speak plaintext: leave out TLS)"
-	case strings.Contains(message, "error reading server preface") && a.server.Credentials == nil:
-		hint = " (the server may want TLS: --tls)"
+	hint := hints[cause]
+	if cause == grpcreason.WantsTLS && a.server.Credentials != nil {
+		hint = ""
 	}
 	if st.Code() == codes.Unavailable {
 		return fmt.Errorf("cannot talk to %s: %s%s", a.server.Address, message, hint)
 	}
 	return fmt.Errorf("%s ended the stream with %s: %s%s", a.server.Address, codepb.Code(st.Code()), message, hint)
+}
+
+// isHTTP ends the sentences about an HTTP server.
+const isHTTP = " (an HTTP server, such as the admin listener of a relay: xDS clients use the address of one of its listeners)"
+
+// hints say what to do about a cause.
+var hints = map[grpcreason.Cause]string{
+	grpcreason.WantsTLS:      " (TLS? the server may want it: --tls, with --ca-file, --cert-file and --key-file as needed)",
+	grpcreason.Plaintext:     " (the server seems to speak plaintext: leave out TLS)",
+	grpcreason.HTTP1:         isHTTP,
+	grpcreason.NotGRPC:       isHTTP,
+	grpcreason.NoCertificate: " (the server requires a certificate of its clients: --cert-file and --key-file)",
+	grpcreason.NoAddress:     " (DNS has no address for the host)",
 }

@@ -7,12 +7,14 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/xds-relay/xds-relay/identity"
 )
@@ -134,10 +136,46 @@ func summary(issues *cel.Issues) string {
 			place = fmt.Sprintf("line %d, %s", issue.Location.Line(), place)
 		}
 		message, _, _ := strings.Cut(issue.Message, "\n")
-		parts = append(parts, place+": "+strings.TrimSuffix(message, " (in container '')"))
+		parts = append(parts, place+": "+inWords(strings.TrimSuffix(message, " (in container '')")))
 	}
 	return strings.Join(parts, "; ")
 }
+
+var (
+	// expected are the tokens that CEL's parser would have taken. The list is nearly the same everywhere.
+	expected = regexp.MustCompile(` expecting \{('[^']*'|[A-Z_]+)(, ('[^']*'|[A-Z_]+)){3,}\}`)
+	// undefined is the field that a message does not have.
+	undefined = regexp.MustCompile(`^undefined field '(\w+)'$`)
+	// assigned is what CEL says of one "=".
+	assigned = regexp.MustCompile(`token recognition error at: '= ?.?'$`)
+)
+
+// inWords returns a message of CEL in the words of somebody who writes a rule.
+func inWords(message string) string {
+	message = expected.ReplaceAllString(message, "")
+	message = strings.ReplaceAll(message, "mismatched input '<EOF>'", "the expression ends too early")
+	if field := undefined.FindStringSubmatch(message); field != nil {
+		if (&corev3.Locality{}).ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(field[1])) != nil {
+			return message + fmt.Sprintf(" (did you mean %q?)", "locality."+field[1])
+		}
+		return message + didYouMean(field[1], celFields())
+	}
+	if assigned.MatchString(message) {
+		return message + ` (did you mean "=="?)`
+	}
+	return message
+}
+
+// celFields returns the names of the fields that expressions may read.
+var celFields = sync.OnceValue(func() (names []string) {
+	for _, m := range []protoreflect.ProtoMessage{&corev3.Node{}, &corev3.Locality{}} {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		for i := range fields.Len() {
+			names = append(names, string(fields.Get(i).Name()))
+		}
+	}
+	return append(names, identity.Fields()...)
+})
 
 // Always reports whether r matches every client. The relay never reaches a rule after it.
 func (r *Rule) Always() bool { return always(r.When) }

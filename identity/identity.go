@@ -6,7 +6,9 @@ package identity
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/peer"
@@ -107,4 +109,15 @@ func isLocal(address net.Addr) bool {
 	}
 	at, err := netip.ParseAddrPort(address.String())
 	return err == nil && at.Addr().Unmap().IsLoopback()
+}
+
+// Fields returns the names of the fields that expressions may read.
+func Fields() (names []string) {
+	t := reflect.TypeFor[Identity]()
+	for i := range t.NumField() {
+		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
 }

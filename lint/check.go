@@ -100,6 +100,10 @@ func (c *checker) broken(rule string, resource int, path, text string) {
 // client adds the findings for the reasons why clients reject a resource.
 func (c *checker) client(i int, r Resource) {
 	for _, f := range taster.Of(r.TypeURL).Findings(r.Value) {
+		if f.Rule == "grpc-lb-policy" && isAggregateByA75(r) {
+			c.providedPolicy(i)
+			continue
+		}
 		rule := *rules[f.Rule]
 		rule.RejectedBy = f.By
 		severity := Warning

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
@@ -26,11 +28,21 @@ func (c *checker) inside(i int, r Resource) {
 			c.domains(i, m)
 			for h, host := range m.GetVirtualHosts() {
 				c.unreachable(i, fmt.Sprintf("virtual_hosts[%d].", h), host)
+				c.routesOfGRPC(i, fmt.Sprintf("virtual_hosts[%d].", h), host)
 			}
 		}
 	case xdstype.VirtualHostV3:
 		if m := (&routev3.VirtualHost{}); decode(r, m) {
 			c.unreachable(i, "", m)
+			c.routesOfGRPC(i, "", m)
+		}
+	case xdstype.EndpointsV3:
+		if m := (&endpointv3.ClusterLoadAssignment{}); decode(r, m) {
+			c.localities(i, m)
+		}
+	case xdstype.ClusterV3:
+		if m := (&clusterv3.Cluster{}); decode(r, m) {
+			c.upstreamConfig(i, m)
 		}
 	case xdstype.ListenerV3:
 		if m := (&listenerv3.Listener{}); decode(r, m) {

@@ -75,6 +75,12 @@ const (
 	unreachableRoute = "unreachable-route"
 	unused           = "unused-resource"
 	otherName        = "other-name"
+	localityWeight   = "locality-weight"
+	ignoredRoute     = "ignored-route"
+	caseSensitive    = "case-sensitive"
+	totalWeight      = "total-weight"
+	upstreamConfig   = "upstream-config"
+	aggregatePolicy  = "aggregate-policy"
 )
 
 // own are the rules of this package.
@@ -87,6 +93,12 @@ var own = []Rule{
 	{aggregateDepth, Warning, taster.GRPC, "gRFC A37", "an aggregate cluster has at most 15 levels of clusters below it", "Cluster"},
 	{sameDomain, Warning, taster.Envoy, "envoy.config.route.v3.VirtualHost.domains", "a domain occurs only once in a RouteConfiguration", "RouteConfiguration"},
 	{sameAddress, Warning, taster.Envoy, "envoy.config.listener.v3.Listener.address", "no two listeners have the same address", "Listener"},
+	{localityWeight, Warning, taster.GRPC, "gRFC A27", "every locality with endpoints has a load_balancing_weight: gRPC ignores others, in silence", "ClusterLoadAssignment"},
+	{ignoredRoute, Warning, taster.GRPC, "gRFC A28", "no route has query_parameters or cluster_header: gRPC ignores these routes, in silence", "VirtualHost"},
+	{caseSensitive, Warning, taster.GRPC, "gRFC A28", "case_sensitive is not false", "VirtualHost"},
+	{totalWeight, Warning, taster.GRPC, "gRFC A28", "the weights add up to total_weight, if that is set; Envoy ignores it", "VirtualHost"},
+	{upstreamConfig, Warning, taster.GRPC, "gRFC A75", "upstream_config has HttpProtocolOptions, with an idle_timeout that is a duration from 0 on", "Cluster"},
+	{aggregatePolicy, Warning, "", "gRFC A75, gRPC-Go", "an aggregate cluster for gRPC-Go has another lb_policy than CLUSTER_PROVIDED", "Cluster"},
 	{unreachableRoute, Hint, "", "envoy.config.route.v3.VirtualHost.routes", "no route follows one that matches every request", "VirtualHost"},
 	{unused, Hint, "", "xDS protocol, \"Resource types\"", "every resource that needs a reference is reachable from a listener", "any resource"},
 }

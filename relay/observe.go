@@ -25,6 +25,8 @@ func (r *Relay) observe() error {
 	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
 	r.observeRollouts()
 	r.observeReloads()
+	r.observeBuild()
+	r.observeStoreExport()
 	r.observeLint()
 	r.observePages()
 	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
@@ -80,7 +82,7 @@ func (r *Relay) observe() error {
 		{r.metrics.Counter, "xds_relay.certificate.reload_failures", "Failed attempts to read a certificate, a CA, a token or keys.", r.reloadFailures},
 		{r.metrics.Gauge, "xds_relay.directory.errors", "Errors in the files of a directory when the relay last read them.", r.directoryErrors},
 	}
-	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.loadInstruments(), r.prefetchInstruments(), r.fleetInstruments()) {
+	for _, i := range slices.Concat(instruments, r.guardInstruments(), r.storeInstruments(), r.rolloutInstruments(), r.reloadInstruments(), r.buildInstruments(), r.loadInstruments(), r.prefetchInstruments(), r.fleetInstruments()) {
 		if err := i.add(i.name, i.about, i.read); err != nil {
 			return err
 		}

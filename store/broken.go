@@ -90,7 +90,7 @@ func (b *breakage) look() (*stamp, error) {
 	}
 	m, _, err := newestMeta(b.own, info.Size())
 	if err != nil {
-		return nil, unusable("it is damaged: %v", err)
+		return nil, asDamaged(err)
 	}
 	return &stamp{size: info.Size(), time: info.ModTime(), meta: m}, nil
 }

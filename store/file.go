@@ -144,9 +144,17 @@ func verifyFile(path string, readOnly bool) (torn bool, err error) {
 		return false, errEmpty
 	}
 	if torn, err = verify(f, info.Size()); err != nil {
-		return false, unusable("it is damaged: %v", err)
+		return false, asDamaged(err)
 	}
 	return torn, nil
+}
+
+// asDamaged returns the error for a file that cannot be read, or is another one.
+func asDamaged(err error) error {
+	if errors.Is(err, errNoStore) {
+		return unusable("%v", err)
+	}
+	return unusable("it is damaged: %v", err)
 }
 
 // introduce checks that the database was written by this relay and with this key, and reads where the journal's

@@ -35,6 +35,9 @@ const (
 	bucketFlag   = 0x01
 )
 
+// errNoStore is about a file without a beginning that this relay writes.
+var errNoStore = errors.New("it is another file than a store of the relay, or its beginning is damaged: name the file that a relay has written as store.path")
+
 var order = binary.LittleEndian
 
 // meta describes the newest state of a file that was committed completely.
@@ -91,7 +94,7 @@ func newestMeta(f io.ReaderAt, size int64) (newest meta, found int, err error) {
 		found++
 	}
 	if found == 0 {
-		return newest, 0, errors.New("it is not a database of this relay (bbolt), or its beginning is damaged")
+		return newest, 0, errNoStore
 	}
 	if newest.size < 3 || newest.root >= newest.size || newest.freelist != noFreelist && newest.freelist >= newest.size {
 		return newest, found, errors.New("its beginning is damaged")

@@ -62,6 +62,6 @@ func (s *Stream) loops(c *call) bool {
 	if s.opts.Chain == nil || c.err == nil || !s.opts.Chain.Refused(c.relays, status.Convert(c.err).Message()) {
 		return false
 	}
-	s.own.Warn("control plane refuses clients whose relays make a loop with it: their streams end, and those of others go on", "reason", reason(c.err))
+	s.own.Warn("control plane refuses clients whose relays make a loop with it: their streams end, and those of others go on", "reason", Reason(c.err))
 	return true
 }

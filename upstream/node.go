@@ -121,7 +121,7 @@ func (s *Stream) renode(c *call) (changed bool) {
 	s.renoded++
 	if log, ok := s.nodeLines.Next(s.own); ok {
 		log.Warn("control plane has ended a stream, perhaps because of the Node: the next stream has that of another client of the partition",
-			"node", s.node.GetId(), "instead", s.opts.Nodes.Current().GetId(), "reason", reason(c.err))
+			"node", s.node.GetId(), "instead", s.opts.Nodes.Current().GetId(), "reason", Reason(c.err))
 	}
 	return true
 }

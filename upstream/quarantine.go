@@ -243,7 +243,7 @@ func (s *Stream) suspect(c *call) (moved []cache.Key) {
 	}
 	if log, ok := q.lines.Next(s.own); ok {
 		log.Warn("control plane has ended a stream, perhaps because of what it has not answered on it: that is requested on another stream",
-			"topics", len(keys), "reason", reason(c.err))
+			"topics", len(keys), "reason", Reason(c.err))
 	}
 	return keys
 }

@@ -101,7 +101,7 @@ func (s *Stream) judge(now time.Time, t *trial, end error) (back []note) {
 		}
 	default:
 		k, x := keys[0], q.suspects[keys[0]]
-		x.reason, q.newest = reason(end), k
+		x.reason, q.newest = Reason(end), k
 		q.deny(x, isDenial(end) && !s.admitted.Load())
 		if x.alone || !x.denied {
 			s.convict(now, k)

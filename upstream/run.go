@@ -251,11 +251,11 @@ func (s *Stream) ended(c *call) {
 		s.opts.Presence.rests(s)
 		return
 	case len(s.forms) > 1 && !c.responded && status.Code(err) == codes.Unimplemented:
-		s.noteFailure(reason(err))
+		s.noteFailure(Reason(err))
 		s.change(s.other(c.form))
 		if s.opts.Presence.forms.found(c.form) {
 			s.own.Info("control plane does not implement this form, using the other", "server", s.opts.Presence.server,
-				"protocol", string(c.form.name), "instead", string(s.form.name), "reason", reason(err))
+				"protocol", string(c.form.name), "instead", string(s.form.name), "reason", Reason(err))
 		}
 		if !s.swapped {
 			s.swapped = true
@@ -271,7 +271,7 @@ func (s *Stream) ended(c *call) {
 			wait = min(wait, nodePace)
 		}
 		s.retryAt = time.Now().Add(wait)
-		s.lost(c, reason(err), wait, hurries)
+		s.lost(c, Reason(err), wait, hurries)
 	}
 }
 
@@ -288,7 +288,7 @@ func (s *Stream) blame(c *call) bool {
 			types = append(types, f.typeURL())
 		}
 	}
-	return len(types) > 0 && s.opts.typesBlamed(types, reason(c.err))
+	return len(types) > 0 && s.opts.typesBlamed(types, Reason(c.err))
 }
 
 // change sets the form that the next stream speaks. The caller holds mu.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +20,11 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/delivery"
+	"github.com/xds-relay/xds-relay/internal/grpcreason"
 	"github.com/xds-relay/xds-relay/internal/inbox"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/secrets"
+	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
 
@@ -234,13 +237,28 @@ func (s *Stream) deliver(why delivery.Cause, of withTTLs, u cache.Update) {
 	s.to.Deliver(delivery.Event{Delivery: d})
 }
 
-// reason returns the text of an error.
-func reason(err error) string {
+// hints say which key of a server's configuration may be wrong.
+var hints = map[grpcreason.Cause]string{
+	grpcreason.WantsTLS:      " (TLS? The server may want it, and have it by `tls`)",
+	grpcreason.Plaintext:     " (the server speaks plaintext: it has no `tls`)",
+	grpcreason.HTTP1:         " (an HTTP/1.1 server: another port, or `protocol: rest`)",
+	grpcreason.NotGRPC:       " (an HTTP server without gRPC: another port, or `protocol: rest`)",
+	grpcreason.NoService:     " (the server has no aggregated service: `aggregated: false`)",
+	grpcreason.NoCertificate: " (the server requires a client certificate: `tls.cert_file`)",
+	grpcreason.NoAddress:     " (DNS has no address for the host)",
+}
+
+// Reason returns the text of an error, with the key of the configuration that may be wrong.
+func Reason(err error) string {
 	if errors.Is(err, io.EOF) {
 		return "the control plane has ended the stream"
 	}
 	if st, ok := status.FromError(err); ok {
-		return fmt.Sprintf("%s: %s", st.Code(), secrets.Words(loglines.Clip(st.Message())))
+		text, cause := grpcreason.Plain(st.Message())
+		if cause == grpcreason.NoService && !strings.Contains(text, xdstype.AggregatedV3.Name) {
+			cause = grpcreason.Other
+		}
+		return fmt.Sprintf("%s: %s%s", st.Code(), secrets.Words(loglines.Clip(text)), hints[cause])
 	}
 	return err.Error()
 }

@@ -29,9 +29,9 @@ type againstFlags struct {
 }
 
 func (f *againstFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.relay, "against", "", "ask the running relay whose admin listener is at this `URL`, http://HOST:PORT, https://HOST:PORT or unix:PATH, what the configuration would change")
+	flags.StringVar(&f.relay, "against", "", "ask the running relay whose admin listener is at this `URL`, http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH, what the configuration would change")
 	flags.StringVarP(&f.output, "output", "o", "text", "with --against: text or json")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "with --against: how long to wait for the answer")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "with --against: how long to wait for the answer; with --connect, for each answer")
 	f.tls.register(flags)
 	flags.Lookup("server-name").Usage = "the `NAME` in the relay's certificate, if not the host of --against"
 }
@@ -87,28 +87,12 @@ func (f *checkFlags) checkAgainst(cmd *cobra.Command) error {
 
 // ask asks the relay what a configuration would change.
 func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*relay.Changes, error) {
-	address, secure := f.relay, f.tls
-	if rest, ok := strings.CutPrefix(address, "https://"); ok {
-		address, secure.on = rest, true
-	} else {
-		address = strings.TrimPrefix(address, "http://")
-	}
-	transport, at, err := reachOperator(strings.TrimSuffix(address, "/"), "--against", secure)
-	if err != nil {
-		return nil, err
-	}
-	at.Path, at.RawQuery = "/check", url.Values{"name": {name}}.Encode()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(text))
-	if err != nil {
-		return nil, usageError(fmt.Errorf("--against %s: %w", f.relay, err))
-	}
-	request.Header.Set("Content-Type", "application/yaml")
 	failed := func(err error) (*relay.Changes, error) { return nil, &exitError{status: statusFailed, err: err} }
-	answer, err := (&http.Client{Transport: transport}).Do(request)
+	answer, err := requestOperator(ctx, f.relay, "--against", f.tls, http.MethodPost, url.URL{Path: "/check", RawQuery: url.Values{"name": {name}}.Encode()}, "application/yaml", bytes.NewReader(text))
 	if err != nil {
-		return failed(err)
+		return nil, err
 	}
 	defer answer.Body.Close()
 	const most = 64 << 20

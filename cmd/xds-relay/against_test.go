@@ -208,7 +208,7 @@ func TestCheckAgainstWithoutAnAnswer(t *testing.T) {
 		{[]string{"--against", "unix:" + filepath.Join(folder, "no.sock"), path}, statusFailed, "no.sock"},
 		{[]string{"--against", "http://" + operator, path}, statusFailed, "started without a configuration file"},
 		{[]string{"--against", "http://" + operator, path + ".missing"}, statusFailed, "relay.yaml.missing"},
-		{[]string{"--against", "http://", path}, statusUsage, "want HOST:PORT or unix:PATH"},
+		{[]string{"--against", "http://", path}, statusUsage, "want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH"},
 		{[]string{"--against", "http://" + operator, path, "--set", "node.id=x"}, statusUsage, "--set does not go with --against"},
 		{[]string{"--against", "http://" + operator, path, "--name", "x"}, statusUsage, "--name does not go with --against"},
 		{[]string{"--against", "http://" + operator, path, "-o", "xml"}, statusUsage, "want text or json"},

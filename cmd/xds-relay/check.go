@@ -27,19 +27,24 @@ type checkFlags struct {
 	typeName string
 	node     nodeFlags
 	identity string // a file
+	connect  bool
 	against  againstFlags
 }
 
 func newCheckCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
-		Use: `check [--config] FILE [--name NAME [--type TYPE] [--node FILE] [--identity FILE]]
+		Use: `check [--config] FILE [--connect] [--name NAME [--type TYPE] [--node FILE] [--identity FILE]]
   xds-relay check --against http://HOST:PORT|unix:PATH [--config] FILE`,
 		Short: "Print the errors of a configuration, or what it does",
 		Long: `Print every error of a configuration, and of the files and directories that it names.
 If there is none, print what each authority, each rule for old-style names, each view and
-each rule of rights does, and warn of dangerous settings. Without --against, the command makes
+each rule of rights does, and warn of dangerous settings. Without --connect and --against, the command makes
 no connections.
+
+With --connect, also connect to each control plane with the TLS, token and form of xDS of the configuration, ask for its
+clusters and listeners as a client with the given Node, and print what it answers, or what failed and why. --timeout bounds
+each answer (5s). A control plane that is silent is no error: many answer only Nodes that they know.
 
 With --name, print which view, or which authority, partition and source, serves that name
 to a client with the given Node; and whether a client with the given identity may have it,
@@ -59,13 +64,8 @@ relay would not load it, or nothing serves the name; 2 for a wrong command line;
 be read, or the relay does not answer.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				if cmd.Flags().Changed("config") {
-					return usageError(errors.New("the file is given twice, with --config and without"))
-				}
-				if err := cmd.Flags().Set("config", args[0]); err != nil {
-					return usageError(err)
-				}
+			if err := configArgument(cmd.Flags(), args); err != nil {
+				return err
 			}
 			var err error
 			if f.settings, err = f.overrides(cmd.Flags()); err != nil {
@@ -74,8 +74,14 @@ be read, or the relay does not answer.`,
 			if f.settings.Option(optionConfig) == "" {
 				return usageError(errors.New("--config is missing"))
 			}
-			if f.name == "" && (f.typeName != "" || f.node != (nodeFlags{}) || f.identity != "") {
-				return usageError(errors.New("--type, --node and --identity go with --name"))
+			if f.name == "" && (f.typeName != "" || f.identity != "") {
+				return usageError(errors.New("--type and --identity go with --name"))
+			}
+			if f.name == "" && !f.connect && f.node != (nodeFlags{}) {
+				return usageError(errors.New("--node goes with --name or --connect"))
+			}
+			if f.connect && (f.name != "" || f.against.given(cmd.Flags())) {
+				return usageError(errors.New("--connect goes neither with --name nor with --against"))
 			}
 			if f.against.given(cmd.Flags()) {
 				return f.checkAgainst(cmd)
@@ -83,7 +89,10 @@ be read, or the relay does not answer.`,
 			if f.name != "" {
 				return f.explain(cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
-			return f.check(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err := f.check(cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil || !f.connect {
+				return err
+			}
+			return f.tryServers(cmd)
 		},
 	}
 	flags := cmd.Flags()
@@ -93,8 +102,32 @@ be read, or the relay does not answer.`,
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of --name; xdstp names contain it")
 	f.node.register(flags)
 	flags.StringVar(&f.identity, "identity", "", "read the client's authenticated identity from this `FILE`, in JSON or YAML (default: anonymous)")
+	flags.BoolVar(&f.connect, "connect", false, "connect to each control plane, and ask for its first resources")
 	f.against.register(flags)
 	return cmd
+}
+
+// tryServers connects to the control planes.
+func (f *checkFlags) tryServers(cmd *cobra.Command) error {
+	node, err := f.node.node()
+	if err != nil {
+		return usageError(err)
+	}
+	within := connectWithin
+	if cmd.Flags().Changed("timeout") {
+		within = f.against.timeout
+	}
+	if within <= 0 {
+		return usageError(fmt.Errorf("--timeout %v: want more than 0", within))
+	}
+	cfg, err := f.load(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if !connect(cmd.Context(), cfg, node, within, cmd.OutOrStdout(), cmd.ErrOrStderr()) {
+		return &exitError{status: statusNotAll}
+	}
+	return nil
 }
 
 // load reads the configuration. It prints its errors to stderr.

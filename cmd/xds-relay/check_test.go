@@ -165,7 +165,7 @@ func TestCheckExplainsWhatBecomesOfAName(t *testing.T) {
 		{"a bad name", []string{"--name", "xdstp://b/", "--type", "cluster"},
 			"", `no resource type`, statusNotAll},
 		{"without a type", []string{"--name", "cart"}, "", "--type is missing", statusUsage},
-		{"a node without a name", []string{"--node", "node.json"}, "", "--type, --node and --identity go with --name", statusUsage},
+		{"a node without a name", []string{"--node", "node.json"}, "", "--node goes with --name or --connect", statusUsage},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			stdout, stderr, status := runCommand(t, append([]string{"check", "--config", "relay.yaml"}, test.args...)...)

@@ -198,7 +198,7 @@ func TestGetOverTLS(t *testing.T) {
 		{[]string{"--ca-file", ca, "--server-name", "example.com"}, 0, ""},
 		{[]string{"--ca-file", ca, "--server-name", "other.org"}, 3, "other.org"},
 		{[]string{"--tls"}, 3, "unknown authority"},
-		{nil, 3, "the server may want TLS"},
+		{nil, 3, "TLS? the server may want it: --tls"},
 	} {
 		stdout, stderr, status := runCommand(t, append(ask, test.flags...)...)
 		if status != test.status || !strings.Contains(stderr, test.stderr) {

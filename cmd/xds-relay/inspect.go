@@ -1,85 +1,20 @@
 package main
 
-// `xds-relay status`, `clients`, `explain` and `diff` show what a running relay does, over its admin listener.
+// `xds-relay clients`, `explain` and `diff` show what a running relay does, over its admin listener.
 
 import (
 	"fmt"
 	"io"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
 )
-
-func newStatusCommand() *cobra.Command {
-	var q adminQuery
-	cmd := &cobra.Command{
-		Use:   "status [--admin HOST:PORT]",
-		Short: "Show what is wrong in a running relay",
-		Long: `Show what is wrong now in a running relay: unreachable authorities, clients that reject resources,
-references to resources that do not exist, and rollouts that wait.
-
-Exit status:
-  0  no error is shown; there may be warnings
-  1  something is wrong
-  2  the command line is wrong
-  3  there was no answer from the admin listener`,
-		Example: "  xds-relay status\n  xds-relay status --admin unix:/run/xds-relay/admin.sock -o json",
-		Args:    usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s relay.RelayStatus
-			return q.ask(cmd, "/api/status", url.Values{}, &s, func(out io.Writer) { printStatus(out, &s) }, func() bool {
-				return !slices.ContainsFunc(s.Problems, func(p relay.Problem) bool { return p.Severity == relay.SeverityError })
-			})
-		},
-	}
-	q.register(cmd)
-	q.registerLocal(cmd.Flags())
-	return cmd
-}
-
-func printStatus(out io.Writer, s *relay.RelayStatus) {
-	ready := "ready"
-	if !s.Ready {
-		ready = "not ready"
-	}
-	fmt.Fprintf(out, "%s, started %s, configuration %s loaded %s\n", ready, s.Started.Format(time.DateTime), s.Config.Hash, s.Config.Loaded.Format(time.DateTime))
-	fmt.Fprintf(out, "%d streams of clients; %d names, wildcards and globs\n", s.Clients, s.Resources)
-	if s.Fleet != nil {
-		printFleet(out, s.Fleet)
-	}
-	if s.Relay != "" {
-		fmt.Fprintf(out, "%d streams of clients at all relays that answer; this one is %s\n", s.AllClients, oneLine(s.Relay))
-	}
-	printNoAnswer(out, s.NoAnswer)
-	for _, p := range s.Problems {
-		since := ""
-		if p.Since != nil {
-			since = " (since " + p.Since.Format(time.DateTime) + ")"
-		}
-		at := ""
-		if p.Relay != "" {
-			at = " at " + oneLine(p.Relay)
-		}
-		fmt.Fprintf(out, "%s%s: %s%s\n", p.Severity, at, oneLine(p.Text), since)
-	}
-	if s.More > 0 {
-		fmt.Fprintf(out, "and %d more of the same kinds\n", s.More)
-	}
-	if len(s.Problems) == 0 {
-		fmt.Fprintln(out, "nothing is wrong")
-	}
-	if s.Unread > 0 {
-		fmt.Fprintf(out, "%d resources have not been checked yet for references\n", s.Unread)
-	}
-}
 
 // printNoAnswer prints which relays of the fleet do not answer.
 func printNoAnswer(out io.Writer, silent []relay.NoAnswer) {
@@ -226,42 +161,59 @@ Exit status:
 }
 
 func printExplanation(out io.Writer, e *relay.Explanation) {
+	paint := coloursOf(out)
 	if e.Relay != "" {
 		fmt.Fprintf(out, "relay:    %s\n", oneLine(e.Relay))
 	}
 	for _, s := range e.Steps {
 		stops := ""
 		if s.Stops {
-			stops = "stops here: "
+			stops = paint.red("stops here: ")
 		}
 		fmt.Fprintf(out, "%-9s %s%s\n", s.Part+":", stops, oneLine(s.Text))
 	}
-	fmt.Fprintln(out, oneLine(e.Verdict))
+	verdict := paint.red
+	if e.Has {
+		verdict = paint.green
+	}
+	fmt.Fprintln(out, verdict(oneLine(e.Verdict)))
 }
 
 func newDiffCommand() *cobra.Command {
 	var q adminQuery
+	var between serversFlags
 	cmd := &cobra.Command{
-		Use:   "diff CLIENT CLIENT [--admin HOST:PORT]", //nolint:dupword // it compares two
-		Short: "Show what two clients of a running relay hold differently",
+		Use: `diff CLIENT CLIENT [--admin HOST:PORT]
+  xds-relay diff --server HOST:PORT --server HOST:PORT [--node FILE]`, //nolint:dupword // it compares two
+		Short: "Show what two clients of a running relay hold differently, or what two servers give",
 		Long: `Show how the resources of two connected clients of a running relay differ: those that only one has, and
 those that differ in content or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
 
+With --server twice, show how what two xDS servers give a client with the given Node differs: all listeners and clusters,
+and all that they name, directly or not. Versions are not compared. So a control plane and the relay in front of
+it, or two control planes, are compared before and after a move of clients.
+
 Exit status:
-  0  they hold the same
+  0  they are the same
   1  they differ, or there is no such client
   2  the command line is wrong
-  3  there was no answer from the admin listener`,
-		Example:           "  xds-relay diff envoy-web-1 envoy-web-2",
-		Args:              usageArgs(cobra.ExactArgs(2)),
+  3  there was no answer from the admin listener, or no connection or stream to a server`,
+		Example:           "  xds-relay diff envoy-web-1 envoy-web-2\n  xds-relay diff --server cp.example.com:18000 --server 127.0.0.1:18000 --node node.json",
 		ValidArgsFunction: q.completeClients(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if between.given() {
+				return between.compare(cmd, &q, args)
+			}
+			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+				return usageError(err)
+			}
 			var d relay.ClientDifference
 			return q.ask(cmd, "/api/diff", url.Values{"a": {args[0]}, "b": {args[1]}}, &d, func(out io.Writer) { printDifference(out, &d) }, func() bool { return d.Total == 0 && !d.Cut })
 		},
 	}
 	q.register(cmd)
 	q.registerLocal(cmd.Flags())
+	between.register(cmd.Flags())
 	return cmd
 }
 
@@ -276,7 +228,7 @@ func printDifference(out io.Writer, d *relay.ClientDifference) {
 		}
 		fmt.Fprintf(out, "%s %s: %s (%s, %s)\n", of.Type, strconv.Quote(of.Name), text, oneLine(state(of.A)), oneLine(state(of.B)))
 		for line := range strings.Lines(of.Lines) {
-			fmt.Fprintf(out, "    %s\n", oneLine(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(out, "    %s\n", coloursOf(out).changed(oneLine(strings.TrimSuffix(line, "\n"))))
 		}
 	}
 	if more := d.Total - len(d.Differences); more > 0 {

@@ -155,7 +155,7 @@ fleet "edge": 10.0.0.3:1 does not answer
 `},
 	} {
 		var out strings.Builder
-		printStatus(&out, &relay.RelayStatus{Fleet: &tt.fleet})
+		printStatus(&out, &relayAnswer{Status: &relay.RelayStatus{Fleet: &tt.fleet}}, colours{})
 		mustContain(t, out.String(), tt.want)
 	}
 }

@@ -24,7 +24,7 @@ import (
 type lintFlags struct {
 	servers   []string
 	listeners []string
-	protocol  string
+	form      formFlags
 	timeout   time.Duration
 	node      nodeFlags
 	tls       tlsFlags
@@ -104,7 +104,7 @@ func (f *lintFlags) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.strict, "strict", false, "also fail for warnings")
 	flags.StringVarP(&f.output, "output", "o", "text", "print as `FORM`: text or json")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "how long to wait for each answer of a server")
-	flags.StringVar(&f.protocol, "protocol", "delta", "the `FORM` of xDS, delta or sotw")
+	f.form.register(flags)
 	f.node.register(flags)
 	f.tls.register(flags)
 	f.types.register(flags)

@@ -18,7 +18,7 @@ import (
 
 // server checks the resources of a server.
 func (f *lintFlags) server(ctx context.Context, address string, report *lintReport) error {
-	c := &crawl{flags: f, resources: map[graph.ID]bool{}, missing: map[graph.ID]string{}, requested: map[graph.ID]bool{}}
+	c := newCrawl(f)
 	if err := c.prepare(address); err != nil {
 		return usageError(err)
 	}
@@ -47,6 +47,10 @@ type crawl struct {
 	requested map[graph.ID]bool
 }
 
+func newCrawl(f *lintFlags) *crawl {
+	return &crawl{flags: f, resources: map[graph.ID]bool{}, missing: map[graph.ID]string{}, requested: map[graph.ID]bool{}}
+}
+
 func (c *crawl) prepare(address string) (err error) {
 	if _, port, splitErr := net.SplitHostPort(address); splitErr != nil || port == "" {
 		return fmt.Errorf("--server %q: want host:port", address)
@@ -55,8 +59,8 @@ func (c *crawl) prepare(address string) (err error) {
 	if c.server.Credentials, err = c.flags.tls.credentials(); err != nil {
 		return err
 	}
-	if c.query.Protocol, err = client.ParseProtocol(c.flags.protocol); err != nil {
-		return fmt.Errorf("--protocol: %w", err)
+	if err := c.flags.form.set(&c.query); err != nil {
+		return err
 	}
 	c.query.Node, err = c.flags.node.node()
 	return err

@@ -81,10 +81,16 @@ once, and serves it to any number of Envoy and gRPC clients.`,
 		SilenceUsage:               true, // the usage would hide the error
 		SuggestionsMinimumDistance: 2,
 	}
+	root.Version = relay.Build().String()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
-	root.AddCommand(newServeCommand(), newCheckCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newChangesCommand(), newLintCommand())
+	root.AddCommand(newServeCommand(), newCheckCommand(), newReloadCommand(), newVersionCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newChangesCommand(), newLintCommand())
+	root.AddCommand(extra...)
 	return root
 }
+
+// extra are commands of special builds.
+var extra []*cobra.Command
 
 // Exit statuses, the same for all commands.
 const (

@@ -11,25 +11,42 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/xds-relay/xds-relay/configs"
 )
 
-// operatorFlags say how to reach a relay's admin listener.
+const (
+	// defaultAdmin is the address of the demo's admin listener, and of most examples.
+	defaultAdmin = "127.0.0.1:19000"
+	// adminVariable has the admin listeners if --admin does not, separated by commas or spaces.
+	adminVariable = configs.EnvPrefix + "ADMIN"
+)
+
+// operatorFlags say how to reach the admin listeners of relays.
 type operatorFlags struct {
-	admin   string
+	relays  []string // as the user gave them
 	tls     tlsFlags
 	timeout time.Duration
 	local   bool
 }
 
 func (f *operatorFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.admin, "admin", "127.0.0.1:19000", "the relay's admin listener, as `HOST:PORT` or unix:PATH")
+	flags.StringArrayVar(&f.relays, "admin", nil, "the relay's admin listener, as `HOST:PORT`, URL or unix:PATH (default "+adminVariable+", else "+defaultAdmin+")")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the answer")
 	f.tls.register(flags)
+	flags.Lookup("server-name").Usage = "the `NAME` in the relay's certificate, if not the host of --admin"
+}
+
+// forSeveral says in the usage of --admin that the command is for several relays.
+func forSeveral(flags *pflag.FlagSet) {
+	flags.Lookup("admin").Usage += "; repeat it for several relays"
 }
 
 // registerLocal adds the flag for one relay of a fleet.
@@ -44,6 +61,33 @@ func (f *operatorFlags) check() error {
 	return nil
 }
 
+// all returns the admin listeners.
+func (f *operatorFlags) all() []string {
+	if len(f.relays) > 0 {
+		// A shell's completion parses the flags twice.
+		seen := map[string]bool{}
+		return slices.DeleteFunc(slices.Clone(f.relays), func(relay string) bool {
+			again := seen[relay]
+			seen[relay] = true
+			return again
+		})
+	}
+	separator := func(r rune) bool { return r == ',' || r == ' ' }
+	if listed := strings.FieldsFunc(os.Getenv(adminVariable), separator); len(listed) > 0 {
+		return listed
+	}
+	return []string{defaultAdmin}
+}
+
+// one returns the admin listener, for a command that is for one relay.
+func (f *operatorFlags) one() (string, error) {
+	all := f.all()
+	if len(all) > 1 {
+		return "", usageError(fmt.Errorf("this command is for one relay, and there are %d: %s; choose one with --admin", len(all), strings.Join(all, ", ")))
+	}
+	return all[0], nil
+}
+
 // adminQuery is a command that queries the admin listener, and prints the answer as text or JSON.
 type adminQuery struct {
 	operatorFlags
@@ -55,12 +99,17 @@ func (q *adminQuery) register(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&q.output, "output", "o", "text", "text or json")
 }
 
-// ask gets the document at a path, decodes it into answer, and prints it: with text, or as JSON if --output says so.
-// If fine then returns false, the error has statusNotAll.
-func (q *adminQuery) ask(cmd *cobra.Command, path string, values url.Values, answer any, text func(io.Writer), fine func() bool) error {
+// check checks the flags.
+func (q *adminQuery) check() error {
 	if q.output != "text" && q.output != "json" {
 		return usageError(fmt.Errorf("--output %s: want text or json", q.output))
 	}
+	return q.operatorFlags.check()
+}
+
+// ask gets the document at a path, decodes it into answer, and prints it: with text, or as JSON if --output says so.
+// If fine then returns false, the error has statusNotAll.
+func (q *adminQuery) ask(cmd *cobra.Command, path string, values url.Values, answer any, text func(io.Writer), fine func() bool) error {
 	if err := q.check(); err != nil {
 		return err
 	}
@@ -88,30 +137,30 @@ func printJSON(out io.Writer, v any) error {
 
 // do makes a request to the admin listener, and decodes the answer.
 func (f *operatorFlags) do(ctx context.Context, method, path string, values url.Values, into any) error {
-	transport, at, err := reachOperator(f.admin, "--admin", f.tls)
+	address, err := f.one()
 	if err != nil {
 		return err
 	}
-	at.Path = path
+	return f.doAt(ctx, address, method, path, values, into)
+}
+
+// doAt makes a request to one of the admin listeners.
+func (f *operatorFlags) doAt(ctx context.Context, address, method, path string, values url.Values, into any) error {
 	if f.local {
 		values.Set("local", "true")
 	}
 	var body io.Reader
+	query := ""
 	if method == http.MethodGet {
-		at.RawQuery = values.Encode()
+		query = values.Encode()
 	} else {
 		body = strings.NewReader(values.Encode())
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	answer, err := requestOperator(ctx, address, "--admin", f.tls, method, url.URL{Path: path, RawQuery: query}, "application/x-www-form-urlencoded", body)
 	if err != nil {
-		return usageError(fmt.Errorf("--admin %s: %w", f.admin, err))
-	}
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	answer, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return &exitError{status: statusFailed, err: err}
+		return err
 	}
 	defer answer.Body.Close()
 	const most = 64 << 20
@@ -119,6 +168,10 @@ func (f *operatorFlags) do(ctx context.Context, method, path string, values url.
 	switch {
 	case err != nil:
 		return &exitError{status: statusFailed, err: err}
+	case isOfTLS(answer, text):
+		return &exitError{status: statusFailed, err: speaksTLS(address)}
+	case answer.StatusCode == http.StatusNotFound && !ofRelayAdmin(answer):
+		return &exitError{status: statusFailed, err: notOfRelay(address, answer)}
 	case answer.StatusCode == http.StatusNotFound:
 		return &exitError{status: statusNotAll, err: errors.New(strings.TrimSpace(string(text)))}
 	case answer.StatusCode == http.StatusUnprocessableEntity || answer.StatusCode == http.StatusConflict:
@@ -127,15 +180,40 @@ func (f *operatorFlags) do(ctx context.Context, method, path string, values url.
 		return &exitError{status: statusFailed, err: fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(text)))}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return &exitError{status: statusFailed, err: fmt.Errorf("%s is not an admin listener of xds-relay: %w", f.admin, err)}
+		return &exitError{status: statusFailed, err: notOfRelay(address, answer)}
 	}
 	return nil
 }
 
-// reachOperator returns the transport to an admin listener at HOST:PORT or unix:PATH, and its URL. flag
+// requestOperator makes a request to an admin listener. flag is the flag that gave the address, for errors. The caller closes the
+// answer's body.
+func requestOperator(ctx context.Context, address, flag string, secure tlsFlags, method string, to url.URL, contentType string, body io.Reader) (*http.Response, error) {
+	transport, at, err := reachOperator(address, flag, secure)
+	if err != nil {
+		return nil, err
+	}
+	at.Path, at.RawQuery = to.Path, to.RawQuery
+	request, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	if err != nil {
+		return nil, usageError(fmt.Errorf("%s %s: %w", flag, address, err))
+	}
+	request.Header.Set("Content-Type", contentType)
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, &exitError{status: statusFailed, err: noAnswer(address, transport, err)}
+	}
+	return answer, nil
+}
+
+// reachOperator returns the transport to an admin listener at HOST:PORT, a URL or unix:PATH, and its URL. flag
 // is the flag that gave the address, for errors.
 func reachOperator(address, flag string, secure tlsFlags) (*http.Transport, url.URL, error) {
-	at := url.URL{Scheme: "http", Host: address}
+	host := address
+	if rest, ok := strings.CutPrefix(address, "https://"); ok {
+		host, secure.on = rest, true
+	}
+	host = hostOfAdmin(host)
+	at := url.URL{Scheme: "http", Host: host}
 	config, err := secure.config()
 	if err != nil {
 		return nil, at, usageError(err)
@@ -144,13 +222,24 @@ func reachOperator(address, flag string, secure tlsFlags) (*http.Transport, url.
 	if config != nil {
 		at.Scheme = "https"
 	}
-	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+	if socket, ok := strings.CutPrefix(host, "unix:"); ok {
 		at.Host = "localhost"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}
-	} else if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, at, usageError(fmt.Errorf("%s %s: want HOST:PORT or unix:PATH", flag, address))
+	} else if _, _, err := net.SplitHostPort(host); err != nil {
+		return nil, at, usageError(fmt.Errorf("%s %s: want HOST:PORT, http://HOST:PORT, https://HOST:PORT or unix:PATH", flag, address))
 	}
 	return transport, at, nil
+}
+
+// hostOfAdmin returns an admin listener without http:// before it and the path / after it.
+func hostOfAdmin(address string) string {
+	if rest, ok := strings.CutPrefix(address, "http://"); ok {
+		address = rest
+	}
+	if strings.HasPrefix(address, "unix:") {
+		return address
+	}
+	return strings.TrimSuffix(address, "/")
 }

@@ -1,6 +1,7 @@
 package main
 
-// The progress of a command that takes long, on standard error.
+// The progress of a command that takes long, on standard error: a bar on a terminal, and lines in a log. The libraries for bars
+// draw them or nothing, so the lines, which are what a job's log has, would be by hand as well.
 
 import (
 	"fmt"
@@ -44,16 +45,6 @@ func (p *progress) every() time.Duration {
 		return barEvery
 	}
 	return lineEvery
-}
-
-// isTerminal reports whether out is a terminal on which a bar can be redrawn.
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	i, err := file.Stat()
-	return err == nil && i.Mode()&os.ModeCharDevice != 0
 }
 
 // sizeOf returns the size of a file, or 0 if it has none, such as a pipe.

@@ -23,7 +23,7 @@ const defaultServer = "127.0.0.1:18000"
 type queryFlags struct {
 	server   string
 	typeName string
-	protocol string
+	form     formFlags
 	node     nodeFlags
 	tls      tlsFlags
 	print    printFlags
@@ -33,7 +33,7 @@ func (f *queryFlags) register(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVarP(&f.server, "server", "s", defaultServer, "the xDS server, `HOST:PORT`")
 	flags.StringVarP(&f.typeName, "type", "t", "", "the `TYPE` of the resources; xdstp names contain it")
-	flags.StringVar(&f.protocol, "protocol", client.Delta.String(), "the `FORM` of xDS, delta or sotw")
+	f.form.register(flags)
 	f.print.register(flags)
 	f.node.register(flags)
 	f.tls.register(flags)
@@ -56,8 +56,8 @@ func (f *queryFlags) build(names []string) (server client.Server, query client.Q
 	if server.Credentials, err = f.tls.credentials(); err != nil {
 		return server, query, err
 	}
-	if query.Protocol, err = client.ParseProtocol(f.protocol); err != nil {
-		return server, query, fmt.Errorf("--protocol: %w", err)
+	if err := f.form.set(&query); err != nil {
+		return server, query, err
 	}
 	if query.TypeURL, err = typeOf(f.typeName, names); err != nil {
 		return server, query, err
@@ -67,6 +67,25 @@ func (f *queryFlags) build(names []string) (server client.Server, query client.Q
 	}
 	query.Names = names
 	return server, query, f.print.check()
+}
+
+// formFlags say in which form of xDS a server is asked.
+type formFlags struct {
+	protocol   string
+	aggregated bool
+}
+
+func (f *formFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.protocol, "protocol", client.Delta.String(), "the `FORM` of xDS, delta or sotw")
+	flags.BoolVar(&f.aggregated, "aggregated", true, "use the aggregated discovery service (ADS); with =false, that of the type (CDS, EDS, ...)")
+}
+
+func (f *formFlags) set(query *client.Query) (err error) {
+	query.Services = !f.aggregated
+	if query.Protocol, err = client.ParseProtocol(f.protocol); err != nil {
+		return fmt.Errorf("--protocol: %w", err)
+	}
+	return nil
 }
 
 // typeOf returns the type URL of --type or, without it, that of the names.

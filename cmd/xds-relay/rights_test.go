@@ -84,7 +84,7 @@ func TestCheckSaysWhatAClientMayHaveAndWhichRuleSaysSo(t *testing.T) {
 		{"without rights", []string{"--config", "none.yaml", "--name", "x", "--type", "cluster"}, "", "", 0},
 		{"an identity that is none", []string{"--name", "x", "--type", "cluster", "--identity", "bad.yaml"}, "", `--identity bad.yaml: not an identity: json: unknown field "spifeid"`, statusUsage},
 		{"an unknown source", []string{"--name", "x", "--type", "cluster", "--identity", "worse.yaml"}, "", `--identity worse.yaml: source: "ldap" is not a source (want mtls, jwt, unix or none)`, statusUsage},
-		{"an identity without a name", []string{"--identity", "gw.yaml"}, "", "--type, --node and --identity go with --name", statusUsage},
+		{"an identity without a name", []string{"--identity", "gw.yaml"}, "", "--type and --identity go with --name", statusUsage},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			stdout, stderr, status := runCommand(t, append([]string{"check", "--config", "relay.yaml"}, tt.args...)...)

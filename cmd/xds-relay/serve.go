@@ -50,7 +50,7 @@ type serveFlags struct {
 func newServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "serve [[--config] FILE]",
 		Short: "Run the relay",
 		Long: `Run the relay. Without a configuration it runs a demo: an authority whose resources are
 files in the binary.
@@ -67,8 +67,12 @@ other OTEL_* variables send them.
 Logs go to stderr. On SIGTERM the relay closes its clients' connections over the time that drain
 in the configuration sets, and ends with status 0 within 15 seconds of that. On SIGINT it ends
 without draining. A second signal ends the process at once.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := configArgument(cmd.Flags(), args); err != nil {
+				return err
+			}
+			f.admin = hostOfAdmin(f.admin)
 			o, err := f.overrides(cmd.Flags())
 			if err != nil {
 				return err

@@ -276,7 +276,7 @@ func TestServeRefusesBadFlags(t *testing.T) {
 		"--log-format xml": `--log-format: "xml" is neither text nor json`,
 		"--set lingr=1m":   `"lingr" is not the path of a key that has one value (want one such as listeners[0].address)`,
 		"--set linger":     `"linger" has no = (want KEY=VALUE, such as cache.linger=1m)`,
-		"extra":            `unknown command "extra"`,
+		"a.yaml b.yaml":    "accepts at most 1 arg(s), received 2",
 	} {
 		_, stderr, status := runCommand(t, append([]string{"serve"}, strings.Fields(args)...)...)
 		if status != statusUsage || !strings.Contains(stderr, want) {

@@ -3,6 +3,8 @@ package main
 // Settings come from the command line, the environment and a file, in this order.
 
 import (
+	"errors"
+
 	"github.com/spf13/pflag"
 
 	"github.com/xds-relay/xds-relay/configs"
@@ -14,6 +16,7 @@ const (
 	optionConfig    = "config"
 	optionLogLevel  = "log_level"
 	optionLogFormat = "log_format"
+	optionAdmin     = "admin" // of the commands that use the admin listener: see adminVariable
 )
 
 const settingsHelp = `Every key of the configuration can be set by --set KEY=VALUE, and by an environment
@@ -35,7 +38,7 @@ func (f *settingsFlags) register(flags *pflag.FlagSet) {
 // overrides returns the settings that override the configuration file. Its option
 // optionConfig is the path of that file. Errors are usage errors.
 func (f *settingsFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, error) {
-	o := configs.FromEnvironment(optionConfig, optionLogLevel, optionLogFormat)
+	o := configs.FromEnvironment(optionConfig, optionLogLevel, optionLogFormat, optionAdmin)
 	o.BindFlag(optionConfig, flags.Lookup("config"))
 	for _, assignment := range f.set {
 		if err := o.Set(assignment); err != nil {
@@ -43,4 +46,18 @@ func (f *settingsFlags) overrides(flags *pflag.FlagSet) (*configs.Overrides, err
 		}
 	}
 	return o, nil
+}
+
+// configArgument takes the configuration file from the arguments of a command, instead of --config.
+func configArgument(flags *pflag.FlagSet, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if flags.Changed("config") {
+		return usageError(errors.New("the file is given twice, with --config and without"))
+	}
+	if err := flags.Set("config", args[0]); err != nil {
+		return usageError(err)
+	}
+	return nil
 }

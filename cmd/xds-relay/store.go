@@ -4,12 +4,17 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +24,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/relay"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -27,7 +33,8 @@ func newStoreCommand() *cobra.Command {
 		Use:   "store",
 		Short: "Inspect what a relay has stored, and move it",
 		Long: `Inspect the file in which a relay stores the resources that it has accepted (` + "`store`" + ` in the
-configuration), and move its records to another relay. The relay that uses the file must not run.
+configuration), and move its records to another relay. The relay that uses the file must not run, except for
+xds-relay store export --admin.
 
 FILE is "-", or left out, for standard input or output.
 
@@ -71,6 +78,9 @@ func (f *storeFlags) with(cmd *cobra.Command, do func(*store.Store) error) error
 		return err
 	}
 	s, err := store.OpenReadOnly(f.path, key, storeLog(cmd))
+	if errors.Is(err, store.ErrInUse) {
+		return fmt.Errorf("%w; end that relay first, or copy the store of the running one: xds-relay store export --admin "+defaultAdmin+" FILE", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -116,7 +126,11 @@ func writeTo(cmd *cobra.Command, args []string, write func(io.Writer) error) err
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(f), f.Close())
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		_ = os.Remove(args[0]) // a part of it would pass for all of it
+		return err
+	}
+	return nil
 }
 
 func newStoreInfoCommand() *cobra.Command {
@@ -294,31 +308,85 @@ func storeGet(cmd *cobra.Command, s *store.Store, out *printer, typeURL string, 
 
 func newStoreExportCommand() *cobra.Command {
 	var f storeFlags
+	var operator operatorFlags
 	cmd := &cobra.Command{
-		Use:   "export --path FILE [--key-file FILE] [FILE]",
+		Use:   "export {--path FILE [--key-file FILE] | --admin HOST:PORT} [FILE]",
 		Short: "Write all records of a store, for `import`",
 		Long: `Write all records of a store, for ` + "`import`" + `, also on another machine. Encrypted records stay
-encrypted, and need the same key there. FILE must not exist yet.`,
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+encrypted, and need the same key there. FILE must not exist yet.
+
+With --admin, write the records of the store of a running relay: a backup while it runs.`,
+		Example: "  xds-relay store export --path /var/lib/xds-relay/accepted.db backup.jsonl\n  xds-relay store export --admin 127.0.0.1:19000 backup.jsonl",
+		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd, func(s *store.Store) error {
-				var written, bad int
-				shown := newProgress(cmd.ErrOrStderr(), "exporting", 0)
-				err := writeTo(cmd, args, func(w io.Writer) (err error) {
-					written, bad, err = s.Export(io.MultiWriter(w, shown))
-					return err
-				})
-				shown.end()
-				if err != nil {
+			export := func(w io.Writer) (written, bad int, err error) {
+				err = f.with(cmd, func(s *store.Store) error { written, bad, err = s.Export(w); return err })
+				return written, bad, err
+			}
+			if cmd.Flags().Changed("admin") {
+				if f.path != "" {
+					return usageError(errors.New("--path does not go with --admin: the running relay has it"))
+				}
+				if err := operator.check(); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d records were exported\n", written)
-				return unreadable(cmd, bad)
+				export = func(w io.Writer) (written, bad int, err error) { return operator.export(cmd.Context(), w) }
+			} else if f.path == "" {
+				return usageError(errors.New("--path is missing, or --admin for a running relay"))
+			}
+			f.keyFile = operator.tls.key
+			var written, bad int
+			shown := newProgress(cmd.ErrOrStderr(), "exporting", 0)
+			err := writeTo(cmd, args, func(w io.Writer) (err error) {
+				written, bad, err = export(io.MultiWriter(w, shown))
+				return err
 			})
+			shown.end()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d records were exported\n", written)
+			return unreadable(cmd, bad)
 		},
 	}
-	f.register(cmd)
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&f.path, "path", "", "the `FILE` of the store")
+	operator.register(cmd.Flags())
+	cmd.Flags().Lookup("key-file").Usage = "the key `FILE` of an encrypted store; with --admin, that of --cert-file"
+	operator.timeout = time.Hour
+	cmd.Flags().Lookup("timeout").DefValue = operator.timeout.String()
 	return cmd
+}
+
+// export writes the records of a running relay's store.
+func (f *operatorFlags) export(ctx context.Context, w io.Writer) (written, bad int, err error) {
+	address, err := f.one()
+	if err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	answer, err := requestOperator(ctx, address, "--admin", f.tls, http.MethodPost, url.URL{Path: "/store/export"}, "application/x-www-form-urlencoded", nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		const most = 4096
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, most))
+		if !ofRelayAdmin(answer) {
+			return 0, 0, &exitError{status: statusFailed, err: notOfRelay(address, answer)}
+		}
+		return 0, 0, &exitError{status: statusFailed, err: fmt.Errorf("%s: %s", address, strings.TrimSpace(string(text)))}
+	}
+	if _, err := io.Copy(w, answer.Body); err != nil {
+		return 0, 0, fmt.Errorf("the export broke off: %w", err)
+	}
+	written, err = strconv.Atoi(answer.Header.Get(relay.ExportedHeader))
+	if err == nil {
+		bad, err = strconv.Atoi(answer.Header.Get(relay.UnreadableHeader))
+	}
+	return written, bad, err
 }
 
 func newStoreImportCommand() *cobra.Command {
@@ -347,6 +415,9 @@ store already has.`,
 			shown := newProgress(cmd.ErrOrStderr(), "importing", size)
 			done, err := store.Import(f.path, key, shown.reader(in), storeLog(cmd))
 			shown.end()
+			if errors.Is(err, store.ErrInUse) {
+				return fmt.Errorf("%w; end that relay first", err)
+			}
 			if err != nil {
 				return err
 			}

@@ -105,7 +105,7 @@ func TestReleasesHaveFilesThatExist(t *testing.T) {
 	var release struct {
 		Version int
 		Project string `json:"project_name"`
-		Before  any
+		Before  struct{ Hooks []string }
 		Builds  []struct {
 			ID, Main, Binary string
 			Env, Flags       []string
@@ -118,8 +118,8 @@ func TestReleasesHaveFilesThatExist(t *testing.T) {
 			NameTemplate string `json:"name_template"`
 			BuildsInfo   any    `json:"builds_info"`
 			Files        []struct {
-				Src  string
-				Info any
+				Src, Dst string
+				Info     any
 			}
 		}
 		NFPMs []struct {
@@ -158,7 +158,14 @@ func TestReleasesHaveFilesThatExist(t *testing.T) {
 			files = append(files, c.Src)
 		}
 	}
+	generated := generate(t, release.Before.Hooks)
 	for _, f := range files {
+		if rest, ok := strings.CutPrefix(f, "deploy/generated/"); ok {
+			if found, err := filepath.Glob(filepath.Join(generated, rest)); err != nil || len(found) == 0 {
+				t.Errorf("no hook writes %s", f)
+			}
+			continue
+		}
 		if found, err := filepath.Glob(filepath.Join("../..", f)); err != nil || len(found) == 0 {
 			t.Errorf("there is no %s", f)
 		}
@@ -170,4 +177,32 @@ func TestReleasesHaveFilesThatExist(t *testing.T) {
 	if !covered["archive"] || !covered["package"] {
 		t.Errorf("not everything has an SBOM: %v", covered)
 	}
+}
+
+// generate runs the hook that writes man pages and completions, and returns the folder in which they are.
+func generate(t *testing.T, hooks []string) string {
+	t.Helper()
+	folder := t.TempDir()
+	ran := false
+	for _, hook := range hooks {
+		_, args, ok := strings.Cut(hook, " go run -tags man ")
+		if !ok {
+			continue
+		}
+		ran = true
+		cmd := exec.Command("go", append([]string{"run", "-tags", "man"}, strings.Fields(strings.ReplaceAll(args, "deploy/generated", folder))...)...)
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", hook, err, out)
+		}
+	}
+	for file, want := range map[string]string{
+		"man1/xds-relay.1": "xds-relay", "man1/xds-relay-status.1": "every", "man1/xds-relay-store-export.1": "running relay",
+		"completions/xds-relay.bash": "__complete", "completions/_xds-relay": "#compdef", "completions/xds-relay.fish": "complete -c xds-relay",
+	} {
+		if text, err := os.ReadFile(filepath.Join(folder, file)); !ran || err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q: %v", file, want, err)
+		}
+	}
+	return folder
 }

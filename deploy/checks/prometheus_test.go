@@ -157,6 +157,9 @@ type dashboard struct {
 		GridPos struct{ H, W, X, Y int }
 		Targets []struct{ Expr, RefID string }
 	}
+	Annotations struct {
+		List []struct{ Name, Expr string }
+	}
 	Templating struct {
 		List []struct {
 			Name  string
@@ -186,6 +189,12 @@ func TestTheDashboardUsesMetricsThatExist(t *testing.T) {
 			}
 			checkExpression(t, v.Name, withoutVariables(call[1]), metrics)
 		}
+	}
+	for _, a := range d.Annotations.List {
+		checkExpression(t, a.Name, withoutVariables(a.Expr), metrics)
+	}
+	if len(d.Annotations.List) == 0 || len(d.Panels) < 2 || d.Panels[1].Type != "stat" {
+		t.Error("the dashboard has neither annotations nor numbers at its top")
 	}
 	ids, taken, shown := map[int]bool{}, map[[2]int]string{}, map[string]bool{}
 	for _, p := range d.Panels {

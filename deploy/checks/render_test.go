@@ -74,6 +74,7 @@ func typeOf(t *testing.T, apiVersion, kind string) any {
 	}{
 		{"v1", "ConfigMap", new(corev1.ConfigMap)},
 		{"v1", "Service", new(corev1.Service)},
+		{"v1", "Pod", new(corev1.Pod)},
 		{"v1", "ServiceAccount", new(corev1.ServiceAccount)},
 		{"apps/v1", "Deployment", new(appsv1.Deployment)},
 		{"apps/v1", "StatefulSet", new(appsv1.StatefulSet)},
@@ -81,6 +82,7 @@ func typeOf(t *testing.T, apiVersion, kind string) any {
 		{"autoscaling/v2", "HorizontalPodAutoscaler", new(autoscalingv2.HorizontalPodAutoscaler)},
 		{"networking.k8s.io/v1", "NetworkPolicy", new(networkingv1.NetworkPolicy)},
 		{"monitoring.coreos.com/v1", "ServiceMonitor", new(monitoringv1.ServiceMonitor)},
+		{"monitoring.coreos.com/v1", "PrometheusRule", new(monitoringv1.PrometheusRule)},
 	} {
 		if known.apiVersion == apiVersion && known.kind == kind {
 			return known.object
@@ -165,6 +167,8 @@ extraVolumeMounts: [{name: a, mountPath: /a}]
 	"a fleet":                  fleetValues,
 	"a store without a volume": "store: {enabled: true}",
 	"a ConfigMap of one's own": "existingConfigMap: relay\nserviceAccount: {create: false}\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",
+	"alerts and a dashboard":   "prometheusRule: {enabled: true, labels: {release: prometheus}}\ndashboard: {enabled: true, annotations: {grafana_folder: xDS}}",
+	"a slow drain":             "config: {drain: {delay: 10s, time: 5m}}\nterminationGracePeriodSeconds: 325",
 	"another name":             "fullnameOverride: edge\nnameOverride: edge-relay",
 }
 
@@ -185,10 +189,12 @@ func TestManifestsAreOfKubernetesTypes(t *testing.T) {
 						checkPod(t, &o.Spec.Template, o.Spec.Selector.MatchLabels)
 					case *appsv1.StatefulSet:
 						checkPod(t, &o.Spec.Template, o.Spec.Selector.MatchLabels)
+					case *corev1.Pod:
+						checkTest(t, o)
 					}
 				}
 			}
-			if kinds := len(seen); name == "everything" && kinds != 8 || name == "the defaults" && kinds != 6 {
+			if kinds := len(seen); name == "everything" && kinds != 9 || name == "the defaults" && kinds != 7 {
 				t.Errorf("%d kinds: %v", kinds, seen)
 			}
 		})
@@ -231,6 +237,23 @@ func checkPod(t *testing.T, pod *corev1.PodTemplateSpec, selector map[string]str
 	}
 }
 
+// checkTest checks the pod of helm test: it may not become a relay of the Service, and has what it mounts.
+func checkTest(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if pod.Annotations["helm.sh/hook"] != "test" || len(pod.Labels) > 0 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("the pod of helm test is one of the others: %v, %v, %s", pod.Annotations, pod.Labels, pod.Spec.RestartPolicy)
+	}
+	volumes := map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, m := range pod.Spec.Containers[0].VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("the volume %s is mounted and not there", m.Name)
+		}
+	}
+}
+
 // The schema of values refuses what the templates would make nonsense of.
 func TestValuesAreHeldToTheirSchema(t *testing.T) {
 	for values, want := range map[string]string{
@@ -246,6 +269,16 @@ func TestValuesAreHeldToTheirSchema(t *testing.T) {
 		"service: {port: 70000}":                                   "port",
 		"podDisruptionBudget: {maxUnavailable: 0}":                 "maxUnavailable",
 		"serviceMonitor: {enabled: true}":                          "admin.tlsSecret",
+		"config: {listeners: [{address: \"127.0.0.1:18000\"}]}":    "is loopback, where no client outside of the pod connects: use 0.0.0.0:18000",
+		"config: {listeners: [{address: \"[::1]:18000\"}]}":        "is loopback",
+		"config: {listeners: [{address: \"unix:/tmp/xds.sock\"}]}": "is a unix socket",
+		"config: {listeners: [{address: \"0.0.0.0:18009\"}]}":      "has the port of health.port",
+		"config: {drain: {time: 1m}}":                              "terminationGracePeriodSeconds: 60 is too short for config.drain: a relay needs 80 seconds",
+		"config: {drain: {time: 1m30s500ms}}":                      "needs 111 seconds",
+		"config: {cach: {linger: 1m}}":                             "cach",
+		"config: {cache: {lingers: 1m}}":                           "lingers",
+		"config: {authorities: [{name: a, server: []}]}":           "server",
+		"dashboard: {label: {}}":                                   "label",
 		"{serviceMonitor: {enabled: true}, admin: {tlsSecret: a}}": "serviceMonitor.tlsSecret is missing",
 	} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
@@ -279,7 +312,7 @@ func compareKeys(t *testing.T, path string, values, schema map[string]any) {
 			t.Errorf("%s%s is not in the schema", path, key)
 			continue
 		}
-		if inner, ok := value.(map[string]any); ok {
+		if inner, ok := value.(map[string]any); ok && path+key != "config" { // whose schema is the relay's
 			compareKeys(t, path+key+".", inner, of)
 		}
 	}

@@ -23,7 +23,7 @@ func NotifyTakes(d time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
 
-// Notify sends states of the process to systemd. It does nothing unless the unit asks for notifications.
+// Notify sends states of the process to systemd. (That of go-systemd waits without a bound for systemd to read.) It does nothing unless the unit asks for notifications.
 func Notify(states ...string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
