@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,13 +110,16 @@ func (c *Config) PeersListener() *Listener {
 	if f == nil {
 		return nil
 	}
-	l := &Listener{
-		Address: f.Listen, Mode: defaultListenerMode, Protocol: ListenerGRPC, Redirects: RedirectsPass, Secrets: SecretsAnyone,
-		WhenUnreachable: UnreachableEnd, MaxRequestBytes: peerBytes, MaxResponseBytes: peerResponse,
-		Keepalive: Keepalive{Time: peerKeepalive, Timeout: peerKeepalive},
-		Windows:   Windows{Stream: 1 << 20, Connection: 16 << 20},
-		Buffers:   Buffers{Read: 32 << 10, Write: 32 << 10},
+	l := &Listener{Address: f.Listen, Protocol: ListenerGRPC}
+	if err := (defaulter{}).fill(reflect.ValueOf(l).Elem(), "", "", nil); err != nil {
+		panic(err) // a default in a tag is wrong, and no configuration can be read
 	}
+	l.Redirects, l.Secrets, l.WhenUnreachable = RedirectsPass, SecretsAnyone, UnreachableEnd
+	l.MaxRequestBytes, l.MaxResponseBytes = peerBytes, peerResponse
+	l.Keepalive = Keepalive{Time: peerKeepalive, Timeout: peerKeepalive}
+	l.Windows.Connection, l.Buffers.Read = 16<<20, 32<<10
+	l.Limits = Limits{}              // a member has as many names and streams as its clients
+	l.Admission.StreamsPerSecond = 0 // scopes that move do not wait in line
 	if t := f.TLS; t != nil {
 		l.TLS = &ListenerTLS{
 			CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.CAFile,
