@@ -238,7 +238,7 @@ func (r *Relay) dialPeer(m *membership, address string) (fleet.Conn, error) {
 	}
 	shared := &sharedConn{connection: conn}
 	presence := upstream.NewPresence(address, r.log.With("fleet", m.config.Name))
-	return &peerConn{shared, originServer{server, shared, presence}}, nil
+	return &peerConn{shared, originServer{config: server, conn: shared, presence: presence, member: true}}, nil
 }
 
 // route is where a scope comes from: a member of the fleet, or the authority's servers if from is nil.

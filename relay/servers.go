@@ -35,7 +35,7 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 		configs.SotWAnswersAuto: session.AnswersAuto, configs.SotWAnswersKnown: session.AnswersKnown,
 	}[server.SotWAnswers]
 	o.DropIdle = s.cache.DropIdle
-	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
+	o.Speaks = func(authority string) bool { return to.speaks(s.newest.Load().router, of, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = to.presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
