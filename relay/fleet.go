@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,6 +125,7 @@ func (m *membership) close() {
 // commitFleet has the relay be a member of the fleet of a configuration from now on, or of none.
 func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 	before := r.fleet.Swap(m)
+	r.peerWatches.check()
 	if before != nil && (m == nil || before.config.Name != m.config.Name) {
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(before.config.Name), healthpb.HealthCheckResponse_NOT_SERVING)
 	}
@@ -404,7 +407,7 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	}
 	switch info.FullMethod {
 	case healthpb.Health_Watch_FullMethodName:
-		return handler(srv, stream)
+		return d.watch(srv, stream, handler)
 	case discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:
 	default:
 		return notForPeers(info.FullMethod)
@@ -429,6 +432,64 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	defer m.Serve(scope, fleet.MemberOf(ctx))()
 	d.relay.scopes.awaitServers(ctx, scope)
 	return handler(srv, stream)
+}
+
+// watch serves the health watch of a member as long as the member is one. For the watcher, this relay is there meanwhile.
+func (d peersDoor) watch(srv any, stream grpc.ServerStream, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	check := func() {
+		if err := d.admit(stream.Context()); err != nil {
+			cancel(err)
+		}
+	}
+	defer d.relay.peerWatches.join(check)()
+	check() // a reload may have come before join
+	err := handler(srv, endedStream{stream, ctx})
+	if stream.Context().Err() == nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// endedStream is a stream with a context that may end earlier.
+type endedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s endedStream) Context() context.Context { return s.ctx }
+
+// peerWatches are the health watches of members.
+type peerWatches struct {
+	mu   sync.Mutex
+	open map[*func()]struct{}
+}
+
+// join has check called after each reload, until leave is called. check ends the watch unless the member is still one.
+func (w *peerWatches) join(check func()) (leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open == nil {
+		w.open = map[*func()]struct{}{}
+	}
+	w.open[&check] = struct{}{}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.open, &check)
+	}
+}
+
+// check calls the check of each watch.
+func (w *peerWatches) check() {
+	w.mu.Lock()
+	open := slices.Collect(maps.Keys(w.open))
+	w.mu.Unlock()
+	for _, check := range open {
+		(*check)()
+	}
 }
 
 // servesScope returns why members cannot get a scope from this relay: its configuration may be an older or a newer one.
@@ -515,16 +576,29 @@ func (n *peerNames) Close() {
 
 // identifyPeer returns downstream.ListenerOptions.Identify for the listener of peers: only members have the id.
 func identifyPeer(t *configs.FleetTLS) func(identity.Proof) (*identity.Identity, error) {
-	i := &identifier{listener: &configs.Listener{}, ends: t != nil}
+	i, admits := &identifier{listener: &configs.Listener{}, ends: t != nil}, admitsPeer(t)
 	return func(p identity.Proof) (*identity.Identity, error) {
 		id, err := i.identify(p)
-		if err == nil && t != nil && id.SPIFFEID != t.ServerID && !hasName(id, t.ServerID) {
-			return nil, &identity.RefusedError{
-				Reason: identity.NotAdmitted, Message: "this listener serves the members of a fleet only",
-				Detail: fmt.Sprintf("%s has not the id of the members (fleet.tls.server_id), %s", id, t.ServerID),
-			}
+		if err == nil {
+			err = admits(id)
 		}
-		return id, err
+		if err != nil {
+			return nil, err
+		}
+		return id, nil
+	}
+}
+
+// admitsPeer returns downstream.ListenerOptions.Admits for the listener of peers.
+func admitsPeer(t *configs.FleetTLS) func(*identity.Identity) error {
+	return func(id *identity.Identity) error {
+		if t == nil || id.SPIFFEID == t.ServerID || hasName(id, t.ServerID) {
+			return nil
+		}
+		return &identity.RefusedError{
+			Reason: identity.NotAdmitted, Message: "this listener serves the members of a fleet only",
+			Detail: fmt.Sprintf("%s has not the id of the members (fleet.tls.server_id), %s", id, t.ServerID),
+		}
 	}
 }
 

@@ -1,13 +1,22 @@
 package relay
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
+	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/process"
 )
 
@@ -45,5 +54,55 @@ func TestOtherMembersGiveNamesOfOtherAuthorities(t *testing.T) {
 			c := hold(t, conn, false, &corev3.Node{Id: fmt.Sprintf("%d-%d", i, zone), Cluster: fmt.Sprint(zone)})
 			c.awaitHas(t, "at the start", map[string]string{"m1": "first", foreign: "first"})
 		}
+	}
+}
+
+// TestMembersWhoseIDIsNoLongerThatOfTheFleetAreNotServed: also if they have come before the reload.
+func TestMembersWhoseIDIsNoLongerThatOfTheFleetAreNotServed(t *testing.T) {
+	f := startFleetTest(t)
+	dir, ca := t.TempDir(), certtest.NewCA(t, "ca")
+	pair := ca.Issue(t, certtest.Options{SPIFFEID: "spiffe://example.org/old"})
+	tlsOf := func(id string) string {
+		return fmt.Sprintf(`, tls: {cert_file: "%s", key_file: "%s", ca_file: "%s", server_id: "spiffe://example.org/%s"}`,
+			writeFile(t, dir, "cert.pem", pair.Cert), writeFile(t, dir, "key.pem", pair.Key), writeFile(t, dir, "ca.pem", certtest.PEM(ca)), id)
+	}
+	f.run(0, f.config(0, "a", f.fleetOf(0, tlsOf("old"), f.peers[0])))
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(f.peers[0], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(fleet.ForScope(conn, zoneScope(0))).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "x", Cluster: "0"}, TypeUrl: clusterTypeURL, ResourceNamesSubscribe: []string{"m1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: fleet.ServiceOf("edge")})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mustReload(0, f.config(0, "a", f.fleetOf(0, tlsOf("new"), f.peers[0])))
+	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the stream of a scope has ended with %v", err)
+	}
+	for err == nil { // the relay is there until it has the other id
+		_, err = watch.Recv()
+	}
+	if status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the health watch has ended with %v", err)
 	}
 }

@@ -103,7 +103,8 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	}
 	p.options.Door = p.listener.door
 	if p.peers {
-		p.options.Identify, p.options.Names = identifyPeer(cfg.Fleet.TLS), peersDoor{r, p.listener.door}.names
+		p.options.Identify, p.options.Admits = identifyPeer(cfg.Fleet.TLS), admitsPeer(cfg.Fleet.TLS)
+		p.options.Names = peersDoor{r, p.listener.door}.names
 		p.options.Relays = nil // members say the truth
 	}
 	on := p.listener.socket

@@ -59,6 +59,7 @@ type Relay struct {
 	health      *health.Server
 	fleet       *atomic.Pointer[membership] // that of origins
 	peersHealth *health.Server              // towards other members of the fleet
+	peerWatches peerWatches                 // of peersHealth
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
