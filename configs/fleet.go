@@ -118,7 +118,8 @@ func (c *Config) PeersListener() *Listener {
 	l.MaxRequestBytes, l.MaxResponseBytes = peerBytes, peerResponse
 	l.Keepalive = Keepalive{Time: peerKeepalive, Timeout: peerKeepalive}
 	l.Windows.Connection, l.Buffers.Read = 16<<20, 32<<10
-	l.Limits = Limits{}              // a member has as many names and streams as its clients
+	// A member has as many names and scopes as its clients.
+	l.Limits = Limits{Connections: peerConnections, ConnectionsPerSecond: peerChurn, StreamsPerConnection: peerStreams}
 	l.Admission.StreamsPerSecond = 0 // scopes that move do not wait in line
 	if t := f.TLS; t != nil {
 		l.TLS = &ListenerTLS{
@@ -150,6 +151,8 @@ const (
 	peerBytes Bytes = 64 << 20
 	// peerResponse is the size above which a response to a member is split.
 	peerResponse Bytes = 4 << 20
+	// peerConnections, peerChurn and peerStreams are limits of `listen`: those of Limits with these names.
+	peerConnections, peerChurn, peerStreams = 1000, 100, 10000
 	// peerKeepalive is the time between two pings of a member's connection, and that for the answer.
 	peerKeepalive = time.Second
 )

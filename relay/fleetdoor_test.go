@@ -15,6 +15,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/certs/certtest"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/process"
@@ -104,5 +106,22 @@ func TestMembersWhoseIDIsNoLongerThatOfTheFleetAreNotServed(t *testing.T) {
 	}
 	if status.Code(err) != codes.PermissionDenied {
 		t.Errorf("the health watch has ended with %v", err)
+	}
+}
+
+// TestThePeersDoorHasLimitsOfItsOwn: nobody can use up the relay's descriptors there.
+func TestThePeersDoorHasLimitsOfItsOwn(t *testing.T) {
+	f := startFleetTest(t)
+	cfg, err := configs.Parse("relay.yaml", []byte(f.config(0, "a", f.fleetOf(0, "", f.peers[0]))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run(0, f.config(0, "a", f.fleetOf(0, "", f.peers[0])))
+	o := f.relays[0].listenerOptions(cfg, cfg.PeersListener())
+	if l := o.Limits; l.Connections == 0 || l.ConnectionsPerSecond == 0 || o.ConnStreams == 0 {
+		t.Errorf("the limits are %+v, and %d streams on a connection", l, o.ConnStreams)
+	}
+	if l := o.Limits; l.Streams != 0 || l.Scopes != 0 || l.Subscriptions != 0 || o.PerIdentity != (downstream.IdentityLimits{}) {
+		t.Errorf("members have the limits of clients: %+v", l)
 	}
 }
