@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -125,7 +123,7 @@ func (m *membership) close() {
 // commitFleet has the relay be a member of the fleet of a configuration from now on, or of none.
 func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 	before := r.fleet.Swap(m)
-	r.peerWatches.check()
+	r.peerStreams.check(cache.Scope{})
 	if before != nil && (m == nil || before.config.Name != m.config.Name) {
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(before.config.Name), healthpb.HealthCheckResponse_NOT_SERVING)
 	}
@@ -326,44 +324,6 @@ func originPart(fingerprint string) string {
 	return part
 }
 
-// servesWithin is how long a stream of a peer waits for the first answer of the authority's servers, if the scope has
-// just come to this relay. What the relay has from before may be older than what the peer has. A control plane that has
-// nothing new does not answer.
-const servesWithin = 500 * time.Millisecond
-
-// awaitServers waits until a scope comes from the authority's servers, and these have answered, but not for long.
-func (f *scopes) awaitServers(ctx context.Context, scope cache.Scope) {
-	ctx, cancel := context.WithTimeout(ctx, servesWithin)
-	defer cancel()
-	for {
-		f.mu.Lock()
-		of := f.sources[scope]
-		var changed <-chan struct{} = f.changed
-		var is source
-		if of != nil && !strings.Contains(of.fingerprint, routed) {
-			is = of.source
-		}
-		f.mu.Unlock()
-		switch {
-		case of == nil:
-			return
-		case is == nil:
-		case is.Answered() == nil:
-			return
-		default:
-			changed = is.Answered()
-		}
-		select {
-		case <-changed:
-			if is != nil {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // peersDoor is the listener for other members of the fleet.
 type peersDoor struct {
 	relay *Relay
@@ -430,66 +390,23 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 		return handler(srv, stream)
 	}
 	defer m.Serve(scope, fleet.MemberOf(ctx))()
-	d.relay.scopes.awaitServers(ctx, scope)
+	if err := d.relay.canServe(ctx, scope); err != nil || fleet.IsTrial(ctx) {
+		return err
+	}
+	defer d.relay.joinServed(ctx, scope)()
 	return handler(srv, stream)
 }
 
 // watch serves the health watch of a member as long as the member is one. For the watcher, this relay is there meanwhile.
 func (d peersDoor) watch(srv any, stream grpc.ServerStream, handler grpc.StreamHandler) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
 	check := func() {
 		if err := d.admit(stream.Context()); err != nil {
-			cancel(err)
+			downstream.End(stream.Context(), err)
 		}
 	}
-	defer d.relay.peerWatches.join(check)()
+	defer d.relay.peerStreams.join(cache.Scope{}, check)()
 	check() // a reload may have come before join
-	err := handler(srv, endedStream{stream, ctx})
-	if stream.Context().Err() == nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// endedStream is a stream with a context that may end earlier.
-type endedStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-// Context implements grpc.ServerStream.
-func (s endedStream) Context() context.Context { return s.ctx }
-
-// peerWatches are the health watches of members.
-type peerWatches struct {
-	mu   sync.Mutex
-	open map[*func()]struct{}
-}
-
-// join has check called after each reload, until leave is called. check ends the watch unless the member is still one.
-func (w *peerWatches) join(check func()) (leave func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.open == nil {
-		w.open = map[*func()]struct{}{}
-	}
-	w.open[&check] = struct{}{}
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.open, &check)
-	}
-}
-
-// check calls the check of each watch.
-func (w *peerWatches) check() {
-	w.mu.Lock()
-	open := slices.Collect(maps.Keys(w.open))
-	w.mu.Unlock()
-	for _, check := range open {
-		(*check)()
-	}
+	return handler(srv, stream)
 }
 
 // servesScope returns why members cannot get a scope from this relay: its configuration may be an older or a newer one.

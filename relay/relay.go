@@ -59,7 +59,7 @@ type Relay struct {
 	health      *health.Server
 	fleet       *atomic.Pointer[membership] // that of origins
 	peersHealth *health.Server              // towards other members of the fleet
-	peerWatches peerWatches                 // of peersHealth
+	peerStreams peerStreams
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
@@ -154,7 +154,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.planeOf = r.origins.planeOf
-	r.scopes.takeOver = r.origins.takeOver
+	r.scopes.takeOver, r.scopes.try = r.origins.takeOver, r.origins.try
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}
@@ -162,7 +162,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	settings.Waits = r.origins.derivedWaits
 	r.derived.feed = feed.New(feed.Options{Guard: settings, Cache: r.cache, Log: log})
 	r.derived.Resolver = collections.NewResolver(r.cache, r.derived.feed.Link(), names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
-	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.origins.reachability.Notify(func(scope cache.Scope) {
+		r.derived.ReachabilityChanged()
+		r.reachabilityChanged(scope)
+	})
 	r.scopes.derived = r.derived
 	r.loads = newLoads(r)
 	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}

@@ -116,9 +116,17 @@ func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint fu
 	})
 }
 
-// replaceInTurn calls replace once it is the scope's turn. The turn ends with the first answer to the new source.
+// replaceInTurn calls replace once it is the scope's turn, if the source is still to be replaced after try. The turn ends
+// with the first answer to the new source.
 func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
-	end := f.turns.take(f.planeOf(scope), f.ended)
+	f.mu.Lock()
+	present, _ := of.source.(*serverSource)
+	f.mu.Unlock()
+	f.try(f.ctx, scope, present)
+	if f.stays(scope, of, fingerprint) {
+		return false
+	}
+	end := f.turns.take(f.planeOf(scope), f.ctx.Done())
 	if end == nil {
 		return false // Close was called
 	}
@@ -130,9 +138,23 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint f
 	is, topics := of.source, of.topics
 	f.mu.Unlock()
 	if topics > 0 && is != nil { // nil: Close was called
-		awaitAnswer(is, f.ended)
+		awaitAnswer(is, f.ctx.Done())
 	}
 	return false
+}
+
+// stays ends the replacement of a source that the newest generation would open in the same way again.
+func (f *scopes) stays(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of.source == nil || of.muted > of.replacedMuted || of.fingerprint != fingerprint(scope) {
+		return false
+	}
+	of.replacing = false
+	if of.topics == 0 {
+		f.retireLater(scope, of)
+	}
+	return true
 }
 
 // replace closes a source, opens another one, and starts all topics of the scope on it. It returns true if that

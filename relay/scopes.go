@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,8 @@ type scopes struct {
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
 	// takeOver is called before the first source of a scope is opened.
 	takeOver func(cache.Scope)
+	// try is called before a scope's source is replaced. It may wait.
+	try func(ctx context.Context, scope cache.Scope, present *serverSource)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
 	// derived is the source of the derived topics.
@@ -31,7 +34,9 @@ type scopes struct {
 	nodes *partitionNodes
 	// turns are the turns of sources that are being replaced.
 	turns turns
-	ended chan struct{} // closed by Close
+	ended chan struct{}   // closed by Close
+	ctx   context.Context // as ended
+	end   context.CancelFunc
 
 	mu      sync.Mutex
 	sources map[cache.Scope]*scopeSource
@@ -63,10 +68,13 @@ type scopeSource struct {
 
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
-	return &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
+	f := &scopes{
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), changed: make(chan struct{}),
 		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
+		try: func(context.Context, cache.Scope, *serverSource) {},
 	}
+	f.ctx, f.end = context.WithCancel(context.Background())
+	return f
 }
 
 // Start implements cache.Source.
@@ -213,7 +221,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 func (f *scopes) Close() {
 	f.mu.Lock()
 	f.closed = true
-	close(f.ended)
+	f.end()
 	for _, of := range f.sources {
 		if of.source != nil {
 			f.closing.Go(of.source.Close)

@@ -53,7 +53,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	from := r.from
 	a := of.authority
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
-	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, from: from}
+	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, route: r}
 	if from != nil {
 		f.servers = []originServer{from.Conn.(*peerConn).server}
 	}

@@ -50,6 +50,7 @@ type Fleet struct {
 	isMember bool // Self is in the list
 	peers    map[string]*Peer
 	scopes   map[cache.Scope]*scopeState
+	refused  map[refusal]int // scopes, for lines that are about to come
 	// listedAs is the address of the list that is this relay's, if Self is not in it.
 	listedAs string
 	// follow ends the following of the present list.
@@ -60,8 +61,8 @@ type Fleet struct {
 type scopeState struct {
 	served map[string]int // streams of peers, by the address of the peer
 	until  time.Time      // when the scope may come from a peer again, after the last of them has ended
-	// avoids are the members that have refused the scope, and until when it does not come from them.
-	avoids map[string]time.Time
+	// avoids are the members that have refused the scope.
+	avoids map[string]avoidance
 	// takeover is nil unless the relay gets the state of the scope from a member before it uses the authority's servers.
 	takeover *takeover
 }
@@ -70,8 +71,6 @@ const (
 	// servesFor is how long a relay goes on to use the authority's servers for a scope after the last peer has left.
 	// Peers that come and go do not make the scope move each time.
 	servesFor = 10 * time.Second
-	// avoidsFor is how long a scope does not come from a member that has refused it.
-	avoidsFor = 10 * time.Second
 	// closesAfter is how long the connection to a member that has gone stays open: its scopes move first.
 	closesAfter = 5 * time.Second
 )
@@ -290,7 +289,7 @@ func (f *Fleet) owner(scope cache.Scope, now time.Time) (from *Peer) {
 		highest = score(f.self, hash)
 	}
 	for _, p := range f.peers {
-		if s := score(p.hash, hash); s > highest && p.gives(now) && (state == nil || !now.Before(state.avoids[p.Address])) {
+		if s := score(p.hash, hash); s > highest && p.gives(now) && !state.avoidsMember(p, now) {
 			highest, from = s, p
 		}
 	}
@@ -340,21 +339,6 @@ func (f *Fleet) Serve(scope cache.Scope, address string) (done func()) {
 			time.AfterFunc(servesFor, func() { f.expire(scope) })
 		}
 	})
-}
-
-// Refused notes that a member does not give a scope: it comes from others for a while.
-func (f *Fleet) Refused(scope cache.Scope, by *Peer, reason string) {
-	f.mu.Lock()
-	s := f.stateOf(scope)
-	if s.avoids == nil {
-		s.avoids = map[string]time.Time{}
-	}
-	s.avoids[by.Address] = time.Now().Add(avoidsFor)
-	time.AfterFunc(avoidsFor, func() { f.expire(scope) })
-	f.mu.Unlock()
-	f.options.Log.Warn("a member of the fleet does not serve a scope, which comes from elsewhere for a while",
-		"peer", by.Address, "authority", scope.Authority, "partition", scope.Partition, "reason", reason)
-	f.change(scope)
 }
 
 // Address returns the address of this relay, as its members have it if that is known.
@@ -436,7 +420,7 @@ func (f *Fleet) forget(scope cache.Scope, now time.Time) {
 	if s == nil {
 		return
 	}
-	maps.DeleteFunc(s.avoids, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(s.avoids, func(_ string, a avoidance) bool { return a.isOver(now) })
 	if len(s.served) == 0 && len(s.avoids) == 0 && s.takeover == nil && !now.Before(s.until) {
 		delete(f.scopes, scope)
 	}

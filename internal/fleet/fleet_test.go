@@ -274,6 +274,18 @@ func TestAScopeAvoidsAMemberThatRefusesIt(t *testing.T) {
 		time.Sleep(avoidsFor)
 		synctest.Wait()
 		w.comesFrom(t, s, "a")
+		for _, lasts := range []time.Duration{2 * avoidsFor, 4 * avoidsFor} {
+			refuse(w, s)
+			time.Sleep(lasts - time.Millisecond)
+			w.comesFrom(t, s, "b")
+			time.Sleep(time.Millisecond)
+			w.comesFrom(t, s, "a")
+		}
+		w.Refused(s, w.peers["a"], "another reason")
+		time.Sleep(avoidsFor)
+		w.comesFrom(t, s, "a")
+		time.Sleep(10 * avoidsFor)
+		synctest.Wait()
 		if len(w.scopes) > 0 {
 			t.Errorf("%d scopes are remembered", len(w.scopes))
 		}
