@@ -311,7 +311,7 @@ func (f *Fleet) foundSelf(p *Peer) {
 
 // gives reports whether scopes may come from the member. The caller holds Fleet.mu.
 func (p *Peer) gives(now time.Time) bool {
-	return p.up && (p.lostAt.IsZero() || !now.Before(p.lostAt.Add(provesFor)))
+	return p.up && !now.Before(p.foundAt.Add(p.proves))
 }
 
 // Serve notes that the peer with an address gets a scope from this relay, until done is called. The scope does not come
@@ -364,10 +364,9 @@ func (f *Fleet) stateOf(scope cache.Scope) *scopeState {
 // found notes that a member serves.
 func (f *Fleet) found(p *Peer) {
 	f.mu.Lock()
-	p.up, p.reason = true, ""
-	if !p.lostAt.IsZero() {
-		p.lostAt = time.Now()
-		time.AfterFunc(provesFor, func() { f.change() })
+	p.up, p.reason, p.foundAt = true, "", time.Now()
+	if p.proves > 0 {
+		time.AfterFunc(p.proves, func() { f.change() })
 	}
 	p.isKnown()
 	f.mu.Unlock()
@@ -380,7 +379,10 @@ func (f *Fleet) lost(p *Peer, why error) {
 	f.mu.Lock()
 	wasUp, first := p.up, p.reason == ""
 	if p.up = false; wasUp {
-		p.lostAt = time.Now()
+		if time.Since(p.foundAt) >= steadyFor {
+			p.proves = 0
+		}
+		p.proves = max(provesFor, min(2*p.proves, provesAtMost))
 	}
 	p.reason = why.Error()
 	p.isKnown()

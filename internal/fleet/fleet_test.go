@@ -195,11 +195,37 @@ func TestAMemberThatHangsIsLeft(t *testing.T) {
 		w.comesFrom(t, s, "a")
 		stuck := make(chan struct{})
 		w.others["a"].stuck.Store(&stuck)
-		time.Sleep(checkEvery + checkWithin)
+		time.Sleep(2 * time.Second)
 		w.comesFrom(t, s, "servers")
 		close(stuck)
 		time.Sleep(retryEvery + provesFor + time.Millisecond)
 		w.comesFrom(t, s, "a")
+		slow := make(chan struct{})
+		w.others["a"].stuck.Store(&slow)
+		time.Sleep(checkEvery + checkWithin + time.Millisecond)
+		close(slow)
+		time.Sleep(time.Minute)
+		w.comesFrom(t, s, "a")
+	})
+}
+
+// TestAMemberThatIsLostAgainProvesItselfForLonger: else a member that crashes again and again moves scopes each time.
+func TestAMemberThatIsLostAgainProvesItselfForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		s := scopeWith(t, "a", "self")
+		for _, proves := range []time.Duration{provesFor, 2 * provesFor, 4 * provesFor, provesFor} {
+			w.others["a"].server.Stop()
+			synctest.Wait()
+			w.others["a"].start("edge")
+			time.Sleep(proves)
+			w.comesFrom(t, s, "servers") // it was found a bit later
+			time.Sleep(2 * retryEvery)
+			w.comesFrom(t, s, "a")
+			if proves == 4*provesFor {
+				time.Sleep(steadyFor)
+			}
+		}
 	})
 }
 
