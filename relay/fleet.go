@@ -147,7 +147,7 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 func (m *membership) membersOf(f *configs.Fleet) fleet.Members {
 	switch {
 	case f.Members.Etcd != nil:
-		return m.etcd(f.Members.Etcd)
+		return etcdMembers{m, f.Members.Etcd}
 	case f.Members.DNS != "":
 		host, port := f.Members.Port()
 		return fleet.DNS{Host: host, Port: port}
@@ -157,15 +157,15 @@ func (m *membership) membersOf(f *configs.Fleet) fleet.Members {
 }
 
 // etcd returns the list of members in etcd.
-func (m *membership) etcd(c *configs.FleetEtcd) fleet.Members {
-	members := etcd.Members{
+func (m *membership) etcd(c *configs.FleetEtcd) (*etcd.Members, error) {
+	members := &etcd.Members{
 		Endpoints: c.Endpoints, Folder: c.Prefix + url.PathEscape(m.config.Name) + "/members/", Address: m.self, Lease: c.Lease,
 	}
 	for _, endpoint := range c.Endpoints {
 		server := c.Server(endpoint)
 		config, err := serverTLS(m.credentials, server)
 		if err != nil {
-			return unreadable{err}
+			return nil, err
 		}
 		if config == nil {
 			continue
@@ -175,14 +175,31 @@ func (m *membership) etcd(c *configs.FleetEtcd) fleet.Members {
 		}
 		members.TLS[server.Host()] = credentials.NewTLS(config)
 	}
-	return members
+	return members, nil
 }
 
-// unreadable is a list of members that cannot be read.
-type unreadable struct{ error }
+// etcdMembers is the list of members in etcd, once its credentials can be read.
+type etcdMembers struct {
+	of     *membership
+	config *configs.FleetEtcd
+}
 
 // Follow implements fleet.Members.
-func (u unreadable) Follow(_ context.Context, report func([]string, error)) { report(nil, u.error) }
+func (e etcdMembers) Follow(ctx context.Context, report func([]string, error)) {
+	for {
+		members, err := e.of.etcd(e.config)
+		if err == nil {
+			members.Follow(ctx, report)
+			return
+		}
+		report(nil, err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // moveScopes moves scopes to other sources whenever the fleet decides so, until the membership ends.
 func (r *Relay) moveScopes(m *membership) {

@@ -20,7 +20,8 @@ type Options struct {
 	Name string
 	// Self is the address under which this relay is a member, as far as it is known.
 	Self string
-	// Dial returns the connection to a member, which connects when it is first used.
+	// Dial returns the connection to a member, which connects when it is first used. It is called again as long as it
+	// fails, and it may take a while.
 	Dial func(address string) (Conn, error)
 	// Changed is called whenever Route may return something else than before: for these scopes, or for any if there are
 	// none. It must not block.
@@ -114,12 +115,12 @@ func (f *Fleet) Follow(members Members) {
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	f.closed = true
+	f.cancel() // with mu: no member is added afterwards, and no connection
 	peers := f.peers
 	f.peers = map[string]*Peer{}
 	f.mu.Unlock()
-	f.cancel()
 	for _, p := range peers {
-		_ = p.Conn.Close() // the only error means that it is closed already
+		p.close()
 	}
 	f.running.Wait()
 }
@@ -173,9 +174,7 @@ func (f *Fleet) set(ctx context.Context, addresses []string) {
 		if f.peers[address] == nil {
 			f.add(address)
 		}
-		if p := f.peers[address]; p != nil {
-			known = append(known, p.known)
-		}
+		known = append(known, f.peers[address].known)
 	}
 	members := len(f.peers)
 	f.mu.Unlock()
@@ -201,13 +200,8 @@ var peers atomic.Uint64
 
 // add adds a member. The caller holds mu.
 func (f *Fleet) add(address string) {
-	conn, err := f.options.Dial(address)
-	if err != nil {
-		f.options.Log.Error("a member of the fleet cannot be reached", "peer", address, "reason", err)
-		return
-	}
 	ctx, cancel := context.WithCancel(f.ctx)
-	p := &Peer{Address: address, Conn: conn, ID: peers.Add(1), fleet: f, hash: hashOf(address), cancel: cancel, known: make(chan struct{})}
+	p := &Peer{Address: address, ID: peers.Add(1), fleet: f, hash: hashOf(address), cancel: cancel, known: make(chan struct{})}
 	f.peers[address] = p
 	f.running.Go(func() { p.run(ctx) })
 }
@@ -220,7 +214,7 @@ func (f *Fleet) dismiss(p *Peer) {
 		case <-time.After(closesAfter):
 		case <-f.ctx.Done():
 		}
-		_ = p.Conn.Close() // the only error means that it is closed already
+		p.close()
 	})
 }
 
@@ -258,7 +252,7 @@ func (f *Fleet) Status() Status {
 		if p := f.peers[address]; !m.Self && p != nil {
 			m.Self, m.Up, m.Reason = p.isSelf, p.up, p.reason
 		} else if !m.Self {
-			m.Up = false // there is no connection to such an address
+			m.Up = false // the Fleet is closed
 		}
 		s.Members = append(s.Members, m)
 	}

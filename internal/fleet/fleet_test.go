@@ -31,6 +31,8 @@ type other struct {
 	health *health.Server
 	// stuck, if it is set, is how long it answers nothing.
 	stuck atomic.Pointer[chan struct{}]
+	// unreadable: the credentials for connections to it cannot be read.
+	unreadable atomic.Bool
 }
 
 func (o *other) start(fleet string) {
@@ -76,7 +78,7 @@ func newWorldWith(t *testing.T, log *slog.Logger, names ...string) *world {
 		Name: "edge", Self: "self", Changed: func(scopes ...cache.Scope) { w.changes.Add(1); w.changed.Store(&scopes) }, Log: log,
 		Dial: func(address string) (Conn, error) {
 			o := w.others[address]
-			if o == nil {
+			if o == nil || o.unreadable.Load() {
 				return nil, errors.New("no such address")
 			}
 			return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -326,6 +328,24 @@ func TestRelaysWithoutMembersUseTheServers(t *testing.T) {
 		w.Follow(Static{"elsewhere"})
 		synctest.Wait()
 		w.comesFrom(t, cache.Scope{Authority: "cp"}, "servers")
+	})
+}
+
+// TestCredentialsThatCannotBeReadAreReadAgain: files may be replaced at this moment.
+func TestCredentialsThatCannotBeReadAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldWith(t, slog.New(slog.DiscardHandler), "a")
+		s := scopeWith(t, "a", "self")
+		w.others["a"].unreadable.Store(true)
+		w.Follow(Static{"self", "a"})
+		time.Sleep(time.Minute)
+		w.comesFrom(t, s, "servers")
+		if got := w.Status().Members[0]; got.Up || got.Reason == "" {
+			t.Errorf("a member without credentials: %+v", got)
+		}
+		w.others["a"].unreadable.Store(false)
+		time.Sleep(2 * retryEvery)
+		w.comesFrom(t, s, "a")
 	})
 }
 

@@ -28,7 +28,8 @@ type Conn interface {
 // Peer is another member.
 type Peer struct {
 	Address string
-	Conn    Conn
+	// Conn is the connection to it. A member that Route returns has one.
+	Conn Conn
 	// ID is different for each Peer of the process.
 	ID uint64
 
@@ -64,10 +65,44 @@ const (
 // ServiceOf returns the name of a fleet for gRPC health. So relays of different fleets do not take each other for members.
 func ServiceOf(fleet string) string { return "xds-relay.fleet/" + fleet }
 
+// connect makes the connection to the member, unless there is one already.
+func (p *Peer) connect(ctx context.Context) error {
+	if p.Conn != nil {
+		return nil
+	}
+	conn, err := p.fleet.options.Dial(p.Address)
+	if err != nil {
+		return err
+	}
+	p.fleet.mu.Lock()
+	ended := ctx.Err()
+	if ended == nil {
+		p.Conn = conn
+	}
+	p.fleet.mu.Unlock()
+	if ended != nil {
+		_ = conn.Close() // it was not used
+	}
+	return ended
+}
+
+// close closes the connection to the member. ctx of run has ended.
+func (p *Peer) close() {
+	p.fleet.mu.Lock()
+	conn := p.Conn
+	p.fleet.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // the only error means that it is closed already
+	}
+}
+
 // run follows the member until ctx ends.
 func (p *Peer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := p.attend(ctx)
+		err := p.connect(ctx)
+		if err == nil {
+			err = p.attend(ctx)
+		}
 		if errors.Is(err, errSelf) {
 			p.fleet.foundSelf(p)
 			return
