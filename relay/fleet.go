@@ -77,13 +77,15 @@ func (m *membership) take() (noted moves) {
 	return noted
 }
 
-// startsTogether is how long the relay waits at its start, before it serves clients, until it knows which members are
-// there. Otherwise the first clients' scopes would come from the control planes, and then move.
+// startsTogether is how long the relay waits at its start, before it serves clients, and before a reload to another fleet,
+// until it knows which members are there. Otherwise the first clients' scopes would come from the control planes, and then move.
 const startsTogether = time.Second
 
 // planFleet returns the relay's part in the fleet of a configuration: the present one if only the list of members has
-// changed, nil without a fleet. address is that of the listener for peers.
-func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
+// changed, nil without a fleet. If it takes the place of another one, planFleet waits until it is known which members are
+// there, but not for long: otherwise all scopes would come from the control planes meanwhile. address is that of the
+// listener for peers.
+func (r *Relay) planFleet(ctx context.Context, cfg *configs.Config, address string) *membership {
 	if cfg.Fleet == nil {
 		return nil
 	}
@@ -97,7 +99,19 @@ func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
 		Dial:    func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
 		Changed: m.note,
 	})
+	if r.fleet.Load() != nil {
+		m.follow(cfg.Fleet)
+		m.await(ctx)
+	}
 	return m
+}
+
+// follow has the members come from where a configuration says.
+func (m *membership) follow(f *configs.Fleet) {
+	if members := configs.Fingerprint(f.Members); m.members != members {
+		m.members = members
+		m.Follow(m.membersOf(f))
+	}
 }
 
 // fingerprintOfFleet is equal for fleets that differ only in their lists of members.
@@ -131,10 +145,7 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 		if before != m {
 			m.moving.Go(func() { r.moveScopes(m) })
 		}
-		if members := configs.Fingerprint(cfg.Fleet.Members); m.members != members {
-			m.members = members
-			m.Follow(m.membersOf(cfg.Fleet))
-		}
+		m.follow(cfg.Fleet)
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(m.config.Name), healthpb.HealthCheckResponse_SERVING)
 	}
 	if before != nil && before != m {
@@ -222,12 +233,8 @@ func (r *Relay) moveScopes(m *membership) {
 	}
 }
 
-// awaitFleet waits until it is known which members are there, but not for long.
-func (r *Relay) awaitFleet(ctx context.Context) {
-	m := r.fleet.Load()
-	if m == nil {
-		return
-	}
+// await waits until it is known which members are there, but not for long.
+func (m *membership) await(ctx context.Context) {
 	timer := time.NewTimer(startsTogether)
 	defer timer.Stop()
 	select {

@@ -175,3 +175,26 @@ func TestAMemberThatRefusesEndsNoStreamToAControlPlane(t *testing.T) {
 		t.Errorf("%d lines about %d scopes", n, fleetZones)
 	}
 }
+
+// TestScopesMoveOnceToAnotherFleet: after a reload, scopes do not come from the control planes until members are found.
+func TestScopesMoveOnceToAnotherFleet(t *testing.T) {
+	f := startFleetTest(t)
+	for i := range f.relays {
+		f.run(i, f.config(i, "a", f.fleetOf(i, "", f.peers[0], f.peers[1])))
+	}
+	f.awaitShared()
+	f.connect()
+	opened := f.plane.opened()
+	for i := range f.relays {
+		other := fmt.Sprintf(`, advertise: "%s"`, strings.Replace(f.peers[i], "127.0.0.1", "localhost", 1))
+		f.mustReload(i, f.config(i, "a", f.fleetOf(i, other, f.peers[0], f.peers[1])))
+		moves := func() int { return int(f.relays[i].scopes.handovers.Load()) }
+		await(t, "scopes have moved", func() bool { return moves() >= f.routed(i) && f.moved(i) == f.routed(i) })
+		if n := moves(); n != f.routed(i) {
+			t.Errorf("relay %d: %d partitions have moved %d times", i, f.routed(i), n)
+		}
+	}
+	if n := f.plane.opened(); n != opened {
+		t.Errorf("%d streams were opened at the control plane, want none", n-opened)
+	}
+}

@@ -242,7 +242,7 @@ func (r *Relay) Listen(ctx context.Context) error {
 	}
 	r.commitListeners(plans)
 	r.commitOperator(operator, false)
-	r.commitFleet(cfg, r.planFleet(cfg, peersAddress(plans)))
+	r.commitFleet(cfg, r.planFleet(ctx, cfg, peersAddress(plans)))
 	return nil
 }
 
@@ -345,7 +345,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	begun := r.beginPeers(run)
 	r.reloading.Unlock()
 	run.wg.Go(func() { r.getReady(starting) })
-	r.awaitFleet(starting)
+	if m := r.fleet.Load(); m != nil {
+		m.await(starting)
+	}
 	select {
 	case <-r.readiness.done:
 	case <-time.After(headStart):
