@@ -41,8 +41,14 @@ func (f *scopes) awaitServers(ctx context.Context, scope cache.Scope, silent tim
 	for {
 		f.mu.Lock()
 		of := f.sources[scope]
-		var changed <-chan struct{} = f.changed
+		var changed <-chan struct{}
 		var is *serverSource
+		if of != nil {
+			if of.changed == nil {
+				of.changed = make(chan struct{})
+			}
+			changed = of.changed
+		}
 		if of != nil && !strings.Contains(of.fingerprint, routed) {
 			is, _ = of.source.(*serverSource)
 		}

@@ -155,6 +155,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.planeOf = r.origins.planeOf
 	r.scopes.takeOver, r.scopes.try = r.origins.takeOver, r.origins.try
+	r.scopes.resumes = r.origins.resumes
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}

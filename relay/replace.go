@@ -117,10 +117,11 @@ func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint fu
 }
 
 // replaceInTurn calls replace once it is the scope's turn, if the source is still to be replaced after try. The turn ends
-// with the first answer to the new source.
+// with the first answer to the new source, or at once if that resumes.
 func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
 	f.mu.Lock()
 	present, _ := of.source.(*serverSource)
+	resumes := f.resumes(scope, of.fingerprint)
 	f.mu.Unlock()
 	f.try(f.ctx, scope, present)
 	if f.stays(scope, of, fingerprint) {
@@ -137,7 +138,7 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint f
 	f.mu.Lock()
 	is, topics := of.source, of.topics
 	f.mu.Unlock()
-	if topics > 0 && is != nil { // nil: Close was called
+	if topics > 0 && is != nil && !resumes { // nil: Close was called
 		awaitAnswer(is, f.ctx.Done())
 	}
 	return false
@@ -190,8 +191,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 		f.handovers.Add(1)
 	}
 	of.started = map[cache.Key]struct{}{}
-	close(f.changed)
-	f.changed = make(chan struct{})
+	of.noteChange()
 	f.mu.Unlock()
 	each(scope, func(k cache.Key) {
 		f.mu.Lock()

@@ -23,6 +23,9 @@ type scopes struct {
 	try func(ctx context.Context, scope cache.Scope, present *serverSource)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
+	// resumes reports whether the next source of a scope resumes where its present one, which has a fingerprint, ends: it
+	// receives only what differs.
+	resumes func(scope cache.Scope, present string) bool
 	// derived is the source of the derived topics.
 	derived cache.Source
 	// rollouts is the source of topics in rollouts.
@@ -42,10 +45,8 @@ type scopes struct {
 	sources map[cache.Scope]*scopeSource
 	room    cache.Room // of sources
 	// variants is how many of the sources have dynamic parameters.
-	variants int
-	closed   bool
-	// changed is closed, and replaced, when a scope has another source.
-	changed   chan struct{}
+	variants  int
+	closed    bool
 	handovers atomic.Uint64 // counts the scopes that a fleet has moved
 	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
@@ -64,14 +65,24 @@ type scopeSource struct {
 	// so far.
 	replacing bool
 	started   map[cache.Key]struct{}
+	// changed, if not nil, is closed when there is another source.
+	changed chan struct{}
+}
+
+// noteChange wakes those who wait for another source. The caller holds scopes.mu.
+func (of *scopeSource) noteChange() {
+	if of.changed != nil {
+		close(of.changed)
+		of.changed = nil
+	}
 }
 
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	f := &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), changed: make(chan struct{}),
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(),
 		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
-		try: func(context.Context, cache.Scope, *serverSource) {},
+		resumes: func(cache.Scope, string) bool { return false }, try: func(context.Context, cache.Scope, *serverSource) {},
 	}
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f
@@ -209,6 +220,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 		return
 	}
 	f.sources = cache.Without(f.sources, &f.room, scope)
+	of.noteChange()
 	if scope.Params != "" {
 		f.variants--
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -48,6 +49,18 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 	return upstream.NewStreams(scope, conn, node, o, link, s.log)
 }
 
+// sharesVersions reports whether equal versions of an authority's resources mean equal contents, wherever they come from.
+func sharesVersions(m *membership, a *configs.Authority) bool {
+	return a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+}
+
+// resumes is scopes.resumes: the scope moves within the fleet.
+func (s *origins) resumes(scope cache.Scope, present string) bool {
+	m, o := s.fleet.Load(), s.originFor(scope)
+	return m != nil && o != nil && present != o.fingerprint && originPart(present) == o.fingerprint && sharesVersions(m, o.authority) &&
+		!slices.ContainsFunc(o.authority.Servers, func(s configs.Server) bool { return s.Protocol != configs.ProtocolDelta })
+}
+
 // openServers opens the source of a scope from its authority's servers, or from a member of the fleet if r has one.
 func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *corev3.Node) *serverSource {
 	from := r.from
@@ -80,7 +93,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	}
 	// In a fleet, a scope may have come from elsewhere before, with the versions of the authority's server.
 	m := s.fleet.Load()
-	shared := a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+	shared := sharesVersions(m, a)
 	notGiven := func() { from.Fleet().NotGiven(scope, from) }
 	switch {
 	case r.state:
