@@ -91,7 +91,9 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	if l.TLS != nil {
 		p.options.Expiries = p.listener.expiries
 	}
-	p.options.Admits = admits(l)
+	if p.options.Admits = admits(l); p.peers {
+		p.options.Admits = admitsPeer(cfg.Fleet.TLS)
+	}
 	p.identities = r.credentials.Part()
 	var err error
 	if p.options.Identify, err = r.identify(l, p.identities); err != nil {
@@ -103,8 +105,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	}
 	p.options.Door = p.listener.door
 	if p.peers {
-		p.options.Identify, p.options.Admits = identifyPeer(cfg.Fleet.TLS), admitsPeer(cfg.Fleet.TLS)
-		p.options.Names = peersDoor{r, p.listener.door}.names
+		p.options.Identify, p.options.Names = identifyPeer(cfg.Fleet.TLS), peersDoor{r, p.listener.door}.names
 		p.options.Relays = nil // members say the truth
 	}
 	on := p.listener.socket
