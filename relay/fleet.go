@@ -82,10 +82,8 @@ func (m *membership) take() (noted moves) {
 const startsTogether = time.Second
 
 // planFleet returns the relay's part in the fleet of a configuration: the present one if only the list of members has
-// changed, nil without a fleet. If it takes the place of another one, planFleet waits until it is known which members are
-// there, but not for long: otherwise all scopes would come from the control planes meanwhile. address is that of the
-// listener for peers.
-func (r *Relay) planFleet(ctx context.Context, cfg *configs.Config, address string) *membership {
+// changed, nil without a fleet. address is that of the listener for peers.
+func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
 	if cfg.Fleet == nil {
 		return nil
 	}
@@ -99,11 +97,17 @@ func (r *Relay) planFleet(ctx context.Context, cfg *configs.Config, address stri
 		Dial:    func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
 		Changed: m.note,
 	})
-	if r.fleet.Load() != nil {
+	return m
+}
+
+// settleFleet has a planned part in a fleet follow the members. If it takes the place of another one, settleFleet waits
+// until it is known which members are there, but not for long: otherwise all scopes would come from the control planes
+// meanwhile.
+func (r *Relay) settleFleet(ctx context.Context, cfg *configs.Config, m *membership) {
+	if before := r.fleet.Load(); m != nil && before != nil && before != m {
 		m.follow(cfg.Fleet)
 		m.await(ctx)
 	}
-	return m
 }
 
 // follow has the members come from where a configuration says.

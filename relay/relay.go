@@ -243,7 +243,7 @@ func (r *Relay) Listen(ctx context.Context) error {
 	}
 	r.commitListeners(plans)
 	r.commitOperator(operator, false)
-	r.commitFleet(cfg, r.planFleet(ctx, cfg, peersAddress(plans)))
+	r.commitFleet(cfg, r.planFleet(cfg, peersAddress(plans)))
 	return nil
 }
 

@@ -72,6 +72,7 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 		return err
 	}
 	before := r.now()
+	r.settleFleet(ctx, cfg, p.fleet)
 	r.commit(p)
 	r.reloads.mu.Lock()
 	r.reloads.loaded, r.reloads.problem = time.Now(), ""
@@ -164,7 +165,7 @@ func (r *Relay) plan(ctx context.Context, cfg *configs.Config) (_ *planned, err 
 		errs = append(errs, *problem)
 	}
 	if len(errs) == 0 {
-		p.fleet = r.planFleet(ctx, cfg, peersAddress(p.listeners))
+		p.fleet = r.planFleet(cfg, peersAddress(p.listeners))
 	}
 	if len(errs) == 0 { // the last step: it is not undone
 		add(r.rekey(cfg, opened, key))
