@@ -150,6 +150,11 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 			m.moving.Go(func() { r.moveScopes(m) })
 		}
 		m.follow(cfg.Fleet)
+		for i := range cfg.Authorities {
+			if a := &cfg.Authorities[i]; a.Rollout != nil {
+				r.log.Warn("each relay of the fleet makes its own rollout, and keeps what it holds back also from relays that get a scope from it", "authority", a.Name)
+			}
+		}
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(m.config.Name), healthpb.HealthCheckResponse_SERVING)
 	}
 	if before != nil && before != m {
