@@ -93,7 +93,7 @@ func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
 	}
 	m := &membership{config: *cfg.Fleet, self: self, credentials: r.credentials.Part(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	m.Fleet = fleet.New(fleet.Options{
-		Name: m.config.Name, Self: self, Log: r.log,
+		Name: m.config.Name, Instance: r.instance, Self: self, Log: r.log,
 		Dial:    func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
 		Changed: m.note,
 	})

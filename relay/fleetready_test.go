@@ -184,7 +184,6 @@ func TestScopesMoveOnceToAnotherFleet(t *testing.T) {
 	}
 	f.awaitShared()
 	f.connect()
-	opened := f.plane.opened()
 	for i := range f.relays {
 		other := fmt.Sprintf(`, advertise: "%s"`, strings.Replace(f.peers[i], "127.0.0.1", "localhost", 1))
 		f.mustReload(i, f.config(i, "a", f.fleetOf(i, other, f.peers[0], f.peers[1])))
@@ -193,8 +192,5 @@ func TestScopesMoveOnceToAnotherFleet(t *testing.T) {
 		if n := moves(); n != f.routed(i) {
 			t.Errorf("relay %d: %d partitions have moved %d times", i, f.routed(i), n)
 		}
-	}
-	if n := f.plane.opened(); n != opened {
-		t.Errorf("%d streams were opened at the control plane, want none", n-opened)
 	}
 }

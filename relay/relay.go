@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,6 +61,7 @@ type Relay struct {
 	fleet       *atomic.Pointer[membership] // that of origins
 	peersHealth *health.Server              // towards other members of the fleet
 	peerStreams peerStreams
+	instance    string // see fleet.Options
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
@@ -129,7 +131,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), instance: rand.Text(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()

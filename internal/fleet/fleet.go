@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"maps"
 	"slices"
@@ -18,6 +17,8 @@ import (
 type Options struct {
 	// Name is the fleet's name.
 	Name string
+	// Instance is different for each relay, and the same for all Fleets of one: see IsSelf.
+	Instance string
 	// Self is the address under which this relay is a member, as far as it is known.
 	Self string
 	// Dial returns the connection to a member, which connects when it is first used. It is called again as long as it
@@ -33,11 +34,9 @@ type Options struct {
 type Fleet struct {
 	options Options
 	self    uint64 // the hash of Self
-	// instance is different for each Fleet: see IsSelf.
-	instance string
-	ctx      context.Context
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 	// settled is closed once it is known of each member of the first list whether it is there.
 	settled     chan struct{}
 	settledOnce sync.Once
@@ -79,7 +78,7 @@ const (
 // New returns a Fleet without members.
 func New(o Options) *Fleet {
 	f := &Fleet{
-		options: o, self: hashOf(o.Self), instance: rand.Text(), settled: make(chan struct{}),
+		options: o, self: hashOf(o.Self), settled: make(chan struct{}),
 		peers: map[string]*Peer{}, scopes: map[cache.Scope]*scopeState{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())

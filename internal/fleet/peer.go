@@ -123,10 +123,10 @@ var (
 // InstanceHeader is the metadata with the instance of the caller of a member: see [Fleet.IsSelf].
 const InstanceHeader = "x-xds-relay-instance"
 
-// IsSelf reports whether a call comes from this Fleet itself: its list of members has an address of this relay. The
+// IsSelf reports whether a call comes from this relay itself: its list of members has an address of this relay. The
 // relay refuses the call with ALREADY_EXISTS.
 func (f *Fleet) IsSelf(ctx context.Context) bool {
-	return slices.Contains(metadata.ValueFromIncomingContext(ctx, InstanceHeader), f.instance)
+	return slices.Contains(metadata.ValueFromIncomingContext(ctx, InstanceHeader), f.options.Instance)
 }
 
 // attend watches the member, and returns why it does not serve.
@@ -137,7 +137,7 @@ func (p *Peer) attend(ctx context.Context) error {
 	defer unanswered.Stop()
 	client := healthpb.NewHealthClient(p.Conn)
 	request := &healthpb.HealthCheckRequest{Service: ServiceOf(p.fleet.options.Name)}
-	watch, err := client.Watch(metadata.AppendToOutgoingContext(ctx, InstanceHeader, p.fleet.instance), request)
+	watch, err := client.Watch(metadata.AppendToOutgoingContext(ctx, InstanceHeader, p.fleet.options.Instance), request)
 	if err != nil {
 		return reasonOf(ctx, err)
 	}
