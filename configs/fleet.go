@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,13 +110,17 @@ func (c *Config) PeersListener() *Listener {
 	if f == nil {
 		return nil
 	}
-	l := &Listener{
-		Address: f.Listen, Mode: defaultListenerMode, Protocol: ListenerGRPC, Redirects: RedirectsPass, Secrets: SecretsAnyone,
-		WhenUnreachable: UnreachableEnd, MaxRequestBytes: peerBytes, MaxResponseBytes: peerResponse,
-		Keepalive: Keepalive{Time: peerKeepalive, Timeout: peerKeepalive},
-		Windows:   Windows{Stream: 1 << 20, Connection: 16 << 20},
-		Buffers:   Buffers{Read: 32 << 10, Write: 32 << 10},
+	l := &Listener{Address: f.Listen, Protocol: ListenerGRPC}
+	if err := (defaulter{}).fill(reflect.ValueOf(l).Elem(), "", "", nil); err != nil {
+		panic(err) // a default in a tag is wrong, and no configuration can be read
 	}
+	l.Redirects, l.Secrets, l.WhenUnreachable = RedirectsPass, SecretsAnyone, UnreachableEnd
+	l.MaxRequestBytes, l.MaxResponseBytes = peerBytes, peerResponse
+	l.Keepalive = Keepalive{Time: peerKeepalive, Timeout: peerKeepalive}
+	l.Windows.Connection, l.Buffers.Read = 16<<20, 32<<10
+	// A member has as many names and scopes as its clients.
+	l.Limits = Limits{Connections: peerConnections, ConnectionsPerSecond: peerChurn, StreamsPerConnection: peerStreams}
+	l.Admission.StreamsPerSecond = 0 // scopes that move do not wait in line
 	if t := f.TLS; t != nil {
 		l.TLS = &ListenerTLS{
 			CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCAFile: t.CAFile,
@@ -146,6 +151,8 @@ const (
 	peerBytes Bytes = 64 << 20
 	// peerResponse is the size above which a response to a member is split.
 	peerResponse Bytes = 4 << 20
+	// peerConnections, peerChurn and peerStreams are limits of `listen`: those of Limits with these names.
+	peerConnections, peerChurn, peerStreams = 1000, 100, 10000
 	// peerKeepalive is the time between two pings of a member's connection, and that for the answer.
 	peerKeepalive = time.Second
 )

@@ -19,6 +19,9 @@ func (c *Config) Warnings() Errors {
 	for i := range c.Listeners {
 		w.listener(fmt.Sprintf("listeners[%d]", i), &c.Listeners[i])
 	}
+	if c.Fleet != nil {
+		w.rolloutsOfFleet(c.Authorities)
+	}
 	w.rights(c.Rights)
 	if len(c.Rights) > 0 {
 		w.partitions(c.OldStyleNames)
@@ -43,6 +46,15 @@ func (w *warner) listener(path string, l *Listener) {
 	}
 	if l.Secrets == SecretsAnyone {
 		w.warn(path+".secrets", "is anyone: every client that connects gets private keys (want authenticated)")
+	}
+}
+
+// rolloutsOfFleet warns of rollouts, which each relay of the fleet has for itself.
+func (w *warner) rolloutsOfFleet(authorities []Authority) {
+	for i := range authorities {
+		if authorities[i].Rollout != nil {
+			w.warn(fmt.Sprintf("authorities[%d].rollout", i), "each relay of the fleet makes its own rollout of a change, in which it begins with one of its own clients, and what it holds back it also keeps from the relays that get a scope from it: their clients may be sent the accepted version again (want a fleet without rollout, or a rollout without fleet)")
+		}
 	}
 }
 

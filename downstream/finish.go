@@ -21,3 +21,6 @@ func finish(ctx context.Context, why error) {
 		_ = f.WriteStatus(status.Convert(why)) // fails if the client has gone
 	}
 }
+
+// End ends a gRPC stream whose handler waits for the client, as an interceptor of a listener's server may.
+func End(ctx context.Context, why error) { finish(ctx, why) }

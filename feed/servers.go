@@ -63,6 +63,8 @@ type servers struct {
 	wanted  wanted // only if there are several servers, as are ttls
 	ttls    ttls
 	failure *cache.Error // of all topics, while no server is reachable; nil otherwise
+	// heardChanged, if not nil, is closed when the active server answers, or its stream ends: see Heard.
+	heardChanged chan struct{}
 }
 
 // Link takes the events of one source: of an open server, or of another source. A link that is closed is not heard any
@@ -76,6 +78,8 @@ type Link struct {
 	// deliver everything again if the server becomes active.
 	outdated bool
 	closed   bool
+	// heard: the server has answered on its present stream. open: there is one.
+	heard, open bool
 }
 
 // openServers prepares for the servers, and opens the only one.
@@ -136,11 +140,47 @@ func (f *Feed) event(now time.Time, s *Link, e delivery.Event) {
 		}
 	case delivery.Delivered, delivery.Opened, delivery.Lost, delivery.Ended:
 	}
+	f.hear(s, e.Kind)
 	if f.Servers.Failed != nil && e.Kind == delivery.Failed {
 		f.Servers.Failed(e.Reason)
 	}
 	f.machine.Event(now, s.index, e)
 	f.act()
+}
+
+// hear notes what happens to a stream to a server. The caller holds mu.
+func (f *Feed) hear(s *Link, k delivery.Kind) {
+	switch k {
+	case delivery.Opened:
+		s.open = true
+		return
+	case delivery.Responded:
+		s.open, s.heard = true, true
+	case delivery.Lost, delivery.Failed:
+		s.open, s.heard = false, false
+	default:
+		return
+	}
+	if f.heardChanged != nil {
+		close(f.heardChanged)
+		f.heardChanged = nil
+	}
+}
+
+// Heard reports whether the active server has answered on its present stream, and whether it has a stream at all. changed
+// is closed when either may have changed.
+func (f *Feed) Heard() (heard, open bool, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.servers.open {
+		if s != nil && s.active {
+			heard, open = s.heard, s.open
+		}
+	}
+	if f.heardChanged == nil {
+		f.heardChanged = make(chan struct{})
+	}
+	return heard, open, f.heardChanged
 }
 
 // pick returns the updates of a server that count: those of the active one. While that is not up, its errors do not: the

@@ -10,7 +10,11 @@ import (
 // at most its share of the process's file descriptors. A tenth of the descriptors is
 // reserved, so that clients cannot use up those for control planes.
 func (r *Relay) connections(cfg *configs.Config, l *configs.Listener) int {
-	share := connectionShare(withoutAdmin(process.MaxDescriptors()), len(cfg.Listeners))
+	listeners := len(cfg.Listeners)
+	if cfg.Fleet != nil {
+		listeners++ // for members
+	}
+	share := connectionShare(withoutAdmin(process.MaxDescriptors()), listeners)
 	if share == 0 || l.Limits.Connections <= share {
 		return l.Limits.Connections
 	}

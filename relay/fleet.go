@@ -77,8 +77,8 @@ func (m *membership) take() (noted moves) {
 	return noted
 }
 
-// startsTogether is how long the relay waits at its start, before it serves clients, until it knows which members are
-// there. Otherwise the first clients' scopes would come from the control planes, and then move.
+// startsTogether is how long the relay waits at its start, before it serves clients, and before a reload to another fleet,
+// until it knows which members are there. Otherwise the first clients' scopes would come from the control planes, and then move.
 const startsTogether = time.Second
 
 // planFleet returns the relay's part in the fleet of a configuration: the present one if only the list of members has
@@ -93,11 +93,29 @@ func (r *Relay) planFleet(cfg *configs.Config, address string) *membership {
 	}
 	m := &membership{config: *cfg.Fleet, self: self, credentials: r.credentials.Part(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	m.Fleet = fleet.New(fleet.Options{
-		Name: m.config.Name, Self: self, Log: r.log,
+		Name: m.config.Name, Instance: r.instance, Self: self, Log: r.log,
 		Dial:    func(address string) (fleet.Conn, error) { return r.dialPeer(m, address) },
 		Changed: m.note,
 	})
 	return m
+}
+
+// settleFleet has a planned part in a fleet follow the members. If it takes the place of another one, settleFleet waits
+// until it is known which members are there, but not for long: otherwise all scopes would come from the control planes
+// meanwhile.
+func (r *Relay) settleFleet(ctx context.Context, cfg *configs.Config, m *membership) {
+	if before := r.fleet.Load(); m != nil && before != nil && before != m {
+		m.follow(cfg.Fleet)
+		m.await(ctx)
+	}
+}
+
+// follow has the members come from where a configuration says.
+func (m *membership) follow(f *configs.Fleet) {
+	if members := configs.Fingerprint(f.Members); m.members != members {
+		m.members = members
+		m.Follow(m.membersOf(f))
+	}
 }
 
 // fingerprintOfFleet is equal for fleets that differ only in their lists of members.
@@ -123,6 +141,7 @@ func (m *membership) close() {
 // commitFleet has the relay be a member of the fleet of a configuration from now on, or of none.
 func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 	before := r.fleet.Swap(m)
+	r.peerStreams.check(cache.Scope{})
 	if before != nil && (m == nil || before.config.Name != m.config.Name) {
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(before.config.Name), healthpb.HealthCheckResponse_NOT_SERVING)
 	}
@@ -130,9 +149,11 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 		if before != m {
 			m.moving.Go(func() { r.moveScopes(m) })
 		}
-		if members := configs.Fingerprint(cfg.Fleet.Members); m.members != members {
-			m.members = members
-			m.Follow(m.membersOf(cfg.Fleet))
+		m.follow(cfg.Fleet)
+		for i := range cfg.Authorities {
+			if a := &cfg.Authorities[i]; a.Rollout != nil {
+				r.log.Warn("each relay of the fleet makes its own rollout, and keeps what it holds back also from relays that get a scope from it", "authority", a.Name)
+			}
 		}
 		r.peersHealth.SetServingStatus(fleet.ServiceOf(m.config.Name), healthpb.HealthCheckResponse_SERVING)
 	}
@@ -146,7 +167,7 @@ func (r *Relay) commitFleet(cfg *configs.Config, m *membership) {
 func (m *membership) membersOf(f *configs.Fleet) fleet.Members {
 	switch {
 	case f.Members.Etcd != nil:
-		return m.etcd(f.Members.Etcd)
+		return etcdMembers{m, f.Members.Etcd}
 	case f.Members.DNS != "":
 		host, port := f.Members.Port()
 		return fleet.DNS{Host: host, Port: port}
@@ -156,15 +177,15 @@ func (m *membership) membersOf(f *configs.Fleet) fleet.Members {
 }
 
 // etcd returns the list of members in etcd.
-func (m *membership) etcd(c *configs.FleetEtcd) fleet.Members {
-	members := etcd.Members{
+func (m *membership) etcd(c *configs.FleetEtcd) (*etcd.Members, error) {
+	members := &etcd.Members{
 		Endpoints: c.Endpoints, Folder: c.Prefix + url.PathEscape(m.config.Name) + "/members/", Address: m.self, Lease: c.Lease,
 	}
 	for _, endpoint := range c.Endpoints {
 		server := c.Server(endpoint)
 		config, err := serverTLS(m.credentials, server)
 		if err != nil {
-			return unreadable{err}
+			return nil, err
 		}
 		if config == nil {
 			continue
@@ -174,14 +195,31 @@ func (m *membership) etcd(c *configs.FleetEtcd) fleet.Members {
 		}
 		members.TLS[server.Host()] = credentials.NewTLS(config)
 	}
-	return members
+	return members, nil
 }
 
-// unreadable is a list of members that cannot be read.
-type unreadable struct{ error }
+// etcdMembers is the list of members in etcd, once its credentials can be read.
+type etcdMembers struct {
+	of     *membership
+	config *configs.FleetEtcd
+}
 
 // Follow implements fleet.Members.
-func (u unreadable) Follow(_ context.Context, report func([]string, error)) { report(nil, u.error) }
+func (e etcdMembers) Follow(ctx context.Context, report func([]string, error)) {
+	for {
+		members, err := e.of.etcd(e.config)
+		if err == nil {
+			members.Follow(ctx, report)
+			return
+		}
+		report(nil, err)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // moveScopes moves scopes to other sources whenever the fleet decides so, until the membership ends.
 func (r *Relay) moveScopes(m *membership) {
@@ -204,12 +242,8 @@ func (r *Relay) moveScopes(m *membership) {
 	}
 }
 
-// awaitFleet waits until it is known which members are there, but not for long.
-func (r *Relay) awaitFleet(ctx context.Context) {
-	m := r.fleet.Load()
-	if m == nil {
-		return
-	}
+// await waits until it is known which members are there, but not for long.
+func (m *membership) await(ctx context.Context) {
 	timer := time.NewTimer(startsTogether)
 	defer timer.Stop()
 	select {
@@ -238,7 +272,7 @@ func (r *Relay) dialPeer(m *membership, address string) (fleet.Conn, error) {
 	}
 	shared := &sharedConn{connection: conn}
 	presence := upstream.NewPresence(address, r.log.With("fleet", m.config.Name))
-	return &peerConn{shared, originServer{server, shared, presence}}, nil
+	return &peerConn{shared, originServer{config: server, conn: shared, presence: presence, member: true}}, nil
 }
 
 // route is where a scope comes from: a member of the fleet, or the authority's servers if from is nil.
@@ -323,44 +357,6 @@ func originPart(fingerprint string) string {
 	return part
 }
 
-// servesWithin is how long a stream of a peer waits for the first answer of the authority's servers, if the scope has
-// just come to this relay. What the relay has from before may be older than what the peer has. A control plane that has
-// nothing new does not answer.
-const servesWithin = 500 * time.Millisecond
-
-// awaitServers waits until a scope comes from the authority's servers, and these have answered, but not for long.
-func (f *scopes) awaitServers(ctx context.Context, scope cache.Scope) {
-	ctx, cancel := context.WithTimeout(ctx, servesWithin)
-	defer cancel()
-	for {
-		f.mu.Lock()
-		of := f.sources[scope]
-		var changed <-chan struct{} = f.changed
-		var is source
-		if of != nil && !strings.Contains(of.fingerprint, routed) {
-			is = of.source
-		}
-		f.mu.Unlock()
-		switch {
-		case of == nil:
-			return
-		case is == nil:
-		case is.Answered() == nil:
-			return
-		default:
-			changed = is.Answered()
-		}
-		select {
-		case <-changed:
-			if is != nil {
-				return
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // peersDoor is the listener for other members of the fleet.
 type peersDoor struct {
 	relay *Relay
@@ -404,7 +400,7 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 	}
 	switch info.FullMethod {
 	case healthpb.Health_Watch_FullMethodName:
-		return handler(srv, stream)
+		return d.watch(srv, stream, handler)
 	case discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:
 	default:
 		return notForPeers(info.FullMethod)
@@ -427,7 +423,22 @@ func (d peersDoor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamSe
 		return handler(srv, stream)
 	}
 	defer m.Serve(scope, fleet.MemberOf(ctx))()
-	d.relay.scopes.awaitServers(ctx, scope)
+	if err := d.relay.canServe(ctx, scope); err != nil || fleet.IsTrial(ctx) {
+		return err
+	}
+	defer d.relay.joinServed(ctx, scope)()
+	return handler(srv, stream)
+}
+
+// watch serves the health watch of a member as long as the member is one. For the watcher, this relay is there meanwhile.
+func (d peersDoor) watch(srv any, stream grpc.ServerStream, handler grpc.StreamHandler) error {
+	check := func() {
+		if err := d.admit(stream.Context()); err != nil {
+			downstream.End(stream.Context(), err)
+		}
+	}
+	defer d.relay.peerStreams.join(cache.Scope{}, check)()
+	check() // a reload may have come before join
 	return handler(srv, stream)
 }
 
@@ -515,16 +526,29 @@ func (n *peerNames) Close() {
 
 // identifyPeer returns downstream.ListenerOptions.Identify for the listener of peers: only members have the id.
 func identifyPeer(t *configs.FleetTLS) func(identity.Proof) (*identity.Identity, error) {
-	i := &identifier{listener: &configs.Listener{}, ends: t != nil}
+	i, admits := &identifier{listener: &configs.Listener{}, ends: t != nil}, admitsPeer(t)
 	return func(p identity.Proof) (*identity.Identity, error) {
 		id, err := i.identify(p)
-		if err == nil && t != nil && id.SPIFFEID != t.ServerID && !hasName(id, t.ServerID) {
-			return nil, &identity.RefusedError{
-				Reason: identity.NotAdmitted, Message: "this listener serves the members of a fleet only",
-				Detail: fmt.Sprintf("%s has not the id of the members (fleet.tls.server_id), %s", id, t.ServerID),
-			}
+		if err == nil {
+			err = admits(id)
 		}
-		return id, err
+		if err != nil {
+			return nil, err
+		}
+		return id, nil
+	}
+}
+
+// admitsPeer returns downstream.ListenerOptions.Admits for the listener of peers.
+func admitsPeer(t *configs.FleetTLS) func(*identity.Identity) error {
+	return func(id *identity.Identity) error {
+		if t == nil || id.SPIFFEID == t.ServerID || hasName(id, t.ServerID) {
+			return nil
+		}
+		return &identity.RefusedError{
+			Reason: identity.NotAdmitted, Message: "this listener serves the members of a fleet only",
+			Detail: fmt.Sprintf("%s has not the id of the members (fleet.tls.server_id), %s", id, t.ServerID),
+		}
 	}
 }
 

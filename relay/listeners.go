@@ -91,7 +91,9 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	if l.TLS != nil {
 		p.options.Expiries = p.listener.expiries
 	}
-	p.options.Admits = admits(l)
+	if p.options.Admits = admits(l); p.peers {
+		p.options.Admits = admitsPeer(cfg.Fleet.TLS)
+	}
 	p.identities = r.credentials.Part()
 	var err error
 	if p.options.Identify, err = r.identify(l, p.identities); err != nil {

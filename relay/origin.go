@@ -42,6 +42,8 @@ type originServer struct {
 	conn   *sharedConn
 	// presence logs when the server is lost and when it answers again.
 	presence *upstream.Presence
+	// member: it is not a control plane, but another member of the fleet.
+	member bool
 }
 
 // sharedConn is a connection to a server, with credentials that no other connection uses.
@@ -103,7 +105,7 @@ func (s *origins) originOf(at int, g *generation, p *parts) (*origin, error) {
 		if was := p.before.presenceOf(a.Name, peerOf(server)); was != nil {
 			presence.Inherit(was)
 		}
-		o.servers = append(o.servers, originServer{server, conn, presence})
+		o.servers = append(o.servers, originServer{config: server, conn: conn, presence: presence})
 	}
 	return o, nil
 }

@@ -33,6 +33,15 @@ func speaks(router *authority.Router, server *configs.Server, name string) bool 
 	return ok && serves(peerOf(server), a)
 }
 
+// speaks reports whether what the server gives of an origin may have the names of an authority. A member of the fleet
+// gives what it has from the origin's servers.
+func (to originServer) speaks(router *authority.Router, of *origin, name string) bool {
+	if !to.member {
+		return speaks(router, to.config, name)
+	}
+	return slices.ContainsFunc(of.servers, func(s originServer) bool { return speaks(router, s.config, name) })
+}
+
 func serves(p peer, a *configs.Authority) bool {
 	return slices.ContainsFunc(a.Servers, func(s configs.Server) bool { return peerOf(&s) == p })
 }

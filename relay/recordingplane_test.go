@@ -108,11 +108,17 @@ func (p *recordingPlane) DeltaAggregatedResources(stream discoveryv3.AggregatedD
 // runRelay runs a relay until the test ends, and returns its client listener's address.
 func runRelay(t testing.TB, config string, log *slog.Logger) (*Relay, string) {
 	t.Helper()
+	return runRelayWith(t, config, Options{Log: log})
+}
+
+// runRelayWith is runRelay with other options.
+func runRelayWith(t testing.TB, config string, o Options) (*Relay, string) {
+	t.Helper()
 	cfg, err := configs.Parse("relay.yaml", []byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := New(cfg, Options{Log: log})
+	r, err := New(cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}

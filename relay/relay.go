@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,6 +61,8 @@ type Relay struct {
 	health      *health.Server
 	fleet       *atomic.Pointer[membership] // that of origins
 	peersHealth *health.Server              // towards other members of the fleet
+	peerStreams peerStreams
+	instance    string // see fleet.Options
 	readiness   *readiness
 	shutdown    *process.Shutdown
 	memory      *process.Memory
@@ -132,7 +135,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	if o.Memory == nil {
 		o.Memory = process.NewMemory(process.CgroupMemory("/"))
 	}
-	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, history: changes, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
+	r := &Relay{files: o.Files, load: o.Load, checks: checks{parse: o.Parse}, memory: o.Memory, history: changes, log: log, credentials: certs.NewStore(log), health: health.NewServer(), peersHealth: health.NewServer(), instance: rand.Text(), stores: map[string]*sharedStore{}, shutdown: o.Shutdown}
 	r.endings, r.endNow = context.WithCancel(context.Background())
 	r.readiness = newReadiness(cfg)
 	r.scopes = newScopes()
@@ -157,7 +160,8 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	r.scopes.open, r.scopes.rollouts, r.scopes.topics = r.origins.open, r.rollouts, r.cache
 	r.scopes.planeOf = r.origins.planeOf
-	r.scopes.takeOver = r.origins.takeOver
+	r.scopes.takeOver, r.scopes.try = r.origins.takeOver, r.origins.try
+	r.scopes.resumes = r.origins.resumes
 	r.origins.nodes = r.scopes.nodes
 	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}
@@ -165,7 +169,10 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	settings.Waits = r.origins.derivedWaits
 	r.derived.feed = feed.New(feed.Options{Guard: settings, Cache: r.cache, Log: log})
 	r.derived.Resolver = collections.NewResolver(r.cache, r.derived.feed.Link(), names, collections.Options{Views: viewsOf(g), SpeaksFor: names.Speaks, Log: log})
-	r.origins.reachability.Notify(func(cache.Scope) { r.derived.ReachabilityChanged() })
+	r.origins.reachability.Notify(func(scope cache.Scope) {
+		r.derived.ReachabilityChanged()
+		r.reachabilityChanged(scope)
+	})
 	r.scopes.derived = r.derived
 	r.loads = newLoads(r)
 	r.prefetcher = &prefetcher{prefetch.New(r.cache, prefetchSettings(cfg)), r}
@@ -346,7 +353,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	begun := r.beginPeers(run)
 	r.reloading.Unlock()
 	run.wg.Go(func() { r.getReady(starting) })
-	r.awaitFleet(starting)
+	if m := r.fleet.Load(); m != nil {
+		m.await(starting)
+	}
 	select {
 	case <-r.readiness.done:
 	case <-time.After(headStart):

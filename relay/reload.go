@@ -74,6 +74,7 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 	}
 	before := r.now()
 	changed := r.difference(before, p)
+	r.settleFleet(ctx, cfg, p.fleet)
 	r.commit(p)
 	r.reloads.mu.Lock()
 	r.reloads.loaded, r.reloads.problem, r.reloads.changed = time.Now(), "", changed

@@ -116,9 +116,18 @@ func (f *scopes) replaceLater(scope cache.Scope, of *scopeSource, fingerprint fu
 	})
 }
 
-// replaceInTurn calls replace once it is the scope's turn. The turn ends with the first answer to the new source.
+// replaceInTurn calls replace once it is the scope's turn, if the source is still to be replaced after try. The turn ends
+// with the first answer to the new source, or at once if that resumes.
 func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) (again bool) {
-	end := f.turns.take(f.planeOf(scope), f.ended)
+	f.mu.Lock()
+	present, _ := of.source.(*serverSource)
+	resumes := f.resumes(scope, of.fingerprint)
+	f.mu.Unlock()
+	f.try(f.ctx, scope, present)
+	if f.stays(scope, of, fingerprint) {
+		return false
+	}
+	end := f.turns.take(f.planeOf(scope), f.ctx.Done())
 	if end == nil {
 		return false // Close was called
 	}
@@ -129,10 +138,24 @@ func (f *scopes) replaceInTurn(scope cache.Scope, of *scopeSource, fingerprint f
 	f.mu.Lock()
 	is, topics := of.source, of.topics
 	f.mu.Unlock()
-	if topics > 0 && is != nil { // nil: Close was called
-		awaitAnswer(is, f.ended)
+	if topics > 0 && is != nil && !resumes { // nil: Close was called
+		awaitAnswer(is, f.ctx.Done())
 	}
 	return false
+}
+
+// stays ends the replacement of a source that the newest generation would open in the same way again.
+func (f *scopes) stays(scope cache.Scope, of *scopeSource, fingerprint func(cache.Scope) string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if of.source == nil || of.muted > of.replacedMuted || of.fingerprint != fingerprint(scope) {
+		return false
+	}
+	of.replacing = false
+	if of.topics == 0 {
+		f.retireLater(scope, of)
+	}
+	return true
 }
 
 // replace closes a source, opens another one, and starts all topics of the scope on it. It returns true if that
@@ -168,8 +191,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 		f.handovers.Add(1)
 	}
 	of.started = map[cache.Key]struct{}{}
-	close(f.changed)
-	f.changed = make(chan struct{})
+	of.noteChange()
 	f.mu.Unlock()
 	each(scope, func(k cache.Key) {
 		f.mu.Lock()

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -18,8 +19,13 @@ type scopes struct {
 	open func(scope cache.Scope, node *corev3.Node) (source, string)
 	// takeOver is called before the first source of a scope is opened.
 	takeOver func(cache.Scope)
+	// try is called before a scope's source is replaced. It may wait.
+	try func(ctx context.Context, scope cache.Scope, present *serverSource)
 	// planeOf identifies the control plane of a scope's source in the newest generation: nil if there is none.
 	planeOf func(cache.Scope) any
+	// resumes reports whether the next source of a scope resumes where its present one, which has a fingerprint, ends: it
+	// receives only what differs.
+	resumes func(scope cache.Scope, present string) bool
 	// derived is the source of the derived topics.
 	derived cache.Source
 	// rollouts is the source of topics in rollouts.
@@ -31,16 +37,16 @@ type scopes struct {
 	nodes *partitionNodes
 	// turns are the turns of sources that are being replaced.
 	turns turns
-	ended chan struct{} // closed by Close
+	ended chan struct{}   // closed by Close
+	ctx   context.Context // as ended
+	end   context.CancelFunc
 
 	mu      sync.Mutex
 	sources map[cache.Scope]*scopeSource
 	room    cache.Room // of sources
 	// variants is how many of the sources have dynamic parameters.
-	variants int
-	closed   bool
-	// changed is closed, and replaced, when a scope has another source.
-	changed   chan struct{}
+	variants  int
+	closed    bool
 	handovers atomic.Uint64 // counts the scopes that a fleet has moved
 	// closing counts the sources that are being closed or replaced.
 	closing sync.WaitGroup
@@ -59,14 +65,27 @@ type scopeSource struct {
 	// so far.
 	replacing bool
 	started   map[cache.Key]struct{}
+	// changed, if not nil, is closed when there is another source.
+	changed chan struct{}
+}
+
+// noteChange wakes those who wait for another source. The caller holds scopes.mu.
+func (of *scopeSource) noteChange() {
+	if of.changed != nil {
+		close(of.changed)
+		of.changed = nil
+	}
 }
 
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
-	return &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
+	f := &scopes{
+		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(),
 		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
+		resumes: func(cache.Scope, string) bool { return false }, try: func(context.Context, cache.Scope, *serverSource) {},
 	}
+	f.ctx, f.end = context.WithCancel(context.Background())
+	return f
 }
 
 // Start implements cache.Source.
@@ -201,6 +220,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 		return
 	}
 	f.sources = cache.Without(f.sources, &f.room, scope)
+	of.noteChange()
 	if scope.Params != "" {
 		f.variants--
 	}
@@ -213,7 +233,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 func (f *scopes) Close() {
 	f.mu.Lock()
 	f.closed = true
-	close(f.ended)
+	f.end()
 	for _, of := range f.sources {
 		if of.source != nil {
 			f.closing.Go(of.source.Close)

@@ -36,7 +36,7 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 		configs.SotWAnswersAuto: session.AnswersAuto, configs.SotWAnswersKnown: session.AnswersKnown,
 	}[server.SotWAnswers]
 	o.DropIdle = s.cache.DropIdle
-	o.Speaks = func(authority string) bool { return speaks(s.newest.Load().router, server, authority) }
+	o.Speaks = func(authority string) bool { return to.speaks(s.newest.Load().router, of, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = to.presence, of.counts.tally
 	o.Chain = s.chains.Of(partitionOf(scope))
@@ -49,12 +49,24 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 	return upstream.NewStreams(scope, conn, node, o, link, s.log)
 }
 
+// sharesVersions reports whether equal versions of an authority's resources mean equal contents, wherever they come from.
+func sharesVersions(m *membership, a *configs.Authority) bool {
+	return a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+}
+
+// resumes is scopes.resumes: the scope moves within the fleet.
+func (s *origins) resumes(scope cache.Scope, present string) bool {
+	m, o := s.fleet.Load(), s.originFor(scope)
+	return m != nil && o != nil && present != o.fingerprint && originPart(present) == o.fingerprint && sharesVersions(m, o.authority) &&
+		!slices.ContainsFunc(o.authority.Servers, func(s configs.Server) bool { return s.Protocol != configs.ProtocolDelta })
+}
+
 // openServers opens the source of a scope from its authority's servers, or from a member of the fleet if r has one.
 func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *corev3.Node) *serverSource {
 	from := r.from
 	a := of.authority
 	unreachable := a.Failover.Policy == configs.PolicyUnreachable
-	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, from: from}
+	f := &serverSource{scope: scope, origins: s, origin: of, servers: of.servers, route: r}
 	if from != nil {
 		f.servers = []originServer{from.Conn.(*peerConn).server}
 	}
@@ -81,7 +93,7 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	}
 	// In a fleet, a scope may have come from elsewhere before, with the versions of the authority's server.
 	m := s.fleet.Load()
-	shared := a.Failover.SharedVersions || m != nil && len(a.Servers) == 1
+	shared := sharesVersions(m, a)
 	if from == nil { // a member of the fleet passes on the versions that its clients see
 		names, home := o.Servers.Names, of.counts.home
 		o.Servers.Foreign = func(i int) bool {

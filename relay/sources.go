@@ -6,7 +6,6 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/feed"
-	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
@@ -34,7 +33,7 @@ type serverSource struct {
 	origins *origins
 	origin  *origin
 	servers []originServer // those of the origin, or a member of the fleet
-	from    *fleet.Peer    // the member, nil for the authority's servers
+	route                  // the member, or the authority's servers
 }
 
 // Close implements source.

@@ -122,7 +122,9 @@ authorities:
       - {address: "second:1", protocol: delta}
 old_style_names: [{authority: fleet}]
 `, func(string) dialer {
-		return func(ctx context.Context, address string) (net.Conn, error) { return v.planes[address].dial(ctx, address) }
+		return func(ctx context.Context, address string) (net.Conn, error) {
+			return v.planes[address].dial(ctx, address)
+		}
 	})}}
 	v.begun = v.delta(t, "begun", "")
 	return v

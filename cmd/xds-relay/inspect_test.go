@@ -175,10 +175,10 @@ func TestRowsOfAFleetNameTheirRelays(t *testing.T) {
 			printClients(out, &relay.ClientList{Clients: []relay.ClientRow{row("one", "10.0.0.1:1"), row("two", "10.0.0.2:1")}, More: true, NoAnswer: silent})
 		}, []string{"RELAY", "10.0.0.1:1", "10.0.0.2:1", "no answer from 10.0.0.3:1: no answer within 1s\n", "there are more"}},
 		{func(out io.Writer) {
-			printStatus(out, &relay.RelayStatus{
+			printStatus(out, &relayAnswer{Status: &relay.RelayStatus{
 				Relay: "10.0.0.1:1", Clients: 1, AllClients: 3, NoAnswer: silent,
 				Problems: []relay.Problem{{Severity: "error", Text: "it burns", Relay: "10.0.0.2:1"}},
-			})
+			}}, colours{})
 		}, []string{"3 streams of clients at all relays that answer; this one is 10.0.0.1:1\n", "error at 10.0.0.2:1: it burns\n", "no answer from 10.0.0.3:1"}},
 		{func(out io.Writer) { printExplanation(out, &relay.Explanation{Relay: "10.0.0.2:1"}) }, []string{"10.0.0.2:1"}},
 		{func(out io.Writer) {

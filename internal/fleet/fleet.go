@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"maps"
 	"slices"
@@ -18,9 +17,12 @@ import (
 type Options struct {
 	// Name is the fleet's name.
 	Name string
+	// Instance is different for each relay, and the same for all Fleets of one: see IsSelf.
+	Instance string
 	// Self is the address under which this relay is a member, as far as it is known.
 	Self string
-	// Dial returns the connection to a member, which connects when it is first used.
+	// Dial returns the connection to a member, which connects when it is first used. It is called again as long as it
+	// fails, and it may take a while.
 	Dial func(address string) (Conn, error)
 	// Changed is called whenever Route may return something else than before: for these scopes, or for any if there are
 	// none. It must not block.
@@ -32,11 +34,9 @@ type Options struct {
 type Fleet struct {
 	options Options
 	self    uint64 // the hash of Self
-	// instance is different for each Fleet: see IsSelf.
-	instance string
-	ctx      context.Context
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 	// settled is closed once it is known of each member of the first list whether it is there.
 	settled     chan struct{}
 	settledOnce sync.Once
@@ -50,6 +50,7 @@ type Fleet struct {
 	isMember bool // Self is in the list
 	peers    map[string]*Peer
 	scopes   map[cache.Scope]*scopeState
+	refused  map[refusal]int // scopes, for lines that are about to come
 	// listedAs is the address of the list that is this relay's, if Self is not in it.
 	listedAs string
 	// follow ends the following of the present list.
@@ -60,8 +61,8 @@ type Fleet struct {
 type scopeState struct {
 	served map[string]int // streams of peers, by the address of the peer
 	until  time.Time      // when the scope may come from a peer again, after the last of them has ended
-	// avoids are the members that have refused the scope, and until when it does not come from them.
-	avoids map[string]time.Time
+	// avoids are the members that have refused the scope.
+	avoids map[string]avoidance
 	// takeover is nil unless the relay gets the state of the scope from a member before it uses the authority's servers.
 	takeover *takeover
 }
@@ -70,8 +71,6 @@ const (
 	// servesFor is how long a relay goes on to use the authority's servers for a scope after the last peer has left.
 	// Peers that come and go do not make the scope move each time.
 	servesFor = 10 * time.Second
-	// avoidsFor is how long a scope does not come from a member that has refused it.
-	avoidsFor = 10 * time.Second
 	// closesAfter is how long the connection to a member that has gone stays open: its scopes move first.
 	closesAfter = 5 * time.Second
 )
@@ -79,7 +78,7 @@ const (
 // New returns a Fleet without members.
 func New(o Options) *Fleet {
 	f := &Fleet{
-		options: o, self: hashOf(o.Self), instance: rand.Text(), settled: make(chan struct{}),
+		options: o, self: hashOf(o.Self), settled: make(chan struct{}),
 		peers: map[string]*Peer{}, scopes: map[cache.Scope]*scopeState{},
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -115,12 +114,12 @@ func (f *Fleet) Follow(members Members) {
 func (f *Fleet) Close() {
 	f.mu.Lock()
 	f.closed = true
+	f.cancel() // with mu: no member is added afterwards, and no connection
 	peers := f.peers
 	f.peers = map[string]*Peer{}
 	f.mu.Unlock()
-	f.cancel()
 	for _, p := range peers {
-		_ = p.Conn.Close() // the only error means that it is closed already
+		p.close()
 	}
 	f.running.Wait()
 }
@@ -174,9 +173,7 @@ func (f *Fleet) set(ctx context.Context, addresses []string) {
 		if f.peers[address] == nil {
 			f.add(address)
 		}
-		if p := f.peers[address]; p != nil {
-			known = append(known, p.known)
-		}
+		known = append(known, f.peers[address].known)
 	}
 	members := len(f.peers)
 	f.mu.Unlock()
@@ -202,13 +199,8 @@ var peers atomic.Uint64
 
 // add adds a member. The caller holds mu.
 func (f *Fleet) add(address string) {
-	conn, err := f.options.Dial(address)
-	if err != nil {
-		f.options.Log.Error("a member of the fleet cannot be reached", "peer", address, "reason", err)
-		return
-	}
 	ctx, cancel := context.WithCancel(f.ctx)
-	p := &Peer{Address: address, Conn: conn, ID: peers.Add(1), fleet: f, hash: hashOf(address), cancel: cancel, known: make(chan struct{})}
+	p := &Peer{Address: address, ID: peers.Add(1), fleet: f, hash: hashOf(address), cancel: cancel, known: make(chan struct{})}
 	f.peers[address] = p
 	f.running.Go(func() { p.run(ctx) })
 }
@@ -221,7 +213,7 @@ func (f *Fleet) dismiss(p *Peer) {
 		case <-time.After(closesAfter):
 		case <-f.ctx.Done():
 		}
-		_ = p.Conn.Close() // the only error means that it is closed already
+		p.close()
 	})
 }
 
@@ -261,7 +253,7 @@ func (f *Fleet) Status() Status {
 		if p := f.peers[address]; !m.Self && p != nil {
 			m.Self, m.Up, m.Reason, m.Conn = p.isSelf, p.up, p.reason, p.Conn
 		} else if !m.Self {
-			m.Up = false // there is no connection to such an address
+			m.Up = false // the Fleet is closed
 		}
 		s.Members = append(s.Members, m)
 	}
@@ -292,7 +284,7 @@ func (f *Fleet) owner(scope cache.Scope, now time.Time) (from *Peer) {
 		highest = score(f.self, hash)
 	}
 	for _, p := range f.peers {
-		if s := score(p.hash, hash); s > highest && p.gives(now) && (state == nil || !now.Before(state.avoids[p.Address])) {
+		if s := score(p.hash, hash); s > highest && p.gives(now) && !state.avoidsMember(p, now) {
 			highest, from = s, p
 		}
 	}
@@ -314,7 +306,7 @@ func (f *Fleet) foundSelf(p *Peer) {
 
 // gives reports whether scopes may come from the member. The caller holds Fleet.mu.
 func (p *Peer) gives(now time.Time) bool {
-	return p.up && (p.lostAt.IsZero() || !now.Before(p.lostAt.Add(provesFor)))
+	return p.up && !now.Before(p.foundAt.Add(p.proves))
 }
 
 // Serve notes that the peer with an address gets a scope from this relay, until done is called. The scope does not come
@@ -344,21 +336,6 @@ func (f *Fleet) Serve(scope cache.Scope, address string) (done func()) {
 	})
 }
 
-// Refused notes that a member does not give a scope: it comes from others for a while.
-func (f *Fleet) Refused(scope cache.Scope, by *Peer, reason string) {
-	f.mu.Lock()
-	s := f.stateOf(scope)
-	if s.avoids == nil {
-		s.avoids = map[string]time.Time{}
-	}
-	s.avoids[by.Address] = time.Now().Add(avoidsFor)
-	time.AfterFunc(avoidsFor, func() { f.expire(scope) })
-	f.mu.Unlock()
-	f.options.Log.Warn("a member of the fleet does not serve a scope, which comes from elsewhere for a while",
-		"peer", by.Address, "authority", scope.Authority, "partition", scope.Partition, "reason", reason)
-	f.change(scope)
-}
-
 // Address returns the address of this relay, as its members have it if that is known.
 func (f *Fleet) Address() string {
 	f.mu.Lock()
@@ -382,10 +359,9 @@ func (f *Fleet) stateOf(scope cache.Scope) *scopeState {
 // found notes that a member serves.
 func (f *Fleet) found(p *Peer) {
 	f.mu.Lock()
-	p.up, p.reason = true, ""
-	if !p.lostAt.IsZero() {
-		p.lostAt = time.Now()
-		time.AfterFunc(provesFor, func() { f.change() })
+	p.up, p.reason, p.foundAt = true, "", time.Now()
+	if p.proves > 0 {
+		time.AfterFunc(p.proves, func() { f.change() })
 	}
 	p.isKnown()
 	f.mu.Unlock()
@@ -398,7 +374,10 @@ func (f *Fleet) lost(p *Peer, why error) {
 	f.mu.Lock()
 	wasUp, first := p.up, p.reason == ""
 	if p.up = false; wasUp {
-		p.lostAt = time.Now()
+		if time.Since(p.foundAt) >= steadyFor {
+			p.proves = 0
+		}
+		p.proves = max(provesFor, min(2*p.proves, provesAtMost))
 	}
 	p.reason = why.Error()
 	p.isKnown()
@@ -438,7 +417,7 @@ func (f *Fleet) forget(scope cache.Scope, now time.Time) {
 	if s == nil {
 		return
 	}
-	maps.DeleteFunc(s.avoids, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(s.avoids, func(_ string, a avoidance) bool { return a.isOver(now) })
 	if len(s.served) == 0 && len(s.avoids) == 0 && s.takeover == nil && !now.Before(s.until) {
 		delete(f.scopes, scope)
 	}

@@ -31,6 +31,8 @@ type other struct {
 	health *health.Server
 	// stuck, if it is set, is how long it answers nothing.
 	stuck atomic.Pointer[chan struct{}]
+	// unreadable: the credentials for connections to it cannot be read.
+	unreadable atomic.Bool
 }
 
 func (o *other) start(fleet string) {
@@ -76,7 +78,7 @@ func newWorldWith(t *testing.T, log *slog.Logger, names ...string) *world {
 		Name: "edge", Self: "self", Changed: func(scopes ...cache.Scope) { w.changes.Add(1); w.changed.Store(&scopes) }, Log: log,
 		Dial: func(address string) (Conn, error) {
 			o := w.others[address]
-			if o == nil {
+			if o == nil || o.unreadable.Load() {
 				return nil, errors.New("no such address")
 			}
 			return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -195,11 +197,37 @@ func TestAMemberThatHangsIsLeft(t *testing.T) {
 		w.comesFrom(t, s, "a")
 		stuck := make(chan struct{})
 		w.others["a"].stuck.Store(&stuck)
-		time.Sleep(checkEvery + checkWithin)
+		time.Sleep(2 * time.Second)
 		w.comesFrom(t, s, "servers")
 		close(stuck)
 		time.Sleep(retryEvery + provesFor + time.Millisecond)
 		w.comesFrom(t, s, "a")
+		slow := make(chan struct{})
+		w.others["a"].stuck.Store(&slow)
+		time.Sleep(checkEvery + checkWithin + time.Millisecond)
+		close(slow)
+		time.Sleep(time.Minute)
+		w.comesFrom(t, s, "a")
+	})
+}
+
+// TestAMemberThatIsLostAgainProvesItselfForLonger: else a member that crashes again and again moves scopes each time.
+func TestAMemberThatIsLostAgainProvesItselfForLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		s := scopeWith(t, "a", "self")
+		for _, proves := range []time.Duration{provesFor, 2 * provesFor, 4 * provesFor, provesFor} {
+			w.others["a"].server.Stop()
+			synctest.Wait()
+			w.others["a"].start("edge")
+			time.Sleep(proves)
+			w.comesFrom(t, s, "servers") // it was found a bit later
+			time.Sleep(2 * retryEvery)
+			w.comesFrom(t, s, "a")
+			if proves == 4*provesFor {
+				time.Sleep(steadyFor)
+			}
+		}
 	})
 }
 
@@ -274,6 +302,18 @@ func TestAScopeAvoidsAMemberThatRefusesIt(t *testing.T) {
 		time.Sleep(avoidsFor)
 		synctest.Wait()
 		w.comesFrom(t, s, "a")
+		for _, lasts := range []time.Duration{2 * avoidsFor, 4 * avoidsFor} {
+			refuse(w, s)
+			time.Sleep(lasts - time.Millisecond)
+			w.comesFrom(t, s, "b")
+			time.Sleep(time.Millisecond)
+			w.comesFrom(t, s, "a")
+		}
+		w.Refused(s, w.peers["a"], "another reason")
+		time.Sleep(avoidsFor)
+		w.comesFrom(t, s, "a")
+		time.Sleep(10 * avoidsFor)
+		synctest.Wait()
 		if len(w.scopes) > 0 {
 			t.Errorf("%d scopes are remembered", len(w.scopes))
 		}
@@ -288,6 +328,24 @@ func TestRelaysWithoutMembersUseTheServers(t *testing.T) {
 		w.Follow(Static{"elsewhere"})
 		synctest.Wait()
 		w.comesFrom(t, cache.Scope{Authority: "cp"}, "servers")
+	})
+}
+
+// TestCredentialsThatCannotBeReadAreReadAgain: files may be replaced at this moment.
+func TestCredentialsThatCannotBeReadAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldWith(t, slog.New(slog.DiscardHandler), "a")
+		s := scopeWith(t, "a", "self")
+		w.others["a"].unreadable.Store(true)
+		w.Follow(Static{"self", "a"})
+		time.Sleep(time.Minute)
+		w.comesFrom(t, s, "servers")
+		if got := w.Status().Members[0]; got.Up || got.Reason == "" {
+			t.Errorf("a member without credentials: %+v", got)
+		}
+		w.others["a"].unreadable.Store(false)
+		time.Sleep(2 * retryEvery)
+		w.comesFrom(t, s, "a")
 	})
 }
 

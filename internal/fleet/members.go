@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -39,6 +40,9 @@ const (
 	resolveEvery = 3 * time.Second
 	// resolveWithin bounds a look-up.
 	resolveWithin = 5 * time.Second
+	// lingerLookUps is how many look-ups in a row must lack a member before it goes. A pod that is not ready for a moment
+	// loses no scopes, and one that has ended does not answer, so none come from it.
+	lingerLookUps = 3
 )
 
 // Follow implements Members. A look-up that finds nothing is an error: a name server that is gone takes no relay away.
@@ -49,10 +53,14 @@ func (d DNS) Follow(ctx context.Context, report func([]string, error)) {
 	}
 	again := time.NewTicker(resolveEvery)
 	defer again.Stop()
+	lacking := map[string]int{} // look-ups in a row that lack each member
 	for {
 		found, err := d.lookUp(ctx, resolver.LookupNetIP)
 		if ctx.Err() != nil {
 			return
+		}
+		if err == nil {
+			found = linger(lacking, found)
 		}
 		report(found, err)
 		select {
@@ -61,6 +69,19 @@ func (d DNS) Follow(ctx context.Context, report func([]string, error)) {
 			return
 		}
 	}
+}
+
+// linger returns the members in order after a look-up.
+func linger(lacking map[string]int, found []string) []string {
+	for address := range lacking {
+		if lacking[address]++; lacking[address] == lingerLookUps {
+			delete(lacking, address)
+		}
+	}
+	for _, address := range found {
+		lacking[address] = 0
+	}
+	return slices.Sorted(maps.Keys(lacking))
 }
 
 // lookUp returns the members in order.

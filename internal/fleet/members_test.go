@@ -43,6 +43,8 @@ func TestMembersOfAName(t *testing.T) {
 	}{
 		{"order and form do not matter", []string{"10.0.0.2 10.0.0.1", "10.0.0.1 ::ffff:10.0.0.2"}, "[10.0.0.1:1 10.0.0.2:1]"},
 		{"members come and go", []string{"10.0.0.1", "10.0.0.1 fd00::1", "fd00::1"}, "[10.0.0.1:1] [10.0.0.1:1 [fd00::1]:1] [[fd00::1]:1]"},
+		{"a member that was not ready for a moment stays", []string{"10.0.0.1 10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.1 10.0.0.2"}, "[10.0.0.1:1 10.0.0.2:1]"},
+		{"a member that has gone goes", []string{"10.0.0.1 10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1 10.0.0.2"}, "[10.0.0.1:1 10.0.0.2:1] [10.0.0.1:1] [10.0.0.1:1 10.0.0.2:1]"},
 		{"a name server that is gone takes nobody away", []string{"10.0.0.1", "no such host", "no such host", "10.0.0.1"}, "[10.0.0.1:1] unknown [10.0.0.1:1]"},
 		{"no members before the first answer", []string{"no such host", "10.0.0.1"}, "unknown [10.0.0.1:1]"},
 	} {

@@ -16,7 +16,8 @@ import (
 )
 
 // Whether a member is there is seen on the connection to it, over which the scopes' streams go, too: a health watch ends
-// at once with a process or a connection, and a call each second notices a member that hangs or a network that is cut.
+// at once with a process or a connection, and calls notice a member that hangs or a network that is cut: two of them
+// without an answer, because one may be slow.
 
 // Conn is a connection to a member.
 type Conn interface {
@@ -27,7 +28,8 @@ type Conn interface {
 // Peer is another member.
 type Peer struct {
 	Address string
-	Conn    Conn
+	// Conn is the connection to it. A member that Route returns has one.
+	Conn Conn
 	// ID is different for each Peer of the process.
 	ID uint64
 
@@ -35,34 +37,72 @@ type Peer struct {
 	hash   uint64
 	cancel context.CancelFunc
 	// known is closed once the first attempt to reach the member has ended. Fleet.mu guards the rest.
-	known  chan struct{}
-	up     bool
-	isSelf bool      // it is this relay, under an address that it did not know as its own
-	lostAt time.Time // when it was last up; zero if it was never lost
-	reason string    // why it is not up
+	known   chan struct{}
+	up      bool
+	isSelf  bool          // it is this relay, under an address that it did not know as its own
+	foundAt time.Time     // when it was last found
+	proves  time.Duration // how long it has to be there before it gives scopes; 0 if it was never lost
+	reason  string        // why it is not up
 }
 
 // Fleet returns the Fleet of which the peer is a member.
 func (p *Peer) Fleet() *Fleet { return p.fleet }
 
 const (
-	// checkEvery is the time between two checks of a member, checkWithin that for the answer.
-	checkEvery  = time.Second
-	checkWithin = time.Second
+	// reachedWithin bounds the first answer.
+	reachedWithin = time.Second
+	// checkEvery is the time between two checks of a member, checkWithin that for the answer, and mostMissed how many
+	// answers may be missing in a row. So a member that hangs is noticed within 2 s.
+	checkEvery, checkWithin, mostMissed = 500 * time.Millisecond, 700 * time.Millisecond, 1
 	// retryEvery is the time between two attempts to reach a member that is not there.
 	retryEvery = 500 * time.Millisecond
-	// provesFor is how long a member that was lost has to be there before it gives scopes again. So a member that
-	// crashes again and again does not make scopes move each time.
-	provesFor = 3 * time.Second
+	// provesFor is how long a member that was lost has to be there before it gives scopes again. That doubles if it is
+	// lost again before it was there for steadyFor, up to provesAtMost. So a member that crashes again and again does not
+	// make scopes move each time.
+	provesFor, provesAtMost, steadyFor = 3 * time.Second, 3 * time.Minute, 5 * time.Minute
 )
 
 // ServiceOf returns the name of a fleet for gRPC health. So relays of different fleets do not take each other for members.
 func ServiceOf(fleet string) string { return "xds-relay.fleet/" + fleet }
 
+// connect makes the connection to the member, unless there is one already.
+func (p *Peer) connect(ctx context.Context) error {
+	if p.Conn != nil {
+		return nil
+	}
+	conn, err := p.fleet.options.Dial(p.Address)
+	if err != nil {
+		return err
+	}
+	p.fleet.mu.Lock()
+	ended := ctx.Err()
+	if ended == nil {
+		p.Conn = conn
+	}
+	p.fleet.mu.Unlock()
+	if ended != nil {
+		_ = conn.Close() // it was not used
+	}
+	return ended
+}
+
+// close closes the connection to the member. ctx of run has ended.
+func (p *Peer) close() {
+	p.fleet.mu.Lock()
+	conn := p.Conn
+	p.fleet.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // the only error means that it is closed already
+	}
+}
+
 // run follows the member until ctx ends.
 func (p *Peer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := p.attend(ctx)
+		err := p.connect(ctx)
+		if err == nil {
+			err = p.attend(ctx)
+		}
 		if errors.Is(err, errSelf) {
 			p.fleet.foundSelf(p)
 			return
@@ -83,21 +123,21 @@ var (
 // InstanceHeader is the metadata with the instance of the caller of a member: see [Fleet.IsSelf].
 const InstanceHeader = "x-xds-relay-instance"
 
-// IsSelf reports whether a call comes from this Fleet itself: its list of members has an address of this relay. The
+// IsSelf reports whether a call comes from this relay itself: its list of members has an address of this relay. The
 // relay refuses the call with ALREADY_EXISTS.
 func (f *Fleet) IsSelf(ctx context.Context) bool {
-	return slices.Contains(metadata.ValueFromIncomingContext(ctx, InstanceHeader), f.instance)
+	return slices.Contains(metadata.ValueFromIncomingContext(ctx, InstanceHeader), f.options.Instance)
 }
 
 // attend watches the member, and returns why it does not serve.
 func (p *Peer) attend(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	unanswered := time.AfterFunc(checkWithin, func() { cancel(fmt.Errorf("no answer within %s", checkWithin)) })
+	unanswered := time.AfterFunc(reachedWithin, func() { cancel(fmt.Errorf("no answer within %s", reachedWithin)) })
 	defer unanswered.Stop()
 	client := healthpb.NewHealthClient(p.Conn)
 	request := &healthpb.HealthCheckRequest{Service: ServiceOf(p.fleet.options.Name)}
-	watch, err := client.Watch(metadata.AppendToOutgoingContext(ctx, InstanceHeader, p.fleet.instance), request)
+	watch, err := client.Watch(metadata.AppendToOutgoingContext(ctx, InstanceHeader, p.fleet.options.Instance), request)
 	if err != nil {
 		return reasonOf(ctx, err)
 	}
@@ -123,11 +163,11 @@ func (p *Peer) attend(ctx context.Context) error {
 	}
 }
 
-// check calls the member each second, and ends the watch when the member does not answer.
+// check calls the member again and again, and ends the watch when the member does not answer.
 func (p *Peer) check(ctx context.Context, client healthpb.HealthClient, request *healthpb.HealthCheckRequest, fail context.CancelCauseFunc) {
 	again := time.NewTicker(checkEvery)
 	defer again.Stop()
-	for {
+	for missed := 0; ; {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
@@ -135,7 +175,10 @@ func (p *Peer) check(ctx context.Context, client healthpb.HealthClient, request 
 		}
 		within, cancel := context.WithTimeoutCause(ctx, checkWithin, fmt.Errorf("no answer within %s", checkWithin))
 		_, err := client.Check(within, request)
-		if err != nil {
+		switch missed++; {
+		case err == nil:
+			missed = 0
+		case missed > mostMissed:
 			fail(reasonOf(within, err))
 		}
 		cancel()

@@ -66,10 +66,18 @@ func (m Members) Follow(ctx context.Context, report func([]string, error)) {
 	if m.TLS != nil {
 		config.DialOptions = append(config.DialOptions, grpc.WithTransportCredentials(newHostCredentials(m.TLS)))
 	}
-	client, err := clientv3.New(config)
-	if err != nil {
+	var client *clientv3.Client
+	for {
+		var err error
+		if client, err = clientv3.New(config); err == nil {
+			break
+		}
 		report(nil, err)
-		return
+		select {
+		case <-time.After(retriesEvery):
+		case <-ctx.Done():
+			return
+		}
 	}
 	defer client.Close()
 	r := roll{lingers: lingerLeases * m.Lease}
