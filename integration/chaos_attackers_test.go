@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,8 +41,9 @@ var soakAttacks = []attack{
 	{name: "CSDS calls that nobody reads", act: slowStatus},
 }
 
-// attackable returns the configuration of a relay in the chaos that is attacked, too: its listeners have the limits
-// that the attacks reach, and the attackers have authorities of their own.
+// attackable returns the configuration of a relay in the chaos that is attacked, too. The attackers have listeners with
+// the limits that they reach, because who reaches those of connections and streams keeps all others from a listener; and
+// authorities.
 func attackable(config, canary, quiet, cert, key string) string {
 	attacked := attackedConfig(canary, quiet, cert, key)
 	section := func(from, to string) string {
@@ -49,8 +51,7 @@ func attackable(config, canary, quiet, cert, key string) string {
 		section, _, _ := strings.Cut(rest, "\n"+to+"\n")
 		return section + "\n"
 	}
-	listeners := strings.Replace(section("listeners:", "admin:"), "127.0.0.1:0\n", "127.0.0.1:0\n    csds: true\n", 1)
-	config = strings.Replace(config, "listeners:\n  - address: 127.0.0.1:0\n", "listeners:\n"+listeners, 1)
+	config = strings.Replace(config, "listeners:\n  - address: 127.0.0.1:0\n", "listeners:\n  - address: 127.0.0.1:0\n    csds: true\n"+section("listeners:", "admin:"), 1)
 	config = strings.Replace(config, "\nauthorities:\n", "\nauthorities:\n"+section("authorities:", "old_style_names:")+
 		"  - name: down.example.com\n    failover: {policy: unreachable, grace: 1ms}\n    servers: [{address: '127.0.0.1:1'}]\n", 1)
 	// The attackers' rules come last: one of them is for every client.
@@ -93,10 +94,13 @@ func (a *chaosAttackers) target(t *testing.T) *target {
 	a.relays.mu.Lock()
 	now := a.relays.now
 	a.relays.mu.Unlock()
-	return &target{
-		relay: now, metrics: metricsClient(t), tls: a.tls, grpc: now.address, reserved: now.awaitSecond(t),
-		rest: now.awaitLog(t, `msg="serving clients" address=(\S+) protocol=rest`),
+	at := &target{relay: now, metrics: metricsClient(t), tls: a.tls, rest: now.awaitLog(t, `msg="serving clients" address=(\S+) protocol=rest`)}
+	listeners := regexp.MustCompile(`msg="serving clients" address=(\S+) protocol=grpc`).FindAllStringSubmatch(now.stderr.String(), -1)
+	if len(listeners) != 3 {
+		t.Fatalf("the relay has %d gRPC listeners", len(listeners))
 	}
+	at.grpc, at.reserved = listeners[1][1], listeners[2][1]
+	return at
 }
 
 // attack runs an attack once. Meanwhile another client sees all updates of a resource.
@@ -106,6 +110,7 @@ func (a *chaosAttackers) attack(t *testing.T, act attack) {
 		at := a.target(t)
 		watch := startCanary(t, a.canary, at.relay, a.control)
 		watch.version = uint32(a.seen.Load() % mostPort)
+		watch.updates(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		time.AfterFunc(attackedFor(), cancel)
@@ -113,7 +118,7 @@ func (a *chaosAttackers) attack(t *testing.T, act attack) {
 		attacking.Go(func() { act.act(ctx, t, at) })
 		seen := watch.watch(ctx, t)
 		attacking.Wait()
-		a.seen.Add(int64(len(seen)))
+		a.seen.Add(1 + int64(len(seen)))
 		a.rounds.Add(1)
 	})
 }
@@ -245,8 +250,10 @@ func slowAdminBodies(ctx context.Context, t *testing.T, at *target) {
 }
 
 func slowStatus(ctx context.Context, t *testing.T, at *target) {
+	conn := connect(t, at.relay.address) // the other listeners do not have it
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	for range 20 {
-		s, err := statusv3.NewClientStatusDiscoveryServiceClient(at.dial(ctx, t)).StreamClientStatus(ctx)
+		s, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).StreamClientStatus(ctx)
 		if err != nil {
 			return
 		}

@@ -296,7 +296,11 @@ func (p *chaosPlane) authority() string {
 	// longer than the control plane takes to restore them, but not beyond the end of the test.
 	fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
 	if p.poison != nil {
-		fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
+		rollout := chaosRollout
+		if *chaosAttacks { // the machine is busier
+			rollout = strings.Replace(rollout, "soak: 2s", "soak: 5s", 1)
+		}
+		fmt.Fprintf(&b, "    rollout: %s\n", rollout)
 	}
 	fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
 	return b.String()
