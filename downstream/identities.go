@@ -56,8 +56,6 @@ type identityUse struct {
 	key     identityKey
 	streams int           // guarded by identities.mu
 	total   *atomic.Int64 // identities.cost; may be nil
-	// large has room for one large request that is processed.
-	large chan struct{}
 
 	mu     sync.Mutex
 	scopes scopeCounts
@@ -150,7 +148,7 @@ func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
 	defer i.mu.Unlock()
 	u := i.open[key]
 	if u == nil {
-		u = &identityUse{key: key, total: &i.cost, large: make(chan struct{}, 1)}
+		u = &identityUse{key: key, total: &i.cost}
 	}
 	if e := over(limitIdentityStreams, u.streams+1, most, "%d open streams of this identity"); e != nil {
 		return nil, e

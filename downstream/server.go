@@ -35,7 +35,7 @@ type Server struct {
 	identities identities
 	pressure   pressure
 	arrivals   arrivals
-	large      largeRequests
+	large      *Places
 	paces      identityPaces // for requests that get one answer
 	refusals   identityPaces // for streams that are refused
 	newScopes  newScopes
@@ -121,7 +121,7 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}, large: newLargeRequests()}
+	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}, large: decodePlaces()}
 	s.naming.Store(&naming{of: names})
 	s.SetRelayID(o.RelayID)
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
