@@ -15,14 +15,19 @@ import (
 // Places bound work that takes much, and of which only so much is done at once. Those who wait for a place take turns:
 // see turns.
 type Places struct {
-	most, each int
-	patience   time.Duration
+	most     func() int64 // 0: there is no limit
+	each     int
+	patience time.Duration
 
 	mu    sync.Mutex
-	taken int
+	taken int64
 	// holders are those who have a place, the one that has had it the longest first.
 	holders list.List
 	line    turns
+	// next is whose turn it is, once there is room for its work; nil if nobody waits.
+	next *waiter
+	// sizes are how many places those who wait need, if it is not one.
+	sizes map[*waiter]int64
 	// callers are how many places each identity has or waits for. Without a bound it is nil.
 	callers map[identityKey]int
 }
@@ -30,7 +35,7 @@ type Places struct {
 // NewPlaces returns so many places, of which an identity has at most each or, if that is 0, all. Who waits for longer
 // than patience takes the place of one who has had it for as long; if patience is 0, nobody loses a place.
 func NewPlaces(most, each int, patience time.Duration) *Places {
-	p := &Places{most: most, each: each, patience: patience}
+	p := &Places{most: func() int64 { return int64(most) }, each: each, patience: patience}
 	if each > 0 {
 		p.callers = map[identityKey]int{}
 	}
@@ -41,6 +46,7 @@ func NewPlaces(most, each int, patience time.Duration) *Places {
 type Place struct {
 	places *Places
 	key    identityKey
+	size   int64
 	lose   func(error)   // tells the holder that it has lost the place; nil if nothing can
 	since  time.Time     // set with patience
 	at     *list.Element // in places.holders; nil once it is lost or given back
@@ -54,6 +60,11 @@ var (
 
 // take waits for a place. lose is called if the place is lost; nil if nothing can take it away.
 func (p *Places) take(ctx context.Context, of party, lose func(error)) (*Place, error) {
+	return p.takeSize(ctx, of, 1, lose)
+}
+
+// takeSize waits for a place that counts as so many. Who needs more than there are waits until all others have left.
+func (p *Places) takeSize(ctx context.Context, of party, size int64, lose func(error)) (*Place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.callers != nil {
@@ -62,13 +73,13 @@ func (p *Places) take(ctx context.Context, of party, lose func(error)) (*Place, 
 		}
 		p.callers[of.identity]++
 	}
-	if p.taken < p.most {
-		p.taken++
-	} else if err := p.wait(ctx, of); err != nil {
+	if p.next == nil && p.line.waiting() == 0 && p.fits(size) {
+		p.taken += size
+	} else if err := p.wait(ctx, of, size); err != nil {
 		p.forget(of.identity)
 		return nil, err
 	}
-	place := &Place{places: p, key: of.identity, lose: lose}
+	place := &Place{places: p, key: of.identity, size: size, lose: lose}
 	if p.patience > 0 {
 		place.since = time.Now()
 	}
@@ -76,9 +87,55 @@ func (p *Places) take(ctx context.Context, of party, lose func(error)) (*Place, 
 	return place, nil
 }
 
-// wait waits in line until somebody leaves a place. The caller holds mu, which is released meanwhile.
-func (p *Places) wait(ctx context.Context, of party) error {
+// fits reports whether there is room for work of that size.
+func (p *Places) fits(size int64) bool {
+	most := p.most()
+	return p.taken == 0 || most == 0 || p.taken+size <= most
+}
+
+// admit gives places to those whose turn it is, as long as there is room. The caller holds mu.
+func (p *Places) admit() {
+	for {
+		if p.next == nil {
+			if p.next = p.line.turn(); p.next == nil {
+				return
+			}
+			p.line.remove(p.next)
+		}
+		size := int64(1)
+		if other, ok := p.sizes[p.next]; ok {
+			size = other
+		}
+		if !p.fits(size) {
+			return
+		}
+		p.taken += size
+		delete(p.sizes, p.next)
+		close(p.next.admitted)
+		p.next = nil
+	}
+}
+
+// quit takes a waiter out of the line. The caller holds mu.
+func (p *Places) quit(w *waiter) {
+	delete(p.sizes, w)
+	if p.next != w {
+		p.line.remove(w)
+		return
+	}
+	p.next = nil
+	p.admit()
+}
+
+// wait waits in line until there is room. The caller holds mu, which is released meanwhile.
+func (p *Places) wait(ctx context.Context, of party, size int64) error {
 	w := p.line.add(p.line.of(of))
+	if size != 1 {
+		if p.sizes == nil {
+			p.sizes = map[*waiter]int64{}
+		}
+		p.sizes[w] = size
+	}
 	var late <-chan time.Time
 	for {
 		if p.patience > 0 {
@@ -109,7 +166,7 @@ func (p *Places) wait(ctx context.Context, of party) error {
 		case <-w.admitted: // by replace
 			return nil
 		default:
-			p.line.remove(w)
+			p.quit(w)
 			return err
 		}
 	}
@@ -139,12 +196,8 @@ func (p *Places) leave(place *Place) {
 	p.holders.Remove(place.at)
 	place.at = nil
 	p.forget(place.key)
-	if w := p.line.turn(); w != nil {
-		p.line.remove(w)
-		close(w.admitted)
-		return
-	}
-	p.taken--
+	p.taken -= place.size
+	p.admit()
 }
 
 func (p *Places) forget(key identityKey) {

@@ -57,7 +57,7 @@ func TestPlacesAreTakenInTurns(t *testing.T) {
 			t.Errorf("the places went to %q, want %q", order, want)
 		}
 		synctest.Wait()
-		if p.taken != 0 || p.holders.Len() != 0 || p.line.waiting() != 0 {
+		if p.taken != 0 || p.holders.Len() != 0 || p.line.waiting() != 0 || p.next != nil {
 			t.Errorf("%d places are taken, and %d calls wait", p.taken, p.line.waiting())
 		}
 	})
@@ -142,6 +142,60 @@ func TestSlowOnesLoseTheirPlaces(t *testing.T) {
 		}
 		if len(p.callers) != 1 {
 			t.Errorf("callers are %v", p.callers)
+		}
+	})
+}
+
+// Work of different sizes has as much room as there are places: a large one waits until it fits, and those behind it wait
+// for their turns; one that is larger than all places has them alone.
+func TestPlacesHaveSizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPlaces(10, 0, 0)
+		served := make(chan string, 5)
+		take := func(id string, size int64) *Place {
+			place, err := p.takeSize(t.Context(), proven(id, nil)(), size, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			served <- id
+			return place
+		}
+		first, second := take("first", 4), take("second", 4)
+		places := make(chan *Place, 5)
+		for _, id := range []string{"huge", "large", "small"} {
+			size := map[string]int64{"huge": 100, "large": 6, "small": 2}[id]
+			go func() { places <- take(id, size) }()
+			synctest.Wait()
+		}
+		var got []string
+		expect := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			for len(served) > 0 {
+				got = append(got, <-served)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("served are %q, want %q", got, want)
+			}
+		}
+		expect("first", "second")
+		first.Give()
+		expect("first", "second")
+		second.Give()
+		expect("first", "second", "huge")
+		(<-places).Give()
+		synctest.Wait()
+		(<-places).Give()
+		(<-places).Give()
+		synctest.Wait()
+		for len(served) > 0 {
+			got = append(got, <-served)
+		}
+		if len(got) != 5 {
+			t.Errorf("served are %q", got)
+		}
+		if p.taken != 0 || len(p.sizes) != 0 || p.next != nil {
+			t.Errorf("%d places are taken", p.taken)
 		}
 	})
 }

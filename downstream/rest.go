@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"mime"
 	"net"
@@ -160,7 +161,14 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	case answer == nil:
 		w.WriteHeader(http.StatusNotModified)
 	default:
-		body, err := h.server.toJSON(answer, service)
+		entry := h.server.toJSON(answer, service)
+		done, err := entry.join(r.Context(), h.server.answers, party{identityKeyOf(ctx, id), limitedOf(r)}, connCloser(r))
+		if err != nil {
+			failWith(w, err) // in vain, if the client has gone
+			return
+		}
+		defer done()
+		body, err := entry.get()
 		if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
 			if log, ok := h.gate.line(eventIncomplete, h.server.options.Log.With("client", clientAddress(r))); ok {
 				log.Warn("a client over REST gets no update, because a resource has no JSON form", "path", r.URL.Path, "name", loglines.Clip(incomplete.name), "reason", incomplete.why)
@@ -313,6 +321,14 @@ func (h *restHandler) arrivingOn(r *http.Request) *arriving {
 	}
 	c.join.Do(func() { conn.counts(h.server.joinArrivals(conn, h.peerOf(r).AuthInfo)) })
 	return conn.arriving.Load()
+}
+
+// connCloser returns what closes the connection of a request.
+func connCloser(r *http.Request) io.Closer {
+	if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok {
+		return c.conn
+	}
+	return io.NopCloser(nil) // the server is not that of HTTPServer
 }
 
 // limitedOf returns the connection of a request, nil if the server is not that of HTTPServer.

@@ -496,7 +496,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := server.toJSON(r, service)
+		body, err := server.toJSON(r, service).get()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,10 +36,12 @@ type Server struct {
 	pressure   pressure
 	arrivals   arrivals
 	large      *Places
-	paces      identityPaces // for requests that get one answer
-	refusals   identityPaces // for streams that are refused
-	newScopes  newScopes
-	loadCalls  loadCalls
+	// answers are the answers in JSON that are made and read.
+	answers   *Places
+	paces     identityPaces // for requests that get one answer
+	refusals  identityPaces // for streams that are refused
+	newScopes newScopes
+	loadCalls loadCalls
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
@@ -122,6 +124,7 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 		o.Log = slog.Default()
 	}
 	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}, large: decodePlaces()}
+	s.answers = s.answerPlaces()
 	s.naming.Store(&naming{of: names})
 	s.SetRelayID(o.RelayID)
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })
