@@ -156,7 +156,7 @@ func memoryCgroup(t *testing.T, bytes int) (procs string) {
 		if within == nil {
 			continue
 		}
-		dir, err := os.MkdirTemp(filepath.Join(v.root, string(within[1])), "xds-relay-test-")
+		dir, err := os.MkdirTemp(filepath.Join(v.root, string(within[1])), "xds-relay-test-") //nolint:usetesting // a cgroup is no ordinary folder
 		if err != nil {
 			continue
 		}

@@ -73,7 +73,7 @@ func TestSlowCallersOfCSDSDelayNobodyForLong(t *testing.T) {
 		}
 		eventually(t, "the places of the identity are taken", func() error {
 			if _, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{}); status.Code(err) != codes.ResourceExhausted {
-				return fmt.Errorf("a call gets %v", err)
+				return fmt.Errorf("a call gets %v", status.Code(err))
 			}
 			return nil
 		})
