@@ -72,10 +72,10 @@ deploy-generate: ## write what is derived from the chart: the kustomize base, an
 	cd deploy/checks && $(GO) test -count 1 . -update
 
 chaos: ## cause many failures at once, for TIME (1m), at random from SEED (0: the time)
-	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all
+	$(GO) test -race -count=1 -v -timeout 0 -run '^TestChaos$$' ./integration -chaos $(TIME) -chaos-seed $(SEED) -chaos-all $(ARGS)
 
-soak: ## the same for an hour
-	$(MAKE) chaos TIME=1h
+soak: ## the same for an hour, with reloads and a hostile client of each kind
+	$(MAKE) chaos TIME=1h ARGS=-chaos-attacks
 
 chaos-bugs: ## chaos has to find each bug of integration/testdata/bugs (BUGS='name name' for some)
 	GO=$(GO) tools/chaos-bugs $(TIME) $(BUGS)

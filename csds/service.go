@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"sync/atomic"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
@@ -25,6 +25,8 @@ type Viewer interface {
 	Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool]
 	// Upstream iterates over what the relay has requested from control planes, as far as the caller may see it.
 	Upstream() iter.Seq[downstream.Held]
+	// Place waits for a place for an answer to the caller. If the place is lost, the call ends.
+	Place(context.Context) (*downstream.Place, error)
 }
 
 const (
@@ -32,16 +34,24 @@ const (
 	chunkBytes = 1 << 20
 	// mostUnary bounds a unary answer. gRPC clients accept 4 MiB by default.
 	mostUnary = 4<<20 - 16<<10
-	// mostCalls bounds the answers that are made at the same time, because they take memory and CPU.
-	mostCalls = 4
+	// mostCalls bounds the answers of a listener that are made at the same time, because they take memory and CPU, and
+	// mostOfOne those of an identity. A caller that does not read its answer keeps its place for as long as nobody has
+	// waited for patience.
+	mostCalls, mostOfOne = 4, 2
+	patience             = 10 * time.Second
 )
+
+// Places returns the places for the callers of a listener.
+func Places() *downstream.Places { return downstream.NewPlaces(mostCalls, mostOfOne, patience) }
+
+// OperatorsPlaces returns the places for operators, who have no identities.
+func OperatorsPlaces() *downstream.Places { return downstream.NewPlaces(mostCalls, 0, patience) }
 
 // Service is the CSDS service of one listener.
 type Service struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	node   func() *corev3.Node
 	viewer func(context.Context) (Viewer, error)
-	calls  atomic.Int32
 }
 
 // New returns a service. node returns the relay's own Node. viewer returns what the caller of a call with the given
@@ -65,14 +75,33 @@ func (s *Service) StreamClientStatus(stream grpc.BidiStreamingServer[statusv3.Cl
 		if err != nil {
 			return err
 		}
-		a := &answer{chunk: chunkBytes, send: stream.Send, excludes: req.GetExcludeResourceContents()}
-		if err := s.answer(stream.Context(), req, a); err != nil {
-			return err
-		}
-		if err := a.flush(true); err != nil {
+		if err := s.respond(stream, req); err != nil {
 			return err
 		}
 	}
+}
+
+func (s *Service) respond(stream grpc.BidiStreamingServer[statusv3.ClientStatusRequest, statusv3.ClientStatusResponse], req *statusv3.ClientStatusRequest) error {
+	v, place, err := s.enter(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer place.Give()
+	a := &answer{chunk: chunkBytes, send: stream.Send, excludes: req.GetExcludeResourceContents()}
+	if err := s.answer(stream.Context(), v, req, a); err != nil {
+		return err
+	}
+	return a.flush(true)
+}
+
+// enter returns what the caller may see, and a place for the answer.
+func (s *Service) enter(ctx context.Context) (Viewer, *downstream.Place, error) {
+	v, err := s.viewer(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	place, err := v.Place(ctx)
+	return v, place, err
 }
 
 var errTooLarge = status.Errorf(codes.ResourceExhausted,
@@ -81,6 +110,11 @@ var errTooLarge = status.Errorf(codes.ResourceExhausted,
 // FetchClientStatus implements the service. If the relay's own view is too large, it leaves out the contents, because
 // grpcdebug cannot ask for that.
 func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	v, place, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, place.Give) // when gRPC has sent the answer
 	excludes := req.GetExcludeResourceContents()
 	for {
 		var whole *statusv3.ClientStatusResponse
@@ -91,7 +125,7 @@ func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientSta
 			whole = r
 			return nil
 		}}
-		err := s.answer(ctx, req, a)
+		err := s.answer(ctx, v, req, a)
 		if err == nil {
 			err = a.flush(true)
 		}
@@ -107,16 +141,7 @@ func (s *Service) FetchClientStatus(ctx context.Context, req *statusv3.ClientSta
 }
 
 // answer builds the answer to a request.
-func (s *Service) answer(ctx context.Context, req *statusv3.ClientStatusRequest, a *answer) error {
-	v, err := s.viewer(ctx)
-	if err != nil {
-		return err
-	}
-	if s.calls.Add(1) > mostCalls {
-		s.calls.Add(-1)
-		return status.Errorf(codes.ResourceExhausted, "%d calls are being answered, which is the limit: try again later", mostCalls)
-	}
-	defer s.calls.Add(-1)
+func (s *Service) answer(ctx context.Context, v Viewer, req *statusv3.ClientStatusRequest, a *answer) error {
 	matches, err := matcherOf(req.GetNodeMatchers())
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "node_matchers: %v", err)

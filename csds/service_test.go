@@ -37,6 +37,10 @@ func (holder) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) 
 	return func(func(*downstream.Inspected, func(*downstream.Held) bool) bool) {}
 }
 
+func (holder) Place(ctx context.Context) (*downstream.Place, error) {
+	return OperatorsPlaces().TakeOperators(ctx)
+}
+
 func (h holder) Upstream() iter.Seq[downstream.Held] {
 	return func(yield func(downstream.Held) bool) {
 		for i := range h.n {

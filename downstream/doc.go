@@ -67,6 +67,7 @@
 //     (pace.go).
 //   - HTTP/2 frames that are no requests are counted, over REST too (frames.go, restconns.go). Addresses whose
 //     connections end soon are accepted later (churn.go).
+//   - What takes much, such as a large request, is done in turns that are fair among identities (places.go).
 //   - If memory is scarce, the clients with the most names get no further names, and then lose their streams (memory.go).
 //   - A stream on which nothing can be served ends, so that the client tries its next server (unreachable.go).
 package downstream

@@ -155,7 +155,7 @@ func unary(s *Server, d *Door, implied string) func(any, context.Context, func(a
 			}
 			return nil, err
 		}
-		if !s.turn(ctx, nil, &in) {
+		if !s.turn(ctx, id, &in) {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 		if e := in.excess(); e != nil {

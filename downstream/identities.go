@@ -56,8 +56,6 @@ type identityUse struct {
 	key     identityKey
 	streams int           // guarded by identities.mu
 	total   *atomic.Int64 // identities.cost; may be nil
-	// large has room for one large request that is processed.
-	large chan struct{}
 
 	mu     sync.Mutex
 	scopes scopeCounts
@@ -150,7 +148,7 @@ func (i *identities) join(key identityKey, most int) (*identityUse, *excess) {
 	defer i.mu.Unlock()
 	u := i.open[key]
 	if u == nil {
-		u = &identityUse{key: key, total: &i.cost, large: make(chan struct{}, 1)}
+		u = &identityUse{key: key, total: &i.cost}
 	}
 	if e := over(limitIdentityStreams, u.streams+1, most, "%d open streams of this identity"); e != nil {
 		return nil, e
@@ -277,13 +275,19 @@ const (
 	identityBurst = 5
 	// mostIdentityWait is the longest wait of a request. A request that would wait longer is refused.
 	mostIdentityWait = time.Second
-	// mostPaced is how many identities are paced separately. All further ones share one pace.
+	// mostPaced is how many identities are paced separately, and how many addresses. All further ones share one pace, which
+	// is not the same for both: addresses can be made up.
 	mostPaced = 4096
 )
 
 // identityPaces are the paces of the identities that recently sent something. The zero value is ready.
 type identityPaces struct {
-	mu    sync.Mutex
+	mu                sync.Mutex
+	proven, addresses paces
+}
+
+// paces are those of identities, or of addresses.
+type paces struct {
 	of    map[identityKey]*rate.Limiter
 	swept time.Time
 }
@@ -293,6 +297,13 @@ type identityPaces struct {
 func (p *identityPaces) take(key identityKey, perSecond int, now time.Time) (wait time.Duration, refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if key.proven != "" {
+		return p.proven.take(key, perSecond, now)
+	}
+	return p.addresses.take(key, perSecond, now)
+}
+
+func (p *paces) take(key identityKey, perSecond int, now time.Time) (wait time.Duration, refused bool) {
 	pace := p.of[key]
 	if pace == nil && len(p.of) >= mostPaced {
 		p.sweep(now)
@@ -317,8 +328,8 @@ func (p *identityPaces) take(key identityKey, perSecond int, now time.Time) (wai
 }
 
 // sweep forgets the identities that have sent nothing for long enough. It looks at all of them at most once a second.
-// The caller holds mu.
-func (p *identityPaces) sweep(now time.Time) {
+// The caller holds identityPaces.mu.
+func (p *paces) sweep(now time.Time) {
 	if now.Sub(p.swept) < time.Second {
 		return
 	}

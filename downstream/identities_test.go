@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -298,20 +299,27 @@ func TestARequestThatWouldWaitTooLongIsRefused(t *testing.T) {
 func TestPacesOfManyIdentitiesAreBounded(t *testing.T) {
 	var p identityPaces
 	now := time.Now()
+	address := func(i int) identityKey {
+		return identityKey{address: prefixOf(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))}
+	}
 	for i := range 3 * mostPaced {
-		p.take(identityKey{proven: fmt.Sprint(i)}, 1, now)
+		p.take(address(i), 1, now)
 	}
-	if n := len(p.of); n > mostPaced+1 {
-		t.Errorf("%d identities are paced separately, want %d", n, mostPaced)
+	if n := len(p.addresses.of); n > mostPaced+1 {
+		t.Errorf("%d addresses are paced separately, want %d", n, mostPaced)
 	}
-	if _, refused := p.take(identityKey{proven: "new"}, 1, now); !refused {
+	const further = 4 * mostPaced
+	if _, refused := p.take(address(further), 1, now); !refused {
 		t.Error("all that are too many count as one, and they came too fast")
 	}
-	if wait, refused := p.take(identityKey{proven: "new"}, 1, now.Add(time.Minute)); wait > 0 || refused {
+	if wait, refused := p.take(identityKey{proven: "good"}, 1, now); wait > 0 || refused {
+		t.Errorf("an identity that is proven waits %v because of made-up addresses", wait)
+	}
+	if wait, refused := p.take(address(further), 1, now.Add(time.Minute)); wait > 0 || refused {
 		t.Errorf("a minute later one waits %v", wait)
 	}
-	if n := len(p.of); n > 2 {
-		t.Errorf("%d identities are kept that have sent nothing for a minute", n)
+	if n := len(p.addresses.of); n > 2 {
+		t.Errorf("%d addresses are kept that have sent nothing for a minute", n)
 	}
 }
 

@@ -26,20 +26,20 @@ import (
 // marshalJSON is protojson, with all types that are known.
 var marshalJSON = protojson.MarshalOptions{Resolver: descriptors.Types{}}
 
-// toJSON returns a response in protobuf's canonical JSON, as a message of the service's version of the API. The caller
-// must not change it. Resources that have no JSON form are left out and reported as errors; if that would remove them
-// from the client, because the response is its full state, the error is an *incompleteError.
-func (s *Server) toJSON(r *session.Response, service *xdstype.Service) ([]byte, error) {
+// toJSON returns a response in protobuf's canonical JSON, as a message of the service's version of the API. Resources that
+// have no JSON form are left out and reported as errors; if that would remove them from the client, because the response
+// is its full state, the error is an *incompleteError.
+func (s *Server) toJSON(r *session.Response, service *xdstype.Service) *jsonEntry {
+	render := func() ([]byte, error) { return s.render(r, service) }
 	// Only what many clients may get is worth caching: shared bytes.
 	shared, private := r.Parts()
 	if len(shared) != 1 || private > 0 || shared.Len() < minJSONCached {
-		return s.render(r, service)
+		return &jsonEntry{key: jsonKey{size: shared.Len() + private}, own: true, render: render}
 	}
 	key := jsonKey{shared: &shared[0].ReadOnlyData()[0], size: shared.Len(), version: r.Version, path: service.Path, types: descriptors.Newest()}
-	return s.jsonCache.entry(key, shared[0]).get(func() ([]byte, error) { return s.render(r, service) })
+	return s.jsonCache.entry(key, shared[0], render, s.pressure.mostCached())
 }
 
-// render does the work of toJSON.
 func (s *Server) render(r *session.Response, service *xdstype.Service) ([]byte, error) {
 	return s.renderBytes(r.Encode().Materialize(), service)
 }

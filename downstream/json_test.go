@@ -44,7 +44,7 @@ func TestJSONOfTheSameNamesIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := server.toJSON(r, xdstype.Cluster.V3)
+		body, err := server.toJSON(r, xdstype.Cluster.V3).get()
 		if err != nil {
 			t.Fatal(err)
 		}

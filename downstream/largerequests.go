@@ -4,11 +4,12 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
-	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	"github.com/xds-relay/xds-relay/identity"
 )
 
 // Large requests are processed in turns, because a request takes several times its length while it is decoded, and so
@@ -18,61 +19,26 @@ import (
 // largeRequest is the length from which a request waits for its turn, in bytes.
 const largeRequest = 64 << 10
 
-// largeRequests has a slot for each large request that is processed.
-type largeRequests chan struct{}
-
-func newLargeRequests() largeRequests {
-	return make(largeRequests, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())/2))
-}
-
-// take waits for a slot: for that of the identity, of which each has one, and then for one of all. It returns false if
-// the client has gone first. give gives the slots back.
-func (l largeRequests) take(ctx context.Context, of *identityUse) bool {
-	if of != nil {
-		select {
-		case of.large <- struct{}{}:
-		case <-ctx.Done():
-			return false
-		}
-	}
-	select {
-	case l <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		if of != nil {
-			<-of.large
-		}
-		return false
-	}
-}
-
-func (l largeRequests) give(of *identityUse) {
-	<-l
-	if of != nil {
-		<-of.large
-	}
-}
-
 // largeIncoming is a large request that was received, or one that is refused.
 type largeIncoming struct {
 	excess *excess // why the request is refused
 	parts  mem.BufferSlice
-	server *Server // from the request's turn on
-	uses   *identityUse
+	place  *Place // from the request's turn on
 	conn   *arriving
 	size   int64
 }
 
 // turn makes the data of a request that was received ready, when it is the request's turn. It returns false if the
 // client has gone first.
-func (s *Server) turn(ctx context.Context, of *identityUse, in *incoming) bool {
+func (s *Server) turn(ctx context.Context, id *identity.Identity, in *incoming) bool {
 	l := in.large
 	if l == nil || l.excess != nil {
 		return true
 	}
 	l.size = int64(l.parts.Len())
-	if c := connOf(ctx); c != nil {
-		l.conn = c.arriving.Load()
+	conn := connOf(ctx)
+	if conn != nil {
+		l.conn = conn.arriving.Load()
 	}
 	l.conn.add(l.size)
 	// What a compressed request takes was not counted while it arrived.
@@ -82,16 +48,16 @@ func (s *Server) turn(ctx context.Context, of *identityUse, in *incoming) bool {
 		l.excess = e
 		return true
 	}
-	ok := s.large.take(ctx, of)
-	if ok {
-		l.server, l.uses = s, of
+	place, err := s.large.take(ctx, party{identityKeyOf(ctx, id), conn}, nil)
+	if err == nil {
+		l.place = place
 		in.data = l.parts.MaterializeToBuffer(mem.DefaultBufferPool())
 	} else {
 		l.conn.add(-l.size)
 	}
 	l.parts.Free()
 	l.parts = nil
-	return ok
+	return err == nil
 }
 
 // excess returns why the request is refused, nil if it is not. A request that is refused is not freed.
@@ -107,7 +73,7 @@ func (in *incoming) free() {
 	in.data.Free()
 	if l := in.large; l != nil {
 		l.conn.add(-l.size)
-		l.server.large.give(l.uses)
+		l.place.Give()
 	}
 }
 

@@ -191,7 +191,7 @@ func (c *loadCall) receive() (*lrsv3.LoadStatsRequest, error) {
 	if err := c.grpc.RecvMsg(&in); err != nil {
 		return nil, err
 	}
-	if !c.server.turn(c.grpc.Context(), c.in.uses, &in) {
+	if !c.server.turn(c.grpc.Context(), c.in.identity, &in) {
 		return nil, io.EOF
 	}
 	if e := in.excess(); e != nil {

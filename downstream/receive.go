@@ -161,7 +161,7 @@ func serve[R request, S typeSession](st *stream, f form[R, S]) error {
 			}
 			return st.unreadable(err)
 		}
-		if !st.server.turn(st.grpc.Context(), st.uses, in) {
+		if !st.server.turn(st.grpc.Context(), st.identity, in) {
 			return nil
 		}
 		if e := in.excess(); e != nil {

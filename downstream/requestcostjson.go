@@ -170,8 +170,8 @@ func (r *jsonRequest) bytes() []byte {
 // free ends the counting of what the request takes.
 func (r *jsonRequest) free() { r.conn.add(-r.size) }
 
-// decodeSlots bounds how many requests are decoded from JSON at once, which takes many times their length in memory,
-// and a whole processor.
-func decodeSlots() chan struct{} {
-	return make(chan struct{}, max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())/2))
+// decodePlaces bounds how many requests are decoded at once, which takes several times their length in memory, of JSON
+// many times, and a whole processor.
+func decodePlaces() *Places {
+	return NewPlaces(max(1, min(runtime.GOMAXPROCS(0), runtime.NumCPU())/2), 0, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"mime"
 	"net"
@@ -34,7 +35,7 @@ const timeoutHeader = "X-Envoy-Expected-Rq-Timeout-Ms"
 // HTTPServer makes the server of a REST listener. It speaks HTTP/1.1 and HTTP/2; it also speaks HTTP/2 without TLS, to
 // clients that begin with it.
 func (s *Server) HTTPServer(o ListenerOptions) *http.Server {
-	h := &restHandler{server: s, door: o.door(), options: o, services: map[string]*xdstype.Service{}, decoding: decodeSlots()}
+	h := &restHandler{server: s, door: o.door(), options: o, services: map[string]*xdstype.Service{}, decoding: decodePlaces()}
 	if h.options.MaxRequestBytes == 0 {
 		h.options.MaxRequestBytes = maxRequestBytes
 	}
@@ -69,8 +70,8 @@ type restHandler struct {
 	gate     *gate // of one request
 	options  ListenerOptions
 	services map[string]*xdstype.Service // by path
-	// decoding holds a slot for each request that is being decoded.
-	decoding chan struct{}
+	// decoding has a place for each request that is being decoded.
+	decoding *Places
 }
 
 // isJSON reports whether a request says that its body is JSON, as those of Envoy do. What forms and scripts of other
@@ -142,7 +143,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	req, ok := h.read(w, r)
+	req, ok := h.read(w, r, identityKeyOf(ctx, id))
 	if !ok {
 		return
 	}
@@ -160,7 +161,14 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 	case answer == nil:
 		w.WriteHeader(http.StatusNotModified)
 	default:
-		body, err := h.server.toJSON(answer, service)
+		entry := h.server.toJSON(answer, service)
+		done, err := entry.join(r.Context(), h.server.answers, party{identityKeyOf(ctx, id), limitedOf(r)}, connCloser(r))
+		if err != nil {
+			failWith(w, err) // in vain, if the client has gone
+			return
+		}
+		defer done()
+		body, err := entry.get()
 		if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
 			if log, ok := h.gate.line(eventIncomplete, h.server.options.Log.With("client", clientAddress(r))); ok {
 				log.Warn("a client over REST gets no update, because a resource has no JSON form", "path", r.URL.Path, "name", loglines.Clip(incomplete.name), "reason", incomplete.why)
@@ -177,7 +185,7 @@ func (h *restHandler) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // read reads the request. If that fails, it answers the client and returns false.
-func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, bool) {
+func (h *restHandler) read(w http.ResponseWriter, r *http.Request, of identityKey) (*discoveryv3.DiscoveryRequest, bool) {
 	limit := int64(h.options.MaxRequestBytes)
 	body := jsonRequest{conn: h.arrivingOn(r)}
 	defer body.free()
@@ -195,12 +203,11 @@ func (h *restHandler) read(w http.ResponseWriter, r *http.Request) (*discoveryv3
 		fail(w, http.StatusBadRequest, codes.InvalidArgument, "the request is incomplete: "+err.Error())
 		return nil, false
 	}
-	select {
-	case h.decoding <- struct{}{}:
-		defer func() { <-h.decoding }()
-	case <-r.Context().Done():
+	place, err := h.decoding.take(r.Context(), party{of, limitedOf(r)}, nil)
+	if err != nil {
 		return nil, false // the client has gone
 	}
+	defer place.Give()
 	req := new(discoveryv3.DiscoveryRequest)
 	// A client's API may be newer than the relay's, as it may over gRPC.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body.bytes(), req); err != nil {
@@ -308,12 +315,30 @@ func (h *restHandler) arrivingOn(r *http.Request) *arriving {
 	if !ok {
 		return nil
 	}
-	metered, ok := c.conn.(*meteredConn)
-	if !ok {
+	conn := limitedOf(r)
+	if conn == nil {
 		return nil
 	}
-	c.join.Do(func() { metered.limited.counts(h.server.joinArrivals(metered.limited, h.peerOf(r).AuthInfo)) })
-	return metered.limited.arriving.Load()
+	c.join.Do(func() { conn.counts(h.server.joinArrivals(conn, h.peerOf(r).AuthInfo)) })
+	return conn.arriving.Load()
+}
+
+// connCloser returns what closes the connection of a request.
+func connCloser(r *http.Request) io.Closer {
+	if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok {
+		return c.conn
+	}
+	return io.NopCloser(nil) // the server is not that of HTTPServer
+}
+
+// limitedOf returns the connection of a request, nil if the server is not that of HTTPServer.
+func limitedOf(r *http.Request) *limitedConn {
+	if c, ok := r.Context().Value(restConnKey{}).(*restConn); ok {
+		if metered, ok := c.conn.(*meteredConn); ok {
+			return metered.limited
+		}
+	}
+	return nil
 }
 
 // peerOf returns a request's client in gRPC's form.

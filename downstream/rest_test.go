@@ -496,7 +496,7 @@ func TestJSONOfAStateIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := server.toJSON(r, service)
+		body, err := server.toJSON(r, service).get()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -702,4 +702,55 @@ func beginRequest(t *testing.T, path string, want int) {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
+}
+
+// Requests are decoded in turns that are fair among clients: however many of one wait, another waits for one of them.
+func TestRESTDecodesInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRESTServer(t, ListenerOptions{}, func(*httptest.Server) {})
+		h := r.Config.Handler.(*restHandler)
+		h.decoding = NewPlaces(1, 0, 0)
+		busy, err := h.decoding.take(t.Context(), proven("busy", nil)(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan string, 20)
+		send := func(address string) {
+			go func() {
+				req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v3/discovery:clusters", strings.NewReader("no JSON"))
+				req.Header.Set("Content-Type", "application/json")
+				req.RemoteAddr = address
+				w := httptest.NewRecorder()
+				w.Body = nil
+				h.ServeHTTP(writerFunc{w, func() { answered <- address }}, req)
+			}()
+			synctest.Wait()
+		}
+		const many, one = "192.0.2.1:1", "192.0.2.2:1"
+		for range cap(answered) - 1 {
+			send(many)
+		}
+		send(one)
+		busy.Give()
+		synctest.Wait()
+		first, second := <-answered, <-answered
+		if first != many || second != one {
+			t.Errorf("%s is answered first, and then %s", first, second)
+		}
+		if n := 2 + len(answered); n != cap(answered) {
+			t.Errorf("%d of %d requests are answered", n, cap(answered))
+		}
+	})
+}
+
+// writerFunc is a ResponseWriter that reports when an answer begins.
+type writerFunc struct {
+	http.ResponseWriter
+	begins func()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w writerFunc) WriteHeader(status int) {
+	w.begins()
+	w.ResponseWriter.WriteHeader(status)
 }

@@ -35,12 +35,14 @@ type Server struct {
 	identities identities
 	pressure   pressure
 	arrivals   arrivals
-	large      largeRequests
-	paces      identityPaces // for requests that get one answer
-	refusals   identityPaces // for streams that are refused
-	newScopes  newScopes
-	loadCalls  loadCalls
-	peers      atomic.Int64 // open streams of other relays of the fleet
+	large      *Places
+	// answers are the answers in JSON that are made and read.
+	answers   *Places
+	paces     identityPaces // for requests that get one answer
+	refusals  identityPaces // for streams that are refused
+	newScopes newScopes
+	loadCalls loadCalls
+	peers     atomic.Int64 // open streams of other relays of the fleet
 
 	ending    chan struct{} // closed by EndPolls
 	endPolls  func()
@@ -122,7 +124,8 @@ func NewServer(topics *cache.Cache, names func(Client) Names, o Options) *Server
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}, large: newLargeRequests()}
+	s := &Server{topics: topics, options: o, ending: make(chan struct{}), senders: newSenders(), pressure: pressure{memory: o.Memory}, large: decodePlaces()}
+	s.answers = s.answerPlaces()
 	s.naming.Store(&naming{of: names})
 	s.SetRelayID(o.RelayID)
 	s.endPolls = sync.OnceFunc(func() { close(s.ending) })

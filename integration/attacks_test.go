@@ -148,9 +148,10 @@ func (at *target) attack(t *testing.T, a attack, watch *canary) (attacked, alone
 // target is the relay under attack.
 type target struct {
 	relay      *relay
-	grpc, rest string      // addresses
-	tls        *tls.Config // for rest
-	reserved   string      // the address of a gRPC listener with a low limit of connections_per_second
+	plane      *controlPlane // of attackContainer
+	grpc, rest string        // addresses
+	tls        *tls.Config   // for rest
+	reserved   string        // the address of a gRPC listener with a low limit of connections_per_second
 	metrics    *http.Client
 }
 

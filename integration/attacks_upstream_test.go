@@ -111,7 +111,7 @@ node:
 		server("quiet.example.com", "delta") + server("*.quiet.example.com", "delta") + server("sotw.example.com", "sotw") + `
 old_style_names:
   - {when: node.cluster == "quiet", authority: quiet.example.com}
-  - {when: node.cluster == "sotw", authority: sotw.example.com}
+  - {when: node.cluster == "hogs", authority: sotw.example.com}
   - {when: node.cluster == "partitions", authority: quiet.example.com, partition: node.id}
   - authority: cp.example.com
 views:
@@ -169,7 +169,7 @@ func madeUpPartitions(ctx context.Context, t *testing.T, at *target) {
 }
 
 func longNamesInSotW(ctx context.Context, t *testing.T, at *target) {
-	at.in(ctx, t, at.dial(ctx, t), "hog", "sotw", batches(100_000, "%042d")...)
+	at.in(ctx, t, at.dial(ctx, t), "hog", "hogs", batches(100_000, "%042d")...)
 	<-ctx.Done()
 }
 

@@ -6,6 +6,7 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,9 +21,10 @@ import (
 )
 
 var (
-	chaosTime = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
-	chaosSeed = flag.Uint64("chaos-seed", 0, "the seed of all random decisions; 0: the current time")
-	chaosAll  = flag.Bool("chaos-all", false, "also test a store, control planes that restart before they have restored their resources, an authority with two servers, and rollouts")
+	chaosTime    = flag.Duration("chaos", 15*time.Second, "how long the chaos lasts")
+	chaosSeed    = flag.Uint64("chaos-seed", 0, "the seed of all random decisions; 0: the current time")
+	chaosAll     = flag.Bool("chaos-all", false, "also test a store, control planes that restart before they have restored their resources, an authority with two servers, and rollouts")
+	chaosAttacks = flag.Bool("chaos-attacks", false, "with -chaos-all: reloads, and a hostile client of each kind")
 )
 
 // TestChaos checks that during all failures no client receives anything false: no content that never existed,
@@ -60,8 +62,19 @@ func TestChaos(t *testing.T) {
 	evil := startHostilePlane(t, actor())
 	listeners := startChaosListeners(t, actor)
 	config := chaosConfig(slices.Concat(planes, shop.planes(), listeners.all()), evil)
+	var attackers *chaosAttackers
+	if *chaosAll && *chaosAttacks {
+		attackers = &chaosAttackers{canary: startControlPlane(t, delta)}
+		cert, key, roots := writeCertificate(t)
+		attackers.tls = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		config = attackable(config, attackers.canary.address, startQuietPlane(t), cert, key)
+	}
 	if *chaosAll {
 		config = storing(t, config, "")
+	}
+	if attackers != nil {
+		attackers.config = config
+		attackers.control = startRelay(t, relayTo(attackers.canary.address, "delta"))
 	}
 	relays := newRelays(t, config)
 	odd := []*chaosPlane{startOddPlane(t, delta, actor()), startOddPlane(t, sotw, actor())}
@@ -134,6 +147,12 @@ func TestChaos(t *testing.T) {
 	for range 3 {
 		r := actor()
 		running.Go(func() { beHostile(chaos, relays.address, r) })
+	}
+	if attackers != nil {
+		attackers.relays = relays
+		acts, reloads := actor(), actor()
+		running.Go(func() { attackers.run(chaos, t, acts) })
+		running.Go(func() { attackers.reload(chaos, t, reloads) })
 	}
 	deaths, oddDeaths := actor(), actor()
 	running.Go(func() { relays.die(chaos, deaths) })
@@ -208,6 +227,9 @@ func TestChaos(t *testing.T) {
 		return nil
 	})
 	listeners.settle(t)
+	if attackers != nil {
+		attackers.settle(t)
+	}
 	wrong(t, all)
 	for _, p := range planes {
 		p.truth.mu.Lock()
@@ -274,7 +296,11 @@ func (p *chaosPlane) authority() string {
 	// longer than the control plane takes to restore them, but not beyond the end of the test.
 	fmt.Fprintf(&b, "  - name: %s\n    guard: {ratio: 0.01, least: 1, hold: %s}\n", p.name, hold)
 	if p.poison != nil {
-		fmt.Fprintf(&b, "    rollout: %s\n", chaosRollout)
+		rollout := chaosRollout
+		if *chaosAttacks { // the machine is busier
+			rollout = strings.Replace(rollout, "soak: 2s", "soak: 5s", 1)
+		}
+		fmt.Fprintf(&b, "    rollout: %s\n", rollout)
 	}
 	fmt.Fprintf(&b, "    failover: {policy: unreachable, grace: 100ms}\n    servers: [%s]\n", strings.Join(servers, ", "))
 	return b.String()
@@ -303,6 +329,8 @@ func viewed(planes []*chaosPlane) (all []*chaosPlane) {
 type relays struct {
 	t      testing.TB
 	config string
+	// spared is held, for reading, by those who need the current relay to stay.
+	spared sync.RWMutex
 
 	mu    sync.Mutex
 	now   *relay
@@ -351,7 +379,11 @@ func (r *relays) die(ctx context.Context, random *rand.Rand) {
 			r.t.Error("the relay ended by itself")
 			return
 		}
-		r.replace()
+		r.spared.Lock()
+		if ctx.Err() == nil {
+			r.replace()
+		}
+		r.spared.Unlock()
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 type loadServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 	asks lrsv3.LoadStatsResponse
+	// forgets says that the reports are only counted.
+	forgets bool
 	watched[loadSeen]
 }
 
@@ -65,12 +67,15 @@ func (l *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 		if err != nil {
 			return nil
 		}
-		l.update(func(s *loadSeen) { s.add(r.GetClusterStats()) })
+		l.update(func(s *loadSeen) {
+			if s.reports++; !l.forgets {
+				s.add(r.GetClusterStats())
+			}
+		})
 	}
 }
 
 func (s *loadSeen) add(stats []*endpointv3.ClusterStats) {
-	s.reports++
 	clear(s.now)
 	for _, st := range stats {
 		s.periods = append(s.periods, st.GetLoadReportInterval().AsDuration())

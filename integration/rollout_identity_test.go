@@ -49,14 +49,14 @@ func (i *identified) edge(id string, root *relay) string {
 		fmt.Sprintf("        protocol: delta\n        tls: {ca_file: %s, cert_file: %s, key_file: %s}\n", i.dir.path("ca.crt"), i.dir.path("edge.crt"), i.dir.path("edge.key")), 1)
 }
 
-// connect returns the connection of an identity to a relay.
-func (i *identified) connect(who string, r *relay) *grpc.ClientConn {
+// connect returns the connection of an identity to a relay. The options are for the first call.
+func (i *identified) connect(who string, r *relay, options ...grpc.DialOption) *grpc.ClientConn {
 	i.t.Helper()
 	key := who + " " + r.address
 	if i.conns[key] == nil {
-		conn, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		conn, err := grpc.NewClient(r.address, append(options, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
 			RootCAs: pool(i.ca), Certificates: []tls.Certificate{issued(i.t, i.ca, who).TLS}, MinVersion: tls.VersionTLS12,
-		})))
+		})))...)
 		if err != nil {
 			i.t.Fatal(err)
 		}

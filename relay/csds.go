@@ -23,7 +23,15 @@ import (
 // and of these what the current rules allow it.
 
 // operatorView shows everything but secrets.
-type operatorView struct{ relay *Relay }
+type operatorView struct {
+	relay  *Relay
+	places *downstream.Places
+}
+
+// Place implements csds.Viewer.
+func (v operatorView) Place(ctx context.Context) (*downstream.Place, error) {
+	return v.places.TakeOperators(ctx)
+}
 
 // Clients implements csds.Viewer.
 func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool] {
@@ -45,6 +53,12 @@ type clientView struct {
 	generation       *generation
 	id               *identity.Identity
 	secretsForAnyone bool
+	places           *downstream.Places
+}
+
+// Place implements csds.Viewer.
+func (v *clientView) Place(ctx context.Context) (*downstream.Place, error) {
+	return v.relay.server.TakePlace(ctx, v.places, v.id)
 }
 
 // Clients implements csds.Viewer.
@@ -155,6 +169,7 @@ func sameIdentity(a, b *identity.Identity) bool {
 
 // clientCSDS returns the CSDS service for the clients of a listener.
 func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
+	places := csds.Places()
 	return csds.New(r.ownNode, func(ctx context.Context) (csds.Viewer, error) {
 		if !r.givesCSDS(o.Door) {
 			return nil, status.Error(codes.Unimplemented, "the listener does not serve CSDS any more (csds)")
@@ -163,7 +178,7 @@ func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
 		if err != nil {
 			return nil, err
 		}
-		return &clientView{r, r.now(), id, secretsForAnyone}, nil
+		return &clientView{r, r.now(), id, secretsForAnyone, places}, nil
 	})
 }
 
@@ -186,7 +201,8 @@ func (r *Relay) ownNode() *corev3.Node { return r.now().node }
 func (r *Relay) operatorGRPC() http.Handler {
 	const mostRequest = 64 << 10
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(mostRequest))
-	csds.New(r.ownNode, func(context.Context) (csds.Viewer, error) { return operatorView{r}, nil }).Register(g)
+	operator := operatorView{r, csds.OperatorsPlaces()}
+	csds.New(r.ownNode, func(context.Context) (csds.Viewer, error) { return operator, nil }).Register(g)
 	healthpb.RegisterHealthServer(g, r.health)
 	reflection.Register(g)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

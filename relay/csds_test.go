@@ -35,7 +35,7 @@ func ownView(t *testing.T, config string, id *identity.Identity) (names []string
 	r.cache.WatchSet(cache.Key{Scope: scope, TypeURL: xdstype.ClusterV3, Name: glob}, &ignoringSet{})
 	resource := cache.NewResource(cache.Spec{Name: member, Version: "1", TypeURL: xdstype.ClusterV3, Value: []byte("\x0a\x01x")})
 	r.cache.Apply(cache.Update{Scope: scope, TypeURL: xdstype.ClusterV3, Sets: []cache.SetUpdate{{Name: glob, Extent: cache.Whole, Changes: []cache.Change{{Name: member, Resource: resource}}}}})
-	for h := range (&clientView{r, r.now(), id, false}).Upstream() {
+	for h := range (&clientView{r, r.now(), id, false, nil}).Upstream() {
 		if h.Resource != nil {
 			names = append(names, h.Name)
 		}
