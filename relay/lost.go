@@ -34,7 +34,7 @@ func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
 }
 
 // serveOperator runs the admin listener in a goroutine.
-func (r *Relay) serveOperator(run *serving, o *operator) {
+func (r *Relay) serveOperator(run *serving, o *adminListener) {
 	r.log.Info("serving the operator", "address", o.address)
 	run.wg.Go(func() {
 		err := o.serve()
@@ -79,7 +79,7 @@ func (r *Relay) tryReopen(run *serving, l *listener) bool {
 
 // loseOperator notes that the socket of the admin listener accepts no more connections, and closes it. It returns
 // false if there is another admin listener by now, or none.
-func (r *Relay) loseOperator(o *operator, why error) bool {
+func (r *Relay) loseOperator(o *adminListener, why error) bool {
 	r.listening.Lock()
 	is := r.operator == o && o.lost == nil
 	if is {

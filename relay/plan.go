@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -23,70 +22,6 @@ type checks struct {
 	parse func(name string, text []byte) (*configs.Config, error)
 	// one is held during a check, because each uses much CPU time.
 	one sync.Mutex
-}
-
-// Changes is what a configuration would change in the running relay, as POST /check returns it.
-type Changes struct {
-	// Running is the hash of the running configuration, and Checked that of the checked one.
-	Running string `json:"running"`
-	Checked string `json:"checked,omitempty"`
-	// Errors are the reasons why it cannot be loaded. If there are any, the other fields are empty.
-	Errors   []ConfigError `json:"errors,omitempty"`
-	Warnings []ConfigError `json:"warnings,omitempty"`
-
-	Listeners   []ListenerChange  `json:"listeners,omitempty"`
-	Authorities []AuthorityChange `json:"authorities,omitempty"`
-	// Keys are the other parts of the configuration that differ, such as rights.
-	Keys    []string       `json:"keys,omitempty"`
-	Streams *StreamChanges `json:"streams,omitempty"`
-	Names   *NameChanges   `json:"names,omitempty"`
-}
-
-// ConfigError is a mistake in a configuration.
-type ConfigError struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Problem string `json:"problem"`
-}
-
-// Kinds of changes of a listener or an authority.
-const (
-	ChangeAdded   = "added"
-	ChangeRemoved = "removed"
-	ChangeChanged = "changed"
-)
-
-// ListenerChange is a change of a listener.
-type ListenerChange struct {
-	Address string `json:"address"`
-	Change  string `json:"change"` // added, removed or changed
-	// Keys are the keys that differ.
-	Keys []string `json:"keys,omitempty"`
-	// NewConnections says that the changes hold for new connections only, and that the relay asks clients to open
-	// them (GOAWAY). Otherwise they hold for the next stream.
-	NewConnections bool `json:"new_connections,omitempty"`
-	// Streams counts the open streams of the listener's clients.
-	Streams int `json:"streams"`
-}
-
-// AuthorityChange is a change of an authority.
-type AuthorityChange struct {
-	Authority string   `json:"authority"`
-	Change    string   `json:"change"` // added, removed or changed
-	Keys      []string `json:"keys,omitempty"`
-	// NewStreams says that the relay opens the streams to its control planes, or its directory, again.
-	NewStreams bool `json:"new_streams,omitempty"`
-}
-
-// StreamChanges are the clients' streams, and how many of them would end.
-type StreamChanges struct {
-	Open int `json:"open"`
-	// EndWithListener counts the streams that would end because their listener is gone, and EndNotAdmitted those
-	// whose client the listener does not admit any more.
-	EndWithListener int `json:"end_with_listener"`
-	EndNotAdmitted  int `json:"end_not_admitted"`
 }
 
 // planChanges returns what a configuration would change, and the generation that it would be, of which only the
@@ -260,14 +195,6 @@ func errorOf(e configs.Error) ConfigError {
 	return ConfigError{File: e.File, Line: e.Line, Column: e.Column, Key: e.Path, Problem: e.Err.Error()}
 }
 
-// String returns the mistake with its place, on one line.
-func (e ConfigError) String() string {
-	return configs.Error{File: e.File, Line: e.Line, Column: e.Column, Path: e.Key, Err: errors.New(e.Problem)}.Error()
-}
-
-// errBusy is the error of a check while another one runs.
-var errBusy = errors.New("another configuration is being checked")
-
 // Check returns what a configuration would change, and changes nothing. name is for errors. It counts clients' names
 // for countFor at most.
 func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, error) {
@@ -288,17 +215,5 @@ func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, 
 	return changes, nil
 }
 
-const (
-	// maxDocument is the maximum size of a configuration to check, in bytes.
-	maxDocument = 8 << 20
-	// countFor bounds the time for counting names.
-	countFor = 5 * time.Second
-)
-
-// documentName returns the name of a document for errors and logs.
-func documentName(name string) string {
-	if name == "" {
-		return "configuration"
-	}
-	return loglines.Clip(name)
-}
+// countFor bounds the time for counting names.
+const countFor = 5 * time.Second

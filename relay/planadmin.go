@@ -4,7 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"github.com/xds-relay/xds-relay/internal/loglines"
 )
+
+// maxDocument is the maximum size of a configuration to check, in bytes.
+const maxDocument = 8 << 20
 
 // checkDocument answers an operator's request for what a configuration would change.
 func (r *Relay) checkDocument(w http.ResponseWriter, req *http.Request, document []byte) {
@@ -31,4 +36,15 @@ func (r *Relay) checkDocument(w http.ResponseWriter, req *http.Request, document
 	default:
 		writeJSON(w, changes)
 	}
+}
+
+// errBusy is the error of a check while another one runs.
+var errBusy = errors.New("another configuration is being checked")
+
+// documentName returns the name of a document for errors and logs.
+func documentName(name string) string {
+	if name == "" {
+		return "configuration"
+	}
+	return loglines.Clip(name)
 }

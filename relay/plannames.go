@@ -16,31 +16,6 @@ import (
 	"github.com/xds-relay/xds-relay/internal/loglines"
 )
 
-// NameChanges counts the names, globs and wildcards to which clients are subscribed, once for each stream.
-type NameChanges struct {
-	// Complete says that all were counted. Otherwise the numbers are lower bounds: the time was too short, or a
-	// stream has too many names.
-	Complete bool `json:"complete"`
-	Counted  int  `json:"counted"`
-	// Move counts names that would be served from another authority, partition or view. Moves has the places, the
-	// most frequent first.
-	Move  int    `json:"move"`
-	Moves []Move `json:"moves,omitempty"`
-	// Denied counts names that their clients may have now, but would not have by rights or the listener's secrets.
-	// Lost counts names that are served now, but would not be because no authority or rule covers them.
-	Denied int `json:"denied"`
-	Lost   int `json:"lost"`
-	// Allowed counts names that are refused now, but would be served.
-	Allowed int `json:"allowed"`
-}
-
-// Move counts the names that would be served from another place.
-type Move struct {
-	From  string `json:"from"`
-	To    string `json:"to"`
-	Names int    `json:"names"`
-}
-
 const (
 	// namesOfStream bounds the names that are counted of one stream.
 	namesOfStream = 50_000

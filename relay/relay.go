@@ -84,8 +84,8 @@ type Relay struct {
 
 	listening sync.Mutex // comes last
 	listeners []*listener
-	operator  *operator // nil if there is none
-	running   *serving  // nil before Run
+	operator  *adminListener // nil if there is none
+	running   *serving       // nil before Run
 }
 
 // ErrDrain is the cause of the end of Run's context if the relay is to drain its listeners.

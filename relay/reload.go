@@ -26,7 +26,7 @@ import (
 type planned struct {
 	generation *generation
 	listeners  []*listenerPlan
-	operator   *operator
+	operator   *adminListener
 	fleet      *membership
 }
 
@@ -39,9 +39,6 @@ type reloads struct {
 	// same and audits bound the lines about reloads that change nothing, of which an operator's program may want any number.
 	same, audits loglines.Shared
 }
-
-// ErrShuttingDown is the error of a reload while the relay shuts down.
-var ErrShuttingDown = errors.New("the relay is shutting down")
 
 // Reload replaces the running configuration. If it returns an error, nothing has changed, and the error has all
 // mistakes. Clients' streams stay open, except those of listeners that are gone.
@@ -313,4 +310,29 @@ func cacheOptions(cfg *configs.Config) cache.Options {
 		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	}
+}
+
+// Load reads the configuration file and replaces the running configuration: see Reload. by is the requester, for the
+// log.
+func (r *Relay) Load(ctx context.Context, by string) error {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	if r.load == nil {
+		r.log.Warn("the configuration was not reloaded", "by", by, "reason", ErrBuiltIn)
+		return ErrBuiltIn
+	}
+	defer r.notifyReload()()
+	// Hold the lock while reading, so that of several reloads the last one has the newest file.
+	cfg, err := r.load()
+	if err != nil {
+		r.noteFailure(err, by)
+		return err
+	}
+	return r.reload(ctx, cfg, by)
+}
+
+func (r *Relay) configStatus() ConfigStatus {
+	r.reloads.mu.Lock()
+	defer r.reloads.mu.Unlock()
+	return ConfigStatus{Hash: r.Hash(), Loaded: r.reloads.loaded, Failures: r.reloads.failures, Problem: r.reloads.problem}
 }

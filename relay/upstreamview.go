@@ -5,14 +5,11 @@ import (
 	"iter"
 	"slices"
 
-	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/codes"
 
-	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
-	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
 // The leaf topics of the cache: what the relay has requested from control planes and directories.
@@ -155,30 +152,4 @@ func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.H
 			}
 		}
 	}
-}
-
-// requestedResources counts what Upstream returns, by authority, type and state. It does not look at each resource.
-func (r *Relay) requestedResources() []admin.Sample {
-	type kind struct {
-		authority, resourceType string
-		state                   cache.CacheState
-	}
-	count := map[kind]int64{}
-	r.cache.EachStates(func(scope cache.Scope, typeURL string, counts *cache.StateCounts) {
-		if scope.Derived != "" || scope.New {
-			return
-		}
-		for state, n := range counts {
-			if n != 0 {
-				count[kind{r.labelOf(scope.Authority), xdstype.Label(typeURL), cache.CacheState(state)}] += n
-			}
-		}
-	})
-	samples := make([]admin.Sample, 0, len(count))
-	for k, n := range count {
-		samples = append(samples, admin.Sample{Value: n, Labels: []attribute.KeyValue{
-			authorityLabel(k.authority), typeLabel(k.resourceType), attribute.String("grpc.xds.cache_state", k.state.String()),
-		}})
-	}
-	return samples
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/xds-relay/xds-relay/internal/certs"
 )
 
-// operator is the admin listener: its turn of a socket, and its HTTP server.
-type operator struct {
+// adminListener is the admin listener: its turn of a socket, and its HTTP server.
+type adminListener struct {
 	config  configs.Admin
 	sockets *socket
 	// opened says that the socket was opened for this listener, and taken that it was the socket of a client listener.
@@ -34,7 +34,7 @@ type operator struct {
 
 // planOperator returns the admin listener of a configuration, nil if it has none. That is the present one if nothing
 // changes, or another one, which does not serve yet. It opens a lost listener again, or leaves it lost.
-func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *leaving) (*operator, *configs.Error) {
+func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *leaving) (*adminListener, *configs.Error) {
 	o, before := &cfg.Admin, r.theOperator()
 	if o.Address == "" {
 		return nil, nil
@@ -43,8 +43,8 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 	if before != nil && lost == nil && configs.Fingerprint(before.config) == configs.Fingerprint(o) {
 		return before, nil
 	}
-	n := &operator{config: *o, credentials: r.credentials.Part()}
-	failed := func(key, format string, args ...any) (*operator, *configs.Error) {
+	n := &adminListener{config: *o, credentials: r.credentials.Part()}
+	failed := func(key, format string, args ...any) (*adminListener, *configs.Error) {
 		n.credentials.Close()
 		err := cfg.Errorf(key, format, args...)
 		return nil, &err
@@ -96,7 +96,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 }
 
 // undoOperator closes a planned admin listener.
-func (r *Relay) undoOperator(n *operator) {
+func (r *Relay) undoOperator(n *adminListener) {
 	before := r.theOperator()
 	if n == nil || n == before {
 		return
@@ -109,7 +109,7 @@ func (r *Relay) undoOperator(n *operator) {
 
 // commitOperator makes n the admin listener. The previous one answers the requests that it has received. Its socket
 // is closed unless another listener has taken it over.
-func (r *Relay) commitOperator(n *operator, taken bool) {
+func (r *Relay) commitOperator(n *adminListener, taken bool) {
 	r.listening.Lock()
 	before := r.operator
 	r.operator = n
@@ -135,14 +135,14 @@ func (r *Relay) commitOperator(n *operator, taken bool) {
 }
 
 // theOperator returns the admin listener, nil if there is none.
-func (r *Relay) theOperator() *operator {
+func (r *Relay) theOperator() *adminListener {
 	r.listening.Lock()
 	defer r.listening.Unlock()
 	return r.operator
 }
 
 // serve serves until the server's turn ends, or it fails.
-func (o *operator) serve() error {
+func (o *adminListener) serve() error {
 	err := o.http.Serve(o.socket)
 	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && o.turn.hasEnded() {
 		return nil
@@ -151,7 +151,7 @@ func (o *operator) serve() error {
 }
 
 // finish closes the server once it has answered its requests, or after a short time.
-func (o *operator) finish() {
+func (o *adminListener) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = o.http.Shutdown(ctx)
@@ -159,13 +159,13 @@ func (o *operator) finish() {
 }
 
 // stop closes the server. It may be called at any time, also twice.
-func (o *operator) stop() error {
+func (o *adminListener) stop() error {
 	defer o.credentials.Close()
 	return o.http.Close()
 }
 
 // close closes the server and its socket.
-func (o *operator) close() error {
+func (o *adminListener) close() error {
 	err := o.stop()
 	_ = o.sockets.Close() // it may be closed already
 	return err
