@@ -119,12 +119,12 @@ func (r *Relay) authorities() []AuthorityStatus {
 			continue // the authority is no longer configured
 		}
 		v := &views[index[a.Name]]
-		node, differ := r.scopes.nodes.describe(scope)
+		node, differ := r.scopes.nodes.Describe(scope)
 		for _, st := range of {
 			view := StreamStatus{
 				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
-				Node:       node, NodeRefused: r.scopes.nodes.isRefused(scope), NodesDiffer: differ.fields(),
+				Node:       node, NodeRefused: r.scopes.nodes.Refused(scope), NodesDiffer: differ.Names(),
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
 				Quarantined: st.Quarantined, QuarantineReason: st.QuarantineReason,

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/csds"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/partition"
 )
 
 // CSDS, and who sees what. The operator sees everything but secrets. A client sees the streams of its own identity,
@@ -139,7 +140,7 @@ func (v *clientView) partitions() map[cache.Scope]bool {
 }
 
 // leafPartition returns the partition of a scope, also of a scope of derived topics.
-func leafPartition(scope cache.Scope) cache.Scope { return partitionOf(scope.Accepted()) }
+func leafPartition(scope cache.Scope) cache.Scope { return partition.Of(scope.Accepted()) }
 
 // sameIdentity reports whether two clients have proven the same identity. Clients that have proven nothing share one
 // identity.

@@ -14,7 +14,7 @@
 // # Locks
 //
 // The cache calls scopes with its own locks held: scopes.mu and origins.mu come after these, and before the inboxes of
-// sources. partitionNodes.mu comes after scopes.mu. All other locks of this package come last.
+// sources. partition.Nodes.mu comes after scopes.mu. All other locks of this package come last.
 //
 // Each step of a shutdown is bounded: package process.
 package relay

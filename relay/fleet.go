@@ -28,6 +28,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/fleet/etcd"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -455,10 +456,10 @@ func (d peersDoor) names(ctx context.Context, c downstream.Client) downstream.Na
 type peerNames struct {
 	scope   cache.Scope
 	node    *corev3.Node // is the partition's already
-	nodes   *partitionNodes
+	nodes   *partition.Nodes
 	joined  bool
 	state   bool // the stream is only for the present state: no reason to feed the scope
-	member  partitionMember
+	member  partition.Member
 	refused error // why the member cannot have the scope
 	// relay is nil unless clients of the member are relays. Otherwise no loop goes through the member: the streams to the
 	// control planes need not announce it.
@@ -472,9 +473,9 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 	}
 	if n.scope.OldStyle && !n.joined && !n.state {
 		n.joined = true
-		n.member.id = n.node.GetId()
-		n.member.node = func() *corev3.Node { return n.node }
-		n.nodes.join(partitionOf(n.scope), partitionClient{member: &n.member, ownTool: true})
+		n.member.ID = n.node.GetId()
+		n.member.Node = func() *corev3.Node { return n.node }
+		n.nodes.Join(partition.Of(n.scope), partition.Client{Member: &n.member, OwnTool: true})
 	}
 	return cache.Key{Scope: n.scope, TypeURL: typeURL, Name: name}, nil
 }
@@ -482,14 +483,14 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 // Enter implements downstream.ScopeUser.
 func (n *peerNames) Enter(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.enter(partitionOf(scope))
+		n.relay.enter(partition.Of(scope))
 	}
 }
 
 // Leave implements downstream.ScopeUser.
 func (n *peerNames) Leave(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.leave(partitionOf(scope))
+		n.relay.leave(partition.Of(scope))
 	}
 }
 
@@ -504,7 +505,7 @@ func (n *peerNames) Loop() error {
 // Close implements downstream.Names.
 func (n *peerNames) Close() {
 	if n.joined {
-		n.nodes.leave(partitionOf(n.scope), &n.member)
+		n.nodes.Leave(partition.Of(n.scope), &n.member)
 	}
 	if n.relay != nil {
 		for scope, j := range n.relay.used {

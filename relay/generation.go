@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
@@ -60,7 +61,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 		before = p.before.router
 	}
 	g := &generation{
-		cfg: p.cfg, router: authority.After(before, p.cfg), node: relayNode(p.cfg), store: p.store, types: p.types,
+		cfg: p.cfg, router: authority.After(before, p.cfg), node: partition.RelayNode(p.cfg), store: p.store, types: p.types,
 		origins: map[string]*origin{}, counts: map[string]*counts{}, rollouts: map[string]*gate.Options{},
 	}
 	if p.before != nil {

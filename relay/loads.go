@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/loadreport"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/urn"
@@ -213,7 +214,7 @@ func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
 			return cache.Scope{}, "", err
 		}
 	}
-	scope, canonical := partitionOf(k.Scope), k.Name
+	scope, canonical := partition.Of(k.Scope), k.Name
 	if scope.Derived != "" { // directives are not part of the cluster's name
 		u, err := urn.Unfold(name)
 		if err != nil {
@@ -232,7 +233,7 @@ func (n *loadNames) nodeOf(scope cache.Scope) *corev3.Node {
 	if !scope.OldStyle {
 		return nil
 	}
-	return nodeFor(n.partition.partition.Upstream, n.client.Node)
+	return partition.NodeFor(n.partition.partition.Upstream, n.client.Node)
 }
 
 // loadRoute finds the server for the reports of a scope. It implements upstream.LoadRoute.
@@ -296,7 +297,7 @@ func (l *loadRoute) node(o *origin) *corev3.Node {
 	if l.own == nil {
 		return o.node
 	}
-	if node := l.loads.relay.scopes.nodes.find(l.scope); node != nil {
+	if node := l.loads.relay.scopes.nodes.Find(l.scope); node != nil {
 		return node
 	}
 	return l.own

@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -27,7 +28,7 @@ import (
 type clientNames struct {
 	router     *authority.Router
 	generation uint64
-	nodes      *partitionNodes
+	nodes      *partition.Nodes
 	client     configs.Client
 	log        *slog.Logger
 	// views matches the views that are for the client.
@@ -46,7 +47,7 @@ type clientNames struct {
 	// relay is nil unless the client is a relay.
 	relay *relayClient
 	// hashes are the hashes of the client's Node, if hashed.
-	hashes nodeHashes
+	hashes partition.Hashes
 	hashed bool
 }
 
@@ -72,8 +73,8 @@ type oldStyleScope struct {
 	partition authority.Partition
 	err       error
 	used      bool // the client has received a topic of the scope
-	joined    bool // the client has joined the partition: see partitionNodes.join
-	member    partitionMember
+	joined    bool // the client has joined the partition: see partition.Nodes.Join
+	member    partition.Member
 }
 
 // Key implements downstream.Names. Names that the client may not have leave no trace: its Node does not become a
@@ -162,7 +163,7 @@ func (n *clientNames) Enter(scope cache.Scope) {
 	if n.relay == nil {
 		return // this scope's streams announce no relays
 	}
-	n.relay.enter(partitionOf(scope))
+	n.relay.enter(partition.Of(scope))
 }
 
 func (r *relayClient) enter(scope cache.Scope) {
@@ -186,7 +187,7 @@ func (n *clientNames) Loop() error {
 // Leave implements downstream.ScopeUser.
 func (n *clientNames) Leave(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.leave(partitionOf(scope))
+		n.relay.leave(partition.Of(scope))
 	}
 }
 
@@ -234,18 +235,18 @@ func (n *clientNames) joinPartition(of *oldStyleScope) bool {
 		return false
 	}
 	if !n.hashed {
-		n.hashed, n.hashes = true, hashesOf(n.client.Node)
+		n.hashed, n.hashes = true, partition.HashesOf(n.client.Node)
 	}
-	of.member.id = n.client.Node.GetId()
-	of.member.node = func() *corev3.Node { return nodeFor(of.partition.Upstream, n.client.Node) }
-	differ, first := n.nodes.join(p.Scope, partitionClient{
-		rule: p.Rule, generation: n.generation, upstream: p.Upstream, hashes: n.hashes, member: &of.member,
-		ownTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
+	of.member.ID = n.client.Node.GetId()
+	of.member.Node = func() *corev3.Node { return partition.NodeFor(of.partition.Upstream, n.client.Node) }
+	differ, first := n.nodes.Join(p.Scope, partition.Client{
+		Rule: p.Rule, Generation: n.generation, Upstream: p.Upstream, Hashes: n.hashes, Member: &of.member,
+		OwnTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
 	})
 	if differ != 0 {
 		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",
 			"rule", fmt.Sprintf("old_style_names[%d]", p.Rule), "authority", p.Scope.Authority, "partition", p.Scope.Partition,
-			"differ_in", strings.Join(differ.fields(), ","), "client", n.client.Node.GetId(), "first", first)
+			"differ_in", strings.Join(differ.Names(), ","), "client", n.client.Node.GetId(), "first", first)
 	}
 	return true
 }
@@ -254,7 +255,7 @@ func (n *clientNames) joinPartition(of *oldStyleScope) bool {
 func (n *clientNames) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.nodes.leave(s.partition.Scope, &s.member)
+			n.nodes.Leave(s.partition.Scope, &s.member)
 		}
 	}
 	if n.relay != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/chain"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
@@ -44,7 +45,7 @@ type origins struct {
 	cache    sink
 	rollouts *gate.Controller
 	// nodes, if not nil, are the Nodes of partitions.
-	nodes *partitionNodes
+	nodes *partition.Nodes
 
 	// opened, if not nil, is called after a source of xdstp names from servers was opened. It does not block.
 	opened func()
@@ -146,8 +147,8 @@ func (s *origins) planeOf(scope cache.Scope) any {
 	return nil
 }
 
-// open returns the source of a scope, and its fingerprint. node is the Node that the source sends: see nodeFor. It is nil
-// for xdstp names: then the source sends the relay's own Node.
+// open returns the source of a scope, and its fingerprint. node is the Node that the source sends: see
+// partition.NodeFor. It is nil for xdstp names: then the source sends the relay's own Node.
 func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	o := s.originFor(scope)
 	if o == nil {
@@ -177,7 +178,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.
 func (s *origins) noteOpened(scope cache.Scope, o *origin) {
-	if scope.OldStyle || scope != partitionOf(scope) {
+	if scope.OldStyle || scope != partition.Of(scope) {
 		return
 	}
 	if o.authority.IsPattern() {

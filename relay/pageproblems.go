@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -122,7 +123,7 @@ func (r *Relay) overview() *RelayStatus {
 func (r *Relay) lookAround() *RelayStatus {
 	stats := r.cache.Stats()
 	s := &RelayStatus{
-		Version: version(), Started: r.readiness.began, Ready: r.admin.IsReady(), Config: r.configStatus(),
+		Version: process.Version(), Started: r.readiness.began, Ready: r.admin.IsReady(), Config: r.configStatus(),
 		Clients: r.server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
 		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}), Fleet: r.fleetStatus(),
 	}

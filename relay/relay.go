@@ -155,7 +155,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.scopes.planeOf = r.origins.planeOf
 	r.scopes.takeOver = r.origins.takeOver
 	r.origins.nodes = r.scopes.nodes
-	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
+	r.scopes.nodes.Changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits

@@ -132,22 +132,23 @@ authorities: [{name: a, servers: [{address: "cp:1"}]}]
 old_style_names: [{authority: a}]
 rights: [{when: name == "open", allow: true}]
 `, identity.Anonymous(nil))
+	scope := cache.Scope{Authority: "a", OldStyle: true}
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	if _, err := names.Key(cluster, "hidden"); err == nil || err.Error() != "PermissionDenied: no rule of rights (relay.yaml:5) allows it" {
 		t.Errorf("got %v", err)
 	}
-	if n := len(names.nodes.of); n != 0 {
-		t.Errorf("%d partitions have a Node", n)
+	if node := names.nodes.Find(scope); node != nil {
+		t.Errorf("the partition has the Node %v", node)
 	}
 	if _, err := names.Key(cluster, "open"); err != nil {
 		t.Error(err)
 	}
-	if n := len(names.nodes.of); n != 1 {
-		t.Errorf("%d partitions have a Node, want 1", n)
+	if names.nodes.Find(scope) == nil {
+		t.Error("the partition has no Node")
 	}
 	names.Close()
-	if n := len(names.nodes.of); n != 0 {
-		t.Errorf("%d partitions have a Node still", n)
+	if node := names.nodes.Find(scope); node != nil {
+		t.Errorf("the partition has the Node %v still", node)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -28,7 +29,7 @@ type scopes struct {
 	// topics are the topics of the cache.
 	topics outdating
 	// nodes are the Nodes for old-style names.
-	nodes *partitionNodes
+	nodes *partition.Nodes
 	// turns are the turns of sources that are being replaced.
 	turns turns
 	ended chan struct{} // closed by Close
@@ -50,7 +51,7 @@ type scopeSource struct {
 	// source is nil while it is being replaced: see replace. fingerprint is that of its origin.
 	source      source
 	fingerprint string
-	node        *partitionNode // nil for xdstp names
+	node        *partition.Node // nil for xdstp names
 	topics      int
 	idle        int // counts how often the last topic stopped
 	// muted counts the reloads that replaced the source, and replacedMuted is what it was at the last replacement.
@@ -64,7 +65,7 @@ type scopeSource struct {
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	return &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
+		sources: map[cache.Scope]*scopeSource{}, nodes: partition.NewNodes(), ended: make(chan struct{}), changed: make(chan struct{}),
 		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
 	}
 }
@@ -75,7 +76,7 @@ func (f *scopes) Start(k cache.Key) {
 	defer f.mu.Unlock()
 	if k.Scope.Derived != "" {
 		if k.Scope.OldStyle {
-			f.nodes.joinDerived(clientsOf(k.Scope))
+			f.nodes.JoinDerived(clientsOf(k.Scope))
 		}
 		f.derived.Start(k)
 		return
@@ -90,9 +91,9 @@ func (f *scopes) Start(k cache.Key) {
 	of := f.sources[k.Scope]
 	if of == nil {
 		var node *corev3.Node
-		n := f.nodes.open(partitionOf(k.Scope))
+		n := f.nodes.Open(partition.Of(k.Scope))
 		if n != nil {
-			node = f.nodes.nodeOf(n)
+			node = f.nodes.NodeOf(n)
 		}
 		of = &scopeSource{node: n}
 		f.takeOver(k.Scope)
@@ -156,7 +157,7 @@ func (f *scopes) Stop(k cache.Key) {
 	if k.Scope.Derived != "" {
 		f.derived.Stop(k)
 		if k.Scope.OldStyle {
-			f.nodes.leave(clientsOf(k.Scope), nil)
+			f.nodes.Leave(clientsOf(k.Scope), nil)
 		}
 		return
 	}
@@ -204,7 +205,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 	if scope.Params != "" {
 		f.variants--
 	}
-	f.nodes.closed(partitionOf(scope), of.node)
+	f.nodes.Closed(partition.Of(scope), of.node)
 	f.mu.Unlock()
 	is.Close()
 }
@@ -228,5 +229,5 @@ func (f *scopes) Close() {
 // clientsOf returns the scope that the clients of a derived topic's scope join.
 func clientsOf(scope cache.Scope) cache.Scope {
 	scope.Derived = ""
-	return partitionOf(scope)
+	return partition.Of(scope)
 }

@@ -1,4 +1,4 @@
-package relay
+package partition
 
 import (
 	"maps"
@@ -25,8 +25,8 @@ const (
 	newcomerPace = 10 * time.Second
 )
 
-// nodeRefusals is what is known about how the control planes take the Node of a partition. partitionNodes.mu guards it.
-type nodeRefusals struct {
+// refusals is what is known about how the control planes take the Node of a partition. Nodes.mu guards it.
+type refusals struct {
 	refused  bool           // some Node was, since a stream was answered
 	alone    bool           // no other Node was found
 	answered int            // streams with the Node that have an answer
@@ -37,28 +37,28 @@ type nodeRefusals struct {
 
 // refusedNode is the Node of a partition, which was refused.
 type refusedNode struct {
-	of   *partitionNode
+	of   *Node
 	node *corev3.Node
 }
 
 // scopeNodes are the Nodes for the streams of a scope. It implements upstream.Nodes.
 type scopeNodes struct {
-	all *partitionNodes
-	of  *partitionNode
+	all *Nodes
+	of  *Node
 }
 
-// nodesOf returns the Nodes for the streams of a scope that has a source, nil for xdstp names.
-func (p *partitionNodes) nodesOf(scope cache.Scope) upstream.Nodes {
+// NodesOf returns the Nodes for the streams of a scope that has a source, nil for xdstp names.
+func (p *Nodes) NodesOf(scope cache.Scope) upstream.Nodes {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := p.of[partitionOf(scope)]; n != nil && n.node != nil {
+	if n := p.of[Of(scope)]; n != nil && n.node != nil {
 		return scopeNodes{p, n}
 	}
 	return nil
 }
 
 // Current implements upstream.Nodes.
-func (s scopeNodes) Current() *corev3.Node { return s.all.nodeOf(s.of) }
+func (s scopeNodes) Current() *corev3.Node { return s.all.NodeOf(s.of) }
 
 // Answered implements upstream.Nodes.
 func (s scopeNodes) Answered(node *corev3.Node) {
@@ -115,8 +115,8 @@ func (s scopeNodes) Watch(f func()) (stop func()) {
 
 // replace replaces the Node of a partition by that of the next client whose Node is another. It returns false if there is
 // none.
-func (p *partitionNodes) replace(n *partitionNode, refused *corev3.Node) (changed bool) {
-	var first *partitionMember
+func (p *Nodes) replace(n *Node, refused *corev3.Node) (changed bool) {
+	var first *Member
 	for range mostCompared {
 		m, ok := p.candidate(n, refused)
 		switch {
@@ -128,7 +128,7 @@ func (p *partitionNodes) replace(n *partitionNode, refused *corev3.Node) (change
 			first = m
 		}
 		// A Node may be large. Copying it must not block other callers.
-		node := m.node()
+		node := m.Node()
 		if p.try(n, refused, m, node, proto.Equal(node, refused)) {
 			return true
 		}
@@ -138,7 +138,7 @@ func (p *partitionNodes) replace(n *partitionNode, refused *corev3.Node) (change
 
 // candidate returns the next client whose Node may take the place of a refused one, nil if there is none. It returns
 // false if the Node was replaced already.
-func (p *partitionNodes) candidate(n *partitionNode, refused *corev3.Node) (m *partitionMember, ok bool) {
+func (p *Nodes) candidate(n *Node, refused *corev3.Node) (m *Member, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n.node != refused {
@@ -152,7 +152,7 @@ func (p *partitionNodes) candidate(n *partitionNode, refused *corev3.Node) (m *p
 }
 
 // try makes a client's Node that of the partition, unless it is equal to the refused one.
-func (p *partitionNodes) try(n *partitionNode, refused *corev3.Node, m *partitionMember, node *corev3.Node, equal bool) (changed bool) {
+func (p *Nodes) try(n *Node, refused *corev3.Node, m *Member, node *corev3.Node, equal bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch connected := m.next != nil; {
@@ -170,7 +170,7 @@ func (p *partitionNodes) try(n *partitionNode, refused *corev3.Node, m *partitio
 }
 
 // wake wakes the streams that wait to send the Node.
-func (p *partitionNodes) wake(n *partitionNode) {
+func (p *Nodes) wake(n *Node) {
 	p.mu.Lock()
 	watchers := slices.Collect(maps.Values(n.refusals.watchers))
 	p.mu.Unlock()
@@ -179,22 +179,22 @@ func (p *partitionNodes) wake(n *partitionNode) {
 	}
 }
 
-// change sets the Node. The caller holds partitionNodes.mu, also for the functions from here on.
-func (n *partitionNode) change(node *corev3.Node, owner *partitionMember) {
+// change sets the Node. The caller holds Nodes.mu, also for the functions from here on.
+func (n *Node) change(node *corev3.Node, owner *Member) {
 	n.node, n.owner = node, owner
 	n.refusals.refused, n.refusals.alone, n.refusals.answered = false, false, 0
 }
 
 // add adds a client to the ring. If the partition's Node was refused, and the client's has to be tried now, it comes
 // first, and add returns that Node.
-func (n *partitionNode) add(m *partitionMember, now time.Time) *refusedNode {
+func (n *Node) add(m *Member, now time.Time) *refusedNode {
 	if n.front == nil {
 		m.next, m.prev, n.front = m, m, m
 	} else {
 		m.next, m.prev = n.front, n.front.prev
 		m.prev.next, m.next.prev = m, m
 	}
-	if m.id == n.node.GetId() {
+	if m.ID == n.node.GetId() {
 		n.owner = m // it was here before, or has other names now
 	}
 	r := &n.refusals
@@ -206,7 +206,7 @@ func (n *partitionNode) add(m *partitionMember, now time.Time) *refusedNode {
 }
 
 // remove removes a client.
-func (n *partitionNode) remove(m *partitionMember) {
+func (n *Node) remove(m *Member) {
 	if n.owner == m {
 		n.owner = nil
 	}

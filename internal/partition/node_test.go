@@ -1,4 +1,4 @@
-package relay
+package partition
 
 import (
 	"slices"
@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/upstream"
 )
 
 // TestFeaturesOfTheProtocolAreTheRelaysOwn: the control plane talks to the relay, so the clients' features of the
@@ -30,7 +29,7 @@ func TestFeaturesOfTheProtocolAreTheRelaysOwn(t *testing.T) {
 	} {
 		client := &corev3.Node{Id: "client", Cluster: "edge", UserAgentName: "envoy", ClientFeatures: tt.client}
 		before := proto.CloneOf(client)
-		got := nodeFor(fieldsOf(t, "partition: node.id"), client)
+		got := NodeFor(fieldsOf(t, "partition: node.id"), client)
 		if !slices.Equal(got.GetClientFeatures(), tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got.GetClientFeatures(), tt.want)
 		}
@@ -97,34 +96,11 @@ func TestAPartitionIsAskedForWithWhatItsClientsShare(t *testing.T) {
 		rule = strings.TrimSuffix(strings.TrimPrefix(rule, "{"), "}")
 		rule = strings.Replace(rule, ", node_fields", "\n    node_fields", 1)
 		before := proto.CloneOf(client)
-		if got := nodeFor(fieldsOf(t, rule), client); !proto.Equal(got, want) {
+		if got := NodeFor(fieldsOf(t, rule), client); !proto.Equal(got, want) {
 			t.Errorf("%s:\ngot  %v\nwant %v", rule, got, want)
 		}
 		if !proto.Equal(client, before) {
 			t.Errorf("%s: the client's own Node was changed", rule)
-		}
-	}
-}
-
-// The relay speaks SotW for Istio's proxyless gRPC, unless the configuration says otherwise.
-func TestAutoIsSotWForIstiosProxylessGRPC(t *testing.T) {
-	metadata, err := structpb.NewStruct(map[string]any{"GENERATOR": "grpc"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	grpc := &corev3.Node{Metadata: metadata}
-	for _, tt := range []struct {
-		configured configs.Protocol
-		node       *corev3.Node
-		want       upstream.Protocol
-	}{
-		{configs.ProtocolAuto, grpc, upstream.AutoSotW},
-		{configs.ProtocolDelta, grpc, upstream.Delta},
-		{configs.ProtocolAuto, &corev3.Node{}, upstream.Auto},
-		{configs.ProtocolSotW, &corev3.Node{}, upstream.SotW},
-	} {
-		if got := protocolFor(configs.Server{Protocol: tt.configured}, tt.node); got != tt.want {
-			t.Errorf("%s for %v: %s, want %s", tt.configured, tt.node, got, tt.want)
 		}
 	}
 }

@@ -1,15 +1,14 @@
-package relay
+package partition
 
-// The Node, user agent and protocol that the relay uses with control planes.
+// The Nodes and the user agent that the relay uses with control planes.
 
 import (
-	"runtime/debug"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/internal/process"
 )
 
 // transportFeatures are the client features about the transport protocol, in all spellings that are in use. Towards
@@ -27,18 +26,18 @@ var transportFeatures = []string{
 // relayFeatures are the features that the relay announces.
 var relayFeatures = transportFeatures[:3:3]
 
-// relayNode returns the relay's own Node.
-func relayNode(cfg *configs.Config) *corev3.Node {
+// RelayNode returns the relay's own Node.
+func RelayNode(cfg *configs.Config) *corev3.Node {
 	node := cfg.Node.Proto()
 	setUserAgent(node)
 	node.ClientFeatures = slices.Clone(relayFeatures)
 	return node
 }
 
-// nodeFor returns the Node that the relay sends for a partition whose first client has the Node client. It has the
+// NodeFor returns the Node that the relay sends for a partition whose first client has the Node client. It has the
 // given fields of that Node, the relay's own transport features, and the relay's user agent unless the fields include
 // the client's. The result shares memory with client, so neither may be changed afterwards.
-func nodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
+func NodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
 	node := fields.Of(client)
 	features := make([]string, 0, len(node.GetClientFeatures())+len(relayFeatures))
 	for _, feature := range node.GetClientFeatures() {
@@ -55,25 +54,5 @@ func nodeFor(fields configs.NodeFields, client *corev3.Node) *corev3.Node {
 
 func setUserAgent(node *corev3.Node) {
 	node.UserAgentName = "xds-relay"
-	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: version()}
-}
-
-// protocolFor returns the protocol that the relay speaks with a server for a Node.
-//
-// Istio recognizes proxyless gRPC by GENERATOR in the Node's metadata. With such a Node, its
-// delta server forgets the clusters and listeners of earlier requests and does not send
-// their changes. So the relay speaks SotW, as these clients do with Istio.
-func protocolFor(s configs.Server, node *corev3.Node) upstream.Protocol {
-	if s.Protocol == configs.ProtocolAuto && node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc" {
-		return upstream.AutoSotW
-	}
-	return upstream.Protocol(s.Protocol)
-}
-
-// version returns the module version of the build.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
+	node.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: process.Version()}
 }

@@ -1,4 +1,4 @@
-package relay
+package partition
 
 // The relay compares the Nodes of a partition's clients by hashes of the fields that control planes commonly read, so
 // it need not keep the Nodes.
@@ -13,15 +13,15 @@ import (
 // to have different ids.
 var hashedFields = [...]string{"cluster", "locality", "metadata", "dynamic_parameters"}
 
-// nodeHashes are hashes of the hashedFields of a Node. The hash of an absent field is 0.
-type nodeHashes [len(hashedFields)]uint64
+// Hashes are hashes of the hashedFields of a Node. The hash of an absent field is 0.
+type Hashes [len(hashedFields)]uint64
 
-// fieldSet is a set of hashedFields, with a bit for each.
-type fieldSet uint8
+// Fields is a set of hashedFields, with a bit for each.
+type Fields uint8
 
-// hashesOf returns the hashes of a Node, in the order of hashedFields. It costs about as much as encoding the fields
+// HashesOf returns the hashes of a Node, in the order of hashedFields. It costs about as much as encoding the fields
 // that are present: thousands of clients may connect at once.
-func hashesOf(node *corev3.Node) (h nodeHashes) {
+func HashesOf(node *corev3.Node) (h Hashes) {
 	if cluster := node.GetCluster(); cluster != "" {
 		h[0] = xxhash.Sum64String(cluster)
 	}
@@ -45,7 +45,7 @@ func hashOf(part *corev3.Node) uint64 {
 }
 
 // differ returns the fields that differ between two Nodes.
-func (h nodeHashes) differ(o nodeHashes) (in fieldSet) {
+func (h Hashes) differ(o Hashes) (in Fields) {
 	for i := range h {
 		if h[i] != o[i] {
 			in |= 1 << i
@@ -54,8 +54,8 @@ func (h nodeHashes) differ(o nodeHashes) (in fieldSet) {
 	return in
 }
 
-// fields returns the names of the fields.
-func (s fieldSet) fields() (names []string) {
+// Names returns the names of the fields.
+func (s Fields) Names() (names []string) {
 	for i, name := range hashedFields {
 		if s&(1<<i) != 0 {
 			names = append(names, name)
