@@ -17,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/csds"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 )
 
@@ -66,30 +67,20 @@ func (v *clientView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream
 // may now request the name with that Node, and may have the resource by its own name.
 func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 	names := v.relay.namesOf(v.generation, downstream.Client{Node: node, Identity: v.id, SecretsForAnyone: v.secretsForAnyone})
-	names.lines = nil // no client requests these names, so no refusal is logged
+	names.Lines = nil // no client requests these names, so no refusal is logged
 	return func(h *downstream.Held) bool {
-		k, err := names.meaning(h.TypeURL, h.Subscription)
+		k, err := names.Meaning(h.TypeURL, h.Subscription)
 		if err != nil {
 			return false
 		}
-		if names.rights == nil {
+		if names.ClientRights == nil {
 			return true
 		}
-		if names.rights.may(k) != nil || names.rights.bypassesView(k, names.views) != nil {
+		if names.ClientRights.May(k) != nil || names.ClientRights.BypassesView(k, names.Views) != nil {
 			return false
 		}
-		return names.rights.mayHaveOwnOf(k.Key, h)
+		return names.ClientRights.MayHaveOwnOf(k.Key, h)
 	}
-}
-
-// mayHaveOwnOf reports whether the client may have the resources of h also by their own names.
-func (c *ClientRights) mayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
-	for _, r := range []*cache.Resource{h.Resource, h.Rejected} {
-		if r != nil && r.OwnName() != "" && c.MayHaveOwn(k, r.OwnName()) != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // Upstream implements csds.Viewer. It shows old-style names only of the partitions that streams of the viewer's
@@ -108,11 +99,11 @@ func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 				return false
 			}
 		}
-		return rights == nil || rights.may(requestedName{Key: k}) == nil && rights.bypassesView(requestedName{Key: k}, anyView) == nil
+		return rights == nil || rights.May(naming.Requested{Key: k}) == nil && rights.BypassesView(naming.Requested{Key: k}, anyView) == nil
 	})
 	return func(yield func(downstream.Held) bool) {
 		for h := range all {
-			if rights != nil && !rights.mayHaveOwnOf(h.Key, &h) {
+			if rights != nil && !rights.MayHaveOwnOf(h.Key, &h) {
 				continue
 			}
 			if !yield(h) {

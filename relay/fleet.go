@@ -28,6 +28,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/fleet/etcd"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/upstream"
 )
@@ -446,7 +447,7 @@ func (d peersDoor) names(ctx context.Context, c downstream.Client) downstream.Na
 	n := &peerNames{scope: scope, node: c.Node, nodes: d.relay.scopes.nodes, refused: cmp.Or(err, d.relay.servesScope(scope))}
 	n.state = fleet.OnlyState(ctx)
 	if len(c.Through.IDs) > 0 && !n.state {
-		n.relay = &relayClient{through: c.Through, chains: d.relay.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
+		n.relay = naming.NewRelayClient(c, d.relay.origins.chains)
 	}
 	return n
 }
@@ -463,7 +464,7 @@ type peerNames struct {
 	refused error // why the member cannot have the scope
 	// relay is nil unless clients of the member are relays. Otherwise no loop goes through the member: the streams to the
 	// control planes need not announce it.
-	relay *relayClient
+	relay *naming.RelayClient
 }
 
 // Key implements downstream.Names.
@@ -483,14 +484,14 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 // Enter implements downstream.ScopeUser.
 func (n *peerNames) Enter(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.enter(partition.Of(scope))
+		n.relay.Enter(partition.Of(scope))
 	}
 }
 
 // Leave implements downstream.ScopeUser.
 func (n *peerNames) Leave(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.leave(partition.Of(scope))
+		n.relay.Leave(partition.Of(scope))
 	}
 }
 
@@ -499,7 +500,7 @@ func (n *peerNames) Loop() error {
 	if n.relay == nil {
 		return n.refused
 	}
-	return cmp.Or(n.refused, n.relay.loop)
+	return cmp.Or(n.refused, n.relay.Loop())
 }
 
 // Close implements downstream.Names.
@@ -508,9 +509,7 @@ func (n *peerNames) Close() {
 		n.nodes.Leave(partition.Of(n.scope), &n.member)
 	}
 	if n.relay != nil {
-		for scope, j := range n.relay.used {
-			n.relay.chains.Leave(scope, j.member)
-		}
+		n.relay.Close()
 	}
 }
 

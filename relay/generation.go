@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -21,7 +22,7 @@ import (
 type generation struct {
 	cfg    *configs.Config
 	router *authority.Router
-	rights *Rights
+	rights *naming.Rights
 	node   *corev3.Node     // the relay's own, for xdstp names
 	store  *sharedStore     // nil if nothing is stored
 	types  *descriptors.Set // nil if the configuration names none
@@ -67,7 +68,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 	if p.before != nil {
 		g.number = p.before.number + 1
 	}
-	g.rights = NewRights(p.cfg, g.router)
+	g.rights = naming.NewRights(p.cfg, g.router)
 	for i := range p.cfg.Authorities {
 		a := &p.cfg.Authorities[i]
 		g.counts[a.Name] = s.countsOf(a, p.before)

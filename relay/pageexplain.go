@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -129,14 +130,14 @@ func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, na
 		e.stop("name", "", "the name is not served: %v", err)
 		return
 	}
-	lines, err = ExplainRights(now.cfg, now.router, asks, typeURL, name)
+	lines, err = naming.ExplainRights(now.cfg, now.router, asks, typeURL, name)
 	e.sayAll("rights", lines)
 	if err != nil {
 		e.stop("rights", "", "the client may not have it: %v", err)
 		return
 	}
-	names := &clientNames{router: now.router, client: asks, views: now.router.ViewMatcher(asks)}
-	k, err := names.meaning(typeURL, name)
+	names := &naming.Names{Router: now.router, Client: asks, Views: now.router.ViewMatcher(asks)}
+	k, err := names.Meaning(typeURL, name)
 	if err != nil {
 		e.stop("name", "", "the name is not served: %v", err)
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -38,7 +39,7 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 	if i, known := r.cache.Look(leaf); known && i.Resource != nil {
 		if to := i.Resource.Redirect(); to != "" {
 			e.say("redirect", ref.Page(), "its authority redirects it to %s", loglines.ClipTo(to, 200))
-			next, err := xdstpKey(r.now().router.Xdstp, k.TypeURL, to)
+			next, err := naming.XdstpKey(r.now().router.Xdstp, k.TypeURL, to)
 			switch {
 			case err != nil:
 				e.stop("redirect", "", "that cannot be followed: %v", err)
@@ -61,7 +62,7 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 
 // explainOwn explains whether a client that requests an alias of a resource may have the resource under its own name.
 func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own string) {
-	lines, err := explainRightsToOwn(r.now().cfg, r.now().router, asks, k, own)
+	lines, err := naming.ExplainRightsToOwn(r.now().cfg, r.now().router, asks, k, own)
 	e.sayAll("rights", lines)
 	if err != nil {
 		e.stop("rights", "", "the client may not have the resource that the name is an alias of: %v", err)
@@ -81,7 +82,7 @@ func (r *Relay) explainDirectives(e *Explanation, asks configs.Client, k cache.K
 			e.say("choice", "", "it is entry %q of that list", loglines.ClipTo(entry, 200))
 		}
 		one := &Explanation{}
-		if of, err := xdstpKey(r.now().router.Xdstp, k.TypeURL, name); err != nil {
+		if of, err := naming.XdstpKey(r.now().router.Xdstp, k.TypeURL, name); err != nil {
 			one.stop("name", "", "the name is not served: %v", err)
 		} else {
 			r.explainTopic(one, asks, of, depth)

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/graph"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -234,6 +235,6 @@ func (r *Relay) target(from cache.Scope, to graph.ID) (k cache.Key, ok bool) {
 		}
 		return cache.Key{Scope: from, TypeURL: to.TypeURL, Name: to.Name}, true
 	}
-	k, err := xdstpKey(r.now().router.Xdstp, to.TypeURL, to.Name)
+	k, err := naming.XdstpKey(r.now().router.Xdstp, to.TypeURL, to.Name)
 	return k, err == nil && k.Scope.Derived == ""
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 )
 
 const (
@@ -78,24 +79,24 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 }
 
 // meanings returns what a client's names mean in a generation. It leaves no trace of the client.
-func meanings(g *generation, c downstream.Client) *clientNames {
+func meanings(g *generation, c downstream.Client) *naming.Names {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	return &clientNames{
-		router: g.router, client: asks, views: g.router.ViewMatcher(asks),
-		rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
+	return &naming.Names{
+		Router: g.router, Client: asks, Views: g.router.ViewMatcher(asks),
+		ClientRights: g.rights.Of(c.Identity, c.SecretsForAnyone),
 	}
 }
 
 // count compares the names of one stream. It returns false if ctx ended before it was done.
-func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstream.SubscribedType, was, is *clientNames) bool {
+func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstream.SubscribedType, was, is *naming.Names) bool {
 	for _, of := range types {
 		for i, name := range of.Names {
 			if i%namesAtOnce == namesAtOnce-1 && ctx.Err() != nil {
 				return false
 			}
 			n.Counted++
-			from, before := was.lookUp(of.TypeURL, name)
-			to, after := is.lookUp(of.TypeURL, name)
+			from, before := was.Find(of.TypeURL, name)
+			to, after := is.Find(of.TypeURL, name)
 			switch {
 			case before == nil && after == nil:
 				if from != to {
@@ -112,20 +113,6 @@ func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstrea
 		}
 	}
 	return true
-}
-
-// lookUp returns the topic of a name, or why the client does not get it. Unlike Key, it leaves no trace.
-func (n *clientNames) lookUp(typeURL, name string) (cache.Key, error) {
-	k, err := n.meaning(typeURL, name)
-	if err != nil {
-		return cache.Key{}, err
-	}
-	if n.rights != nil {
-		if why := cmp.Or(n.rights.may(k), n.rights.bypassesView(k, n.views)); why != nil {
-			return cache.Key{}, why
-		}
-	}
-	return k.Key, nil
 }
 
 // isDenial reports whether a name is refused because of who the client is.

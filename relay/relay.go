@@ -23,6 +23,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/descriptors"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/prefetch"
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/internal/propagation"
@@ -170,7 +171,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		manyBegun = o.GCTuner.ExpectNames
 	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, UserAgent: configs.UserAgent, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(secretNames).in,
+		RelayID: cfg.Node.ID, UserAgent: configs.UserAgent, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(naming.SecretNames).In,
 		Views: names, Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.rejections = newRejections(r.server.CountRejecters, r.origins.passOn)
@@ -210,15 +211,15 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesOf(r.now(), c) }
 
 // namesOf returns what names mean for a client, by a generation.
-func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
+func (r *Relay) namesOf(g *generation, c downstream.Client) *naming.Names {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	names := &clientNames{
-		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,
-		views: g.router.ViewMatcher(asks),
-		lines: &r.refusals, rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
+	names := &naming.Names{
+		Router: g.router, Generation: g.number, Nodes: r.scopes.nodes, Client: asks, Log: r.log,
+		Views: g.router.ViewMatcher(asks),
+		Lines: &r.refusals, ClientRights: g.rights.Of(c.Identity, c.SecretsForAnyone),
 	}
 	if c.Through.Relay {
-		names.relay = &relayClient{through: c.Through, chains: r.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
+		names.Relay = naming.NewRelayClient(c, r.origins.chains)
 	}
 	return names
 }

@@ -1,4 +1,4 @@
-package relay
+package naming
 
 // Explanations of rights, for people.
 
@@ -20,8 +20,8 @@ import (
 // error is the reason why it may not. A client that requests an alias also needs the right to the resource's own
 // name, which only the control plane knows.
 func ExplainRights(cfg *configs.Config, router *authority.Router, client configs.Client, typeURL, name string) (string, error) {
-	names := &clientNames{router: router, client: client, views: router.ViewMatcher(client)}
-	k, err := names.meaning(typeURL, name)
+	names := &Names{Router: router, Client: client, Views: router.ViewMatcher(client)}
+	k, err := names.Meaning(typeURL, name)
 	if err != nil {
 		return "", err
 	}
@@ -39,9 +39,9 @@ func ExplainRights(cfg *configs.Config, router *authority.Router, client configs
 	return e.steps.String(), denied
 }
 
-// explainRightsToOwn describes, one step per line, whether a client that requests an alias of a resource may have the
+// ExplainRightsToOwn describes, one step per line, whether a client that requests an alias of a resource may have the
 // resource under its own name. The error is the reason why it may not.
-func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client configs.Client, k cache.Key, own string) (string, error) {
+func ExplainRightsToOwn(cfg *configs.Config, router *authority.Router, client configs.Client, k cache.Key, own string) (string, error) {
 	e := rightsExplainer{Rights: NewRights(cfg, router), client: client}
 	if e.rules == nil {
 		return "", nil
@@ -49,7 +49,7 @@ func explainRightsToOwn(cfg *configs.Config, router *authority.Router, client co
 	e.class = e.rules.Class(client.Identity)
 	of, name, unspelled := e.ownName(k, own)
 	k.Name = name
-	err := e.part(requestedName{Key: k, unspelled: unspelled}, of, name)
+	err := e.part(Requested{Key: k, unspelled: unspelled}, of, name)
 	return e.steps.String(), err
 }
 
@@ -65,7 +65,7 @@ func (e *rightsExplainer) say(format string, args ...any) {
 }
 
 // listeners describes which listeners give the client a Secret. It returns an error if none does.
-func (e *rightsExplainer) listeners(k requestedName) error {
+func (e *rightsExplainer) listeners(k Requested) error {
 	if xdstype.OfResources(k.TypeURL) != xdstype.SecretV3 || e.client.Identity.Authenticated() {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (e *rightsExplainer) listeners(k requestedName) error {
 }
 
 // part describes the decision on a part of the requested name.
-func (e *rightsExplainer) part(k requestedName, of, name string) error {
+func (e *rightsExplainer) part(k Requested, of, name string) error {
 	at := rightsPlace{canonical: e.router.Canonical(of)}
 	resources := xdstype.OfResources(k.TypeURL)
 	at.rights = e.class.At(at.canonical, resources)

@@ -1,4 +1,4 @@
-package relay
+package naming
 
 import (
 	"cmp"
@@ -23,36 +23,36 @@ import (
 	"github.com/xds-relay/xds-relay/urn"
 )
 
-// clientNames maps the names that one client requests to topics. It implements
+// Names maps the names that one client requests to topics. It implements
 // downstream.Names. It is not safe for concurrent use.
-type clientNames struct {
-	router     *authority.Router
-	generation uint64
-	nodes      *partition.Nodes
-	client     configs.Client
-	log        *slog.Logger
-	// views matches the views that are for the client.
-	views authority.ViewMatcher
-	// rights are the rights of the client, nil if it may have everything.
-	rights *ClientRights
+type Names struct {
+	Router     *authority.Router
+	Generation uint64
+	Nodes      *partition.Nodes
+	Client     configs.Client
+	Log        *slog.Logger
+	// Views matches the views that are for the client.
+	Views authority.ViewMatcher
+	// ClientRights are the rights of the client, nil if it may have everything.
+	ClientRights *ClientRights
 	// oldStyle has the scope of the old-style names of each type, computed once. first is the first of them: very
 	// many clients have streams of only one type.
 	oldStyle []*oldStyleScope
 	one      [1]*oldStyleScope // room for oldStyle
 	first    oldStyleScope
-	// logged has a bit for each reason for which a refusal was logged for this client. lines limits these log lines
-	// for all clients together.
+	// logged has a bit for each reason for which a refusal was logged for this client. Lines limits these log lines
+	// for all clients together; nil: none.
 	logged uint16
-	lines  *loglines.Shared
-	// relay is nil unless the client is a relay.
-	relay *relayClient
+	Lines  *loglines.Shared
+	// Relay is nil unless the client is a relay.
+	Relay *RelayClient
 	// hashes are the hashes of the client's Node, if hashed.
 	hashes partition.Hashes
 	hashed bool
 }
 
-// relayClient is what belongs to a client that is a relay.
-type relayClient struct {
+// RelayClient is what belongs to a client that is a relay.
+type RelayClient struct {
 	// through are the relays between the client and this relay. chains learns of them for each scope that the client
 	// uses.
 	through chain.Chain
@@ -60,6 +60,11 @@ type relayClient struct {
 	end     func(error) // ends the client's stream
 	used    map[cache.Scope]usedScope
 	loop    error // see Loop
+}
+
+// NewRelayClient returns what belongs to a client that is a relay.
+func NewRelayClient(c downstream.Client, chains *chain.Table[cache.Scope]) *RelayClient {
+	return &RelayClient{through: c.Through, chains: chains, end: c.End, used: map[cache.Scope]usedScope{}}
 }
 
 // usedScope is a scope that the client uses.
@@ -79,13 +84,13 @@ type oldStyleScope struct {
 
 // Key implements downstream.Names. Names that the client may not have leave no trace: its Node does not become a
 // partition's Node.
-func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
-	k, err := n.meaning(typeURL, name)
+func (n *Names) Key(typeURL, name string) (cache.Key, error) {
+	k, err := n.Meaning(typeURL, name)
 	if err != nil {
 		return k.Key, err
 	}
-	if n.rights != nil {
-		if why := cmp.Or(n.rights.may(k), n.rights.bypassesView(k, n.views)); why != nil {
+	if n.ClientRights != nil {
+		if why := cmp.Or(n.ClientRights.May(k), n.ClientRights.BypassesView(k, n.Views)); why != nil {
 			n.logRefusal(typeURL, name, why, why)
 			return cache.Key{}, why
 		}
@@ -94,19 +99,19 @@ func (n *clientNames) Key(typeURL, name string) (cache.Key, error) {
 	return k.Key, nil
 }
 
-// meaning returns the topic of a name.
-func (n *clientNames) meaning(typeURL, name string) (requestedName, error) {
-	if k, ok := n.router.View(typeURL, name, n.views); ok {
-		return requestedName{Key: k, view: true}, nil
+// Meaning returns the topic of a name.
+func (n *Names) Meaning(typeURL, name string) (Requested, error) {
+	if k, ok := n.Router.View(typeURL, name, n.Views); ok {
+		return Requested{Key: k, view: true}, nil
 	}
 	if !urn.IsXdstp(name) {
 		s := n.scope(typeURL, name)
-		return requestedName{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, plain: true, of: s}, s.err
+		return Requested{Key: cache.Key{Scope: s.partition.Scope, TypeURL: typeURL, Name: name}, Plain: true, of: s}, s.err
 	}
-	k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+	k, err := XdstpKey(n.Router.Xdstp, typeURL, name)
 	unspelled, plain := false, err == nil && k.Scope.Derived == ""
 	if err != nil || !urn.HasID(name) {
-		if to, ok := n.router.Opaque(name); ok {
+		if to, ok := n.Router.Opaque(name); ok {
 			k, err = cache.Key{Scope: to.Scope, TypeURL: typeURL, Name: to.Key.Name}, nil
 			_, bad := urn.KeyOf(name)
 			unspelled, plain = bad != nil, false
@@ -115,15 +120,15 @@ func (n *clientNames) meaning(typeURL, name string) (requestedName, error) {
 	if err != nil {
 		n.logRefusal(typeURL, name, err, err)
 	}
-	return requestedName{Key: k, plain: plain, unspelled: unspelled}, err
+	return Requested{Key: k, Plain: plain, unspelled: unspelled}, err
 }
 
 // use notes that the client receives the topic of a name.
-func (n *clientNames) use(k requestedName) {
+func (n *Names) use(k Requested) {
 	switch {
-	case k.view && n.relay != nil:
+	case k.view && n.Relay != nil:
 		// The configuration determines the sources. The client uses them until it leaves.
-		for _, of := range n.router.ViewSources(k.Scope) {
+		for _, of := range n.Router.ViewSources(k.Scope) {
 			n.Enter(of)
 		}
 	case k.of != nil && !k.of.used:
@@ -132,15 +137,15 @@ func (n *clientNames) use(k requestedName) {
 }
 
 // Rights implements downstream.Restricted.
-func (n *clientNames) Rights() downstream.Rights {
-	if n.rights == nil {
+func (n *Names) Rights() downstream.Rights {
+	if n.ClientRights == nil {
 		return nil
 	}
-	return n.rights
+	return n.ClientRights
 }
 
-// xdstpKey returns the topic of an xdstp name that a client requests with a type.
-func xdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
+// XdstpKey returns the topic of an xdstp name that a client requests with a type.
+func XdstpKey(route func(string) (authority.Route, error), typeURL, name string) (cache.Key, error) {
 	to, err := route(name)
 	if err != nil {
 		return cache.Key{}, refused(refusalOf(err), codes.NotFound, err)
@@ -159,14 +164,14 @@ func xdstpKey(route func(string) (authority.Route, error), typeURL, name string)
 
 // Enter implements downstream.ScopeUser. If the client is a relay, the scope's streams
 // upstream announce it and the relays behind it.
-func (n *clientNames) Enter(scope cache.Scope) {
-	if n.relay == nil {
+func (n *Names) Enter(scope cache.Scope) {
+	if n.Relay == nil {
 		return // this scope's streams announce no relays
 	}
-	n.relay.enter(partition.Of(scope))
+	n.Relay.Enter(partition.Of(scope))
 }
 
-func (r *relayClient) enter(scope cache.Scope) {
+func (r *RelayClient) Enter(scope cache.Scope) {
 	j := r.used[scope]
 	if j.uses++; j.uses == 1 {
 		var err error
@@ -177,21 +182,24 @@ func (r *relayClient) enter(scope cache.Scope) {
 }
 
 // Loop implements downstream.ScopeUser.
-func (n *clientNames) Loop() error {
-	if n.relay == nil {
+func (n *Names) Loop() error {
+	if n.Relay == nil {
 		return nil
 	}
-	return n.relay.loop
+	return n.Relay.Loop()
 }
 
+// Loop returns the loop that the client is part of, nil if there is none.
+func (r *RelayClient) Loop() error { return r.loop }
+
 // Leave implements downstream.ScopeUser.
-func (n *clientNames) Leave(scope cache.Scope) {
-	if n.relay != nil {
-		n.relay.leave(partition.Of(scope))
+func (n *Names) Leave(scope cache.Scope) {
+	if n.Relay != nil {
+		n.Relay.Leave(partition.Of(scope))
 	}
 }
 
-func (r *relayClient) leave(scope cache.Scope) {
+func (r *RelayClient) Leave(scope cache.Scope) {
 	j := r.used[scope]
 	if j.uses--; j.uses > 0 {
 		r.used[scope] = j
@@ -202,7 +210,7 @@ func (r *relayClient) leave(scope cache.Scope) {
 }
 
 // scope returns the scope of all old-style names of a type. name is the first of them.
-func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
+func (n *Names) scope(typeURL, name string) *oldStyleScope {
 	for _, s := range n.oldStyle {
 		if s.typeURL == typeURL {
 			return s
@@ -216,7 +224,7 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 		n.oldStyle = n.one[:0]
 	}
 	s.typeURL = typeURL
-	if s.partition, s.err = n.router.Partition(n.client, typeURL); s.err != nil {
+	if s.partition, s.err = n.Router.Partition(n.Client, typeURL); s.err != nil {
 		// Whether the names exist is unknown, so clients must not get NOT_FOUND.
 		why := s.err
 		s.err = oldStyleRefused(why)
@@ -226,54 +234,78 @@ func (n *clientNames) scope(typeURL, name string) *oldStyleScope {
 	return s
 }
 
+// Partition returns the partition of the client's old-style names of a type.
+func (n *Names) Partition(typeURL string) (authority.Partition, error) {
+	s := n.scope(typeURL, "")
+	return s.partition, s.err
+}
+
 // joinPartition joins the client to its partition: the Node of the first client becomes the partition's Node
 // upstream. It returns false if the partition's resources come from a directory. It logs a warning if the client's
 // Node differs from the first one, because the client may get resources that are meant for others.
-func (n *clientNames) joinPartition(of *oldStyleScope) bool {
+func (n *Names) joinPartition(of *oldStyleScope) bool {
 	p := of.partition
-	if a, _ := n.router.Source(p.Scope); a.Directory != "" {
+	if a, _ := n.Router.Source(p.Scope); a.Directory != "" {
 		return false
 	}
 	if !n.hashed {
-		n.hashed, n.hashes = true, partition.HashesOf(n.client.Node)
+		n.hashed, n.hashes = true, partition.HashesOf(n.Client.Node)
 	}
-	of.member.ID = n.client.Node.GetId()
-	of.member.Node = func() *corev3.Node { return partition.NodeFor(of.partition.Upstream, n.client.Node) }
-	differ, first := n.nodes.Join(p.Scope, partition.Client{
-		Rule: p.Rule, Generation: n.generation, Upstream: p.Upstream, Hashes: n.hashes, Member: &of.member,
-		OwnTool: n.client.Node.GetId() == client.NodeID || slices.Contains(n.client.Node.GetClientFeatures(), client.ErrorsAlone),
+	of.member.ID = n.Client.Node.GetId()
+	of.member.Node = func() *corev3.Node { return partition.NodeFor(of.partition.Upstream, n.Client.Node) }
+	differ, first := n.Nodes.Join(p.Scope, partition.Client{
+		Rule: p.Rule, Generation: n.Generation, Upstream: p.Upstream, Hashes: n.hashes, Member: &of.member,
+		OwnTool: n.Client.Node.GetId() == client.NodeID || slices.Contains(n.Client.Node.GetClientFeatures(), client.ErrorsAlone),
 	})
 	if differ != 0 {
-		n.log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",
+		n.Log.Warn("clients of one partition have Nodes that differ, and are served the same: see /authorities and docs/partitions.md",
 			"rule", fmt.Sprintf("old_style_names[%d]", p.Rule), "authority", p.Scope.Authority, "partition", p.Scope.Partition,
-			"differ_in", strings.Join(differ.Names(), ","), "client", n.client.Node.GetId(), "first", first)
+			"differ_in", strings.Join(differ.Names(), ","), "client", n.Client.Node.GetId(), "first", first)
 	}
 	return true
 }
 
 // Close implements downstream.Names.
-func (n *clientNames) Close() {
+func (n *Names) Close() {
 	for _, s := range n.oldStyle {
 		if s.joined {
-			n.nodes.Leave(s.partition.Scope, &s.member)
+			n.Nodes.Leave(s.partition.Scope, &s.member)
 		}
 	}
-	if n.relay != nil {
-		for scope, j := range n.relay.used {
-			n.relay.chains.Leave(scope, j.member)
-		}
+	if n.Relay != nil {
+		n.Relay.Close()
+	}
+}
+
+func (r *RelayClient) Close() {
+	for scope, j := range r.used {
+		r.chains.Leave(scope, j.member)
 	}
 }
 
 // logRefusal logs that a name was refused, once for each reason.
-func (n *clientNames) logRefusal(typeURL, name string, refused, why error) {
+func (n *Names) logRefusal(typeURL, name string, refused, why error) {
 	var as *downstream.RefusedError
-	if n.lines == nil || !errors.As(refused, &as) || n.logged&(1<<as.Refusal) != 0 {
+	if n.Lines == nil || !errors.As(refused, &as) || n.logged&(1<<as.Refusal) != 0 {
 		return
 	}
 	n.logged |= 1 << as.Refusal
-	if log, ok := n.lines.Next(n.log); ok {
-		log.Warn("client's names cannot be served", "client", n.client.Node.GetId(), "type_url", typeURL,
+	if log, ok := n.Lines.Next(n.Log); ok {
+		log.Warn("client's names cannot be served", "client", n.Client.Node.GetId(), "type_url", typeURL,
 			"name", name, "refused", as.Refusal.String(), "reason", why.Error())
 	}
+}
+
+// Find returns the topic of a name, or why the client does not get it. Unlike Key, it leaves no trace.
+func (n *Names) Find(typeURL, name string) (cache.Key, error) {
+	k, err := n.Meaning(typeURL, name)
+	if err != nil {
+		return cache.Key{}, err
+	}
+	if n.ClientRights != nil {
+		if why := cmp.Or(n.ClientRights.May(k), n.ClientRights.BypassesView(k, n.Views)); why != nil {
+			return cache.Key{}, why
+		}
+	}
+	return k.Key, nil
 }

@@ -1,4 +1,4 @@
-package relay
+package naming
 
 import (
 	"cmp"
@@ -71,11 +71,14 @@ func (c *ClientRights) Class() uint64 {
 	return c.class.ID
 }
 
-// requestedName is a name that a client requests, as rights see it.
-type requestedName struct {
+// KnowsViews reports whether the rules have to distinguish names that views match.
+func (c *ClientRights) KnowsViews() bool { return c.class != nil && len(c.cfg.Views) > 0 }
+
+// Requested is a name that a client requests, as rights see it.
+type Requested struct {
 	cache.Key
-	// plain: it consists of one canonical name, without directives.
-	plain bool
+	// Plain: it consists of one canonical name, without directives.
+	Plain bool
 	view  bool
 	of    *oldStyleScope // set for an old-style name
 	// unspelled: it is a malformed xdstp name, which has no canonical spelling.
@@ -84,8 +87,8 @@ type requestedName struct {
 
 // parts iterates over the names that the requested name consists of, each with its authority: the name without
 // directives, its entry, and those of its alternatives.
-func (k requestedName) parts(yield func(authority, name string) bool) {
-	if k.plain || !urn.IsXdstp(k.Name) || k.unspelled {
+func (k Requested) parts(yield func(authority, name string) bool) {
+	if k.Plain || !urn.IsXdstp(k.Name) || k.unspelled {
 		yield(k.Scope.Authority, k.Name)
 		return
 	}
@@ -101,9 +104,9 @@ func (k requestedName) parts(yield func(authority, name string) bool) {
 	}
 }
 
-// may returns why the client may not have the name, nil if it may. It must have the right to each part.
-func (c *ClientRights) may(k requestedName) (why error) {
-	if k.plain {
+// May returns why the client may not have the name, nil if it may. It must have the right to each part.
+func (c *ClientRights) May(k Requested) (why error) {
+	if k.Plain {
 		return c.mayHave(k.Scope.Authority, k.TypeURL, k.Name, false)
 	}
 	decided := false
@@ -117,10 +120,10 @@ func (c *ClientRights) may(k requestedName) (why error) {
 	return why
 }
 
-// bypassesView returns why a client may not have the name: it is another spelling of a name that a view matches, and
+// BypassesView returns why a client may not have the name: it is another spelling of a name that a view matches, and
 // rules that allow the view cannot recognize it.
-func (c *ClientRights) bypassesView(k requestedName, views authority.ViewMatcher) (why error) {
-	if c.class == nil || k.view || k.unspelled || len(c.cfg.Views) == 0 {
+func (c *ClientRights) BypassesView(k Requested, views authority.ViewMatcher) (why error) {
+	if !c.KnowsViews() || k.view || k.unspelled {
 		return nil
 	}
 	k.parts(func(_, name string) bool {
@@ -227,4 +230,14 @@ func (r *Rights) ownName(k cache.Key, own string) (of, name string, unspelled bo
 	}
 	key, err := urn.KeyOf(own)
 	return cmp.Or(key.Authority, k.Scope.Authority), cmp.Or(key.Name, own), err != nil
+}
+
+// MayHaveOwnOf reports whether the client may have the resources of h also by their own names.
+func (c *ClientRights) MayHaveOwnOf(k cache.Key, h *downstream.Held) bool {
+	for _, r := range []*cache.Resource{h.Resource, h.Rejected} {
+		if r != nil && r.OwnName() != "" && c.MayHaveOwn(k, r.OwnName()) != nil {
+			return false
+		}
+	}
+	return true
 }

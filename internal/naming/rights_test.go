@@ -1,4 +1,4 @@
-package relay
+package naming
 
 import (
 	"errors"
@@ -11,11 +11,12 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/identity"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
 // restrictedNames returns the names of a client under a configuration.
-func restrictedNames(t *testing.T, yaml string, id *identity.Identity) *clientNames {
+func restrictedNames(t *testing.T, yaml string, id *identity.Identity) *Names {
 	t.Helper()
 	cfg, err := configs.Parse("/etc/somewhere/relay.yaml", []byte(yaml))
 	if err != nil {
@@ -23,7 +24,7 @@ func restrictedNames(t *testing.T, yaml string, id *identity.Identity) *clientNa
 	}
 	router := authority.New(cfg)
 	asks := configs.Client{Identity: id}
-	return &clientNames{router: router, nodes: newScopes().nodes, client: asks, views: router.ViewMatcher(asks), rights: NewRights(cfg, router).Of(id, false)}
+	return &Names{Router: router, Nodes: partition.NewNodes(), Client: asks, Views: router.ViewMatcher(asks), ClientRights: NewRights(cfg, router).Of(id, false)}
 }
 
 const restricted = `
@@ -137,17 +138,17 @@ rights: [{when: name == "open", allow: true}]
 	if _, err := names.Key(cluster, "hidden"); err == nil || err.Error() != "PermissionDenied: no rule of rights (relay.yaml:5) allows it" {
 		t.Errorf("got %v", err)
 	}
-	if node := names.nodes.Find(scope); node != nil {
+	if node := names.Nodes.Find(scope); node != nil {
 		t.Errorf("the partition has the Node %v", node)
 	}
 	if _, err := names.Key(cluster, "open"); err != nil {
 		t.Error(err)
 	}
-	if names.nodes.Find(scope) == nil {
+	if names.Nodes.Find(scope) == nil {
 		t.Error("the partition has no Node")
 	}
 	names.Close()
-	if node := names.nodes.Find(scope); node != nil {
+	if node := names.Nodes.Find(scope); node != nil {
 		t.Errorf("the partition has the Node %v still", node)
 	}
 }
@@ -172,9 +173,9 @@ func TestSecretsAreForWhoHasProvenWhoHeIs(t *testing.T) {
 		{"who has a certificate", &identity.Identity{Source: identity.MTLS}, false, true},
 		{"who is not known", nil, false, false},
 	} {
-		names := &clientNames{router: router, nodes: newScopes().nodes, views: router.ViewMatcher(configs.Client{}), rights: of.Of(tt.id, tt.anyone)}
-		if tt.want != (names.rights == nil) {
-			t.Errorf("%s: rights are %v", tt.who, names.rights)
+		names := &Names{Router: router, Nodes: partition.NewNodes(), Views: router.ViewMatcher(configs.Client{}), ClientRights: of.Of(tt.id, tt.anyone)}
+		if tt.want != (names.ClientRights == nil) {
+			t.Errorf("%s: rights are %v", tt.who, names.ClientRights)
 		}
 		for _, typeURL := range []string{
 			"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "type.googleapis.com/envoy.api.v2.auth.Secret",
@@ -208,7 +209,7 @@ func TestOwnNamesOfAliasesAreDecidedByTheirOwnSpelling(t *testing.T) {
 		"xdstp://elsewhere/envoy.config.cluster.v3.Cluster/open":      true,
 		"an-old-style-name": true,
 	} {
-		if err := names.rights.MayHaveOwn(key, own); (err == nil) != want {
+		if err := names.ClientRights.MayHaveOwn(key, own); (err == nil) != want {
 			t.Errorf("%s: %v", own, err)
 		}
 	}
@@ -224,8 +225,8 @@ func TestANameThatCannotBeParsedIsDeniedByRulesThatReadNames(t *testing.T) {
 		if _, err := urn.ParseURL(name); err == nil {
 			t.Fatalf("%s can be parsed", name)
 		}
-		k := requestedName{Key: cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: typeURL, Name: name}}
-		if err := names.rights.may(k); err == nil {
+		k := Requested{Key: cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: typeURL, Name: name}}
+		if err := names.ClientRights.May(k); err == nil {
 			t.Errorf("%s: allowed", name)
 		}
 	}

@@ -1,4 +1,4 @@
-package relay
+package naming
 
 import (
 	"slices"
@@ -9,9 +9,9 @@ import (
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 )
 
-// secretNames finds the names of Secrets in resources, for all clients that are sent a resource: it is decoded for the
+// SecretNames finds the names of Secrets in resources, for all clients that are sent a resource: it is decoded for the
 // first of them.
-type secretNames struct {
+type SecretNames struct {
 	mu            sync.Mutex
 	newer, before map[contentID][]string
 }
@@ -22,13 +22,13 @@ type contentID struct {
 	hash    uint64
 }
 
-// mostSecretNames bounds each of the two maps of secretNames, in resources. When newer is full, it takes the place of
+// mostSecretNames bounds each of the two maps of SecretNames, in resources. When newer is full, it takes the place of
 // before.
 const mostSecretNames = 1 << 12
 
-// in returns the names of the Secrets that a resource names, without duplicates. It decodes a resource that it does not
+// In returns the names of the Secrets that a resource names, without duplicates. It decodes a resource that it does not
 // know without the lock.
-func (s *secretNames) in(r *cache.Resource) []string {
+func (s *SecretNames) In(r *cache.Resource) []string {
 	if r.Redirect() != "" {
 		return nil
 	}

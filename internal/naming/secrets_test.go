@@ -1,4 +1,4 @@
-package relay
+package naming
 
 import (
 	"slices"
@@ -34,7 +34,7 @@ func TestSecretsThatAResourceNames(t *testing.T) {
 			ValidationContextType:          &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: secret("roots", ads)},
 		}
 	}
-	var known secretNames
+	var known SecretNames
 	for _, test := range []struct {
 		name    string
 		typeURL string
@@ -56,14 +56,14 @@ func TestSecretsThatAResourceNames(t *testing.T) {
 			}
 			r := cache.NewResource(cache.Spec{Name: "a", TypeURL: test.typeURL, Value: value})
 			for range 2 {
-				if got := known.in(r); !slices.Equal(got, test.want) {
+				if got := known.In(r); !slices.Equal(got, test.want) {
 					t.Errorf("%q, want %q", got, test.want)
 				}
 			}
 		})
 	}
 	for i := range 5 * mostSecretNames {
-		known.in(cache.NewResource(cache.Spec{Name: "a", TypeURL: xdstype.ClusterV3, Value: []byte{0x0a, 3, byte(i), byte(i >> 7 & 127), byte(i >> 14)}}))
+		known.In(cache.NewResource(cache.Spec{Name: "a", TypeURL: xdstype.ClusterV3, Value: []byte{0x0a, 3, byte(i), byte(i >> 7 & 127), byte(i >> 14)}}))
 	}
 	if n := len(known.newer) + len(known.before); n > 2*mostSecretNames {
 		t.Errorf("the names of %d resources are kept", n)
