@@ -82,15 +82,15 @@ type DirectoryStatus struct {
 	Errors    []string  `json:"errors,omitempty"`
 }
 
-func (r *Relay) authorities() []AuthorityStatus {
+func (r *Observer) authorities() []AuthorityStatus {
 	now := r.now()
-	views := make([]AuthorityStatus, len(now.cfg.Authorities))
+	views := make([]AuthorityStatus, len(now.Config.Authorities))
 	index := map[string]int{}
-	for i := range now.cfg.Authorities {
-		a := &now.cfg.Authorities[i]
+	for i := range now.Config.Authorities {
+		a := &now.Config.Authorities[i]
 		index[a.Name] = i
-		views[i].Authority, views[i].Check = a.Name, viewOfCheck(a, now.counts[a.Name].tally)
-		if d := now.origins[a.Name].directory; d != nil {
+		views[i].Authority, views[i].Check = a.Name, viewOfCheck(a, now.Tallies[a.Name])
+		if d := now.Directories[a.Name]; d != nil {
 			st := d.Status()
 			v := &DirectoryStatus{Path: a.Directory, Checked: st.Checked, Files: st.Files, Resources: st.Resources}
 			for _, e := range st.Errors {
@@ -99,7 +99,7 @@ func (r *Relay) authorities() []AuthorityStatus {
 			views[i].Directory = v
 		}
 	}
-	for a, held := range r.held() {
+	for a, held := range r.Sources.Held() {
 		i, ok := index[a]
 		if !ok {
 			continue
@@ -112,19 +112,19 @@ func (r *Relay) authorities() []AuthorityStatus {
 			})
 		}
 	}
-	stale := r.origins.stale()
-	for scope, of := range r.origins.statuses() {
-		a, ok := now.router.Source(scope)
+	stale := r.Sources.Stale()
+	for scope, of := range r.Sources.Statuses() {
+		a, ok := now.Router.Source(scope)
 		if !ok {
 			continue // the authority is no longer configured
 		}
 		v := &views[index[a.Name]]
-		node, differ := r.scopes.nodes.Describe(scope)
+		node, differ := r.Nodes.Describe(scope)
 		for _, st := range of {
 			view := StreamStatus{
-				Authority: scope.Authority, Server: st.server.Address, Active: st.active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
+				Authority: scope.Authority, Server: st.Server.Address, Active: st.Active, Partition: scope.Partition, OldStyleNames: scope.OldStyle,
 				Parameters: loglines.Clip(scope.Params),
-				Node:       node, NodeRefused: r.scopes.nodes.Refused(scope), NodesDiffer: differ.Names(),
+				Node:       node, NodeRefused: r.Nodes.Refused(scope), NodesDiffer: differ.Names(),
 				NamesStream: st.NamesStream, Connected: st.Connected, Stored: stale[scope], Since: st.Since, Protocol: string(st.Protocol),
 				Subscriptions: st.Subscriptions, Responses: st.Responses, NACKs: st.Nacks, Errors: st.ResourceErrors, LastError: st.LastError, Failures: st.Failures,
 				Quarantined: st.Quarantined, QuarantineReason: st.QuarantineReason,

@@ -66,9 +66,9 @@ func viewOfType(t downstream.TypeStatus) TypeStatus {
 }
 
 // clients returns the clients as a sequence, because there may be very many.
-func (r *Relay) clients() iter.Seq[ClientStatus] {
+func (r *Observer) clients() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
-		for c := range r.server.Describe() {
+		for c := range r.Server.Describe() {
 			if !yield(viewOfClient(&c)) {
 				return
 			}

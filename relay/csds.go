@@ -39,7 +39,7 @@ func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstrea
 }
 
 // Upstream implements csds.Viewer.
-func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.relay.Upstream(nil) }
+func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.relay.observer.Upstream(nil) }
 
 // clientView shows what one client may see.
 type clientView struct {
@@ -90,7 +90,7 @@ func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 func (v *clientView) Upstream() iter.Seq[downstream.Held] {
 	rights := v.generation.rights.Of(v.id, v.secretsForAnyone)
 	var partitions map[cache.Scope]bool
-	all := v.relay.Upstream(func(k cache.Key) bool {
+	all := v.relay.observer.Upstream(func(k cache.Key) bool {
 		if k.Scope.OldStyle {
 			if partitions == nil {
 				partitions = v.partitions()

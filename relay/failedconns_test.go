@@ -21,7 +21,7 @@ import (
 )
 
 func hasProblem(r *Relay, severity, text string) bool {
-	return slices.ContainsFunc(r.lookAround().Problems, func(p Problem) bool {
+	return slices.ContainsFunc(r.observer.lookAround().Problems, func(p Problem) bool {
 		return p.Severity == severity && strings.Contains(p.Text, text)
 	})
 }
@@ -158,7 +158,7 @@ authorities: [{name: a, directory: %[3]s}]
 				t.Errorf("the log has %s", lines)
 			}
 			if text := "the last from " + peer; !hasProblem(r, SeverityWarning, text) {
-				t.Errorf("the status lacks %q: %+v", text, r.lookAround().Problems)
+				t.Errorf("the status lacks %q: %+v", text, r.observer.lookAround().Problems)
 			}
 		})
 	}

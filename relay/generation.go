@@ -32,6 +32,7 @@ type generation struct {
 	rollouts map[string]*gate.Options
 	guards   guarding
 	number   uint64 // how many generations there were before
+	settings *Settings
 }
 
 // counts are the counters of an authority. They outlive its origins.
@@ -86,6 +87,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 		}
 		g.origins[a.Name] = o
 	}
+	g.settings = settingsOf(g)
 	return g, nil
 }
 

@@ -47,9 +47,9 @@ type LintFinding struct {
 }
 
 // observeLint adds /api/lint to the admin listener. It makes one report at a time.
-func (r *Relay) observeLint() {
+func (r *Observer) observeLint() {
 	var busy sync.Mutex
-	r.admin.Page("/api/lint", "what is wrong with an authority's resources: ?authority=A, partition", http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+	r.Admin.Page("/api/lint", "what is wrong with an authority's resources: ?authority=A, partition", http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		authority := q.URL.Query().Get("authority")
 		if _, err := r.authorityCalled(authority); err != nil {
 			http.Error(w, err.Error(), http.StatusNotFound)
@@ -68,7 +68,7 @@ func (r *Relay) observeLint() {
 
 // lint checks the cached resources of some scopes. It does not report a reference to a resource that no client has
 // requested as missing, nor a resource that no listener leads to as unused: a client may have requested it itself.
-func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
+func (r *Observer) lint(which func(cache.Scope) bool) *LintReport {
 	report := &LintReport{Findings: []LintFinding{}}
 	until := time.Now().Add(lintingTakes)
 	bytes := 0
@@ -79,7 +79,7 @@ func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
 		var resources []lint.Resource
 		seen := map[cache.Key]bool{} // a name may be both an entry and a member of a set
 		for _, typeURL := range linted {
-			r.cache.Browse(scope, typeURL, func(i cache.Item) bool {
+			r.Cache.Browse(scope, typeURL, func(i cache.Item) bool {
 				if i.Resource == nil || seen[i.Key] {
 					return true
 				}
@@ -102,7 +102,7 @@ func (r *Relay) lint(which func(cache.Scope) bool) *LintReport {
 				if !ok {
 					return true
 				}
-				i, known := r.cache.Look(k)
+				i, known := r.Cache.Look(k)
 				return !known || i.Status != cache.Absent
 			},
 			Stop: func() bool {

@@ -324,8 +324,8 @@ func (s *origins) activeServer(scope cache.Scope, o *origin) (at int, connected 
 		return 0, false
 	}
 	for _, st := range of.statuses() {
-		i := slices.IndexFunc(o.servers, func(server originServer) bool { return server.config == st.server })
-		if st.active && i >= 0 {
+		i := slices.IndexFunc(o.servers, func(server originServer) bool { return server.config == st.Server })
+		if st.Active && i >= 0 {
 			at, connected = i, connected || st.Connected
 		}
 	}

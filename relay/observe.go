@@ -16,12 +16,8 @@ func (r *Relay) observe() error {
 	r.admin = admin.New(r.metrics)
 	r.checkReady()
 	r.admin.GRPC(r.operatorGRPC())
-	admin.List(r.admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
-	r.observeRollouts()
-	r.observeReloads()
-	r.observeLint()
-	r.observePages()
-	r.admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
+	r.observer = NewObserver(r.readers())
+	r.observer.Register()
 
 	instruments := []instrument{
 		{r.metrics.Gauge, "xds_relay.downstream.streams", "Open streams of clients, plus the requests of polling clients that wait for an answer.",

@@ -97,11 +97,11 @@ func (s *origins) makeRoom(at place) bool {
 }
 
 // statuses returns the status of every stream.
-func (s *origins) statuses() map[cache.Scope][]serverStatus {
+func (s *origins) statuses() map[cache.Scope][]ServerStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
-	statuses := make(map[cache.Scope][]serverStatus, len(open))
+	statuses := make(map[cache.Scope][]ServerStatus, len(open))
 	for scope, of := range open {
 		statuses[scope] = of.statuses()
 	}

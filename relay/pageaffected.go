@@ -53,9 +53,9 @@ type affectedAnswer struct {
 }
 
 // cutOff returns the scopes of which no server can be reached, by the names of their authorities.
-func (r *Relay) cutOff() map[string]map[cache.Scope]time.Time {
-	router, by := r.now().router, map[string]map[cache.Scope]time.Time{}
-	for scope, since := range r.origins.reachability.Down() {
+func (r *Observer) cutOff() map[string]map[cache.Scope]time.Time {
+	router, by := r.now().Router, map[string]map[cache.Scope]time.Time{}
+	for scope, since := range r.Reachability.Down() {
 		if a, ok := router.Source(scope); ok {
 			if by[a.Name] == nil {
 				by[a.Name] = map[cache.Scope]time.Time{}
@@ -67,7 +67,7 @@ func (r *Relay) cutOff() map[string]map[cache.Scope]time.Time {
 }
 
 // affected returns the clients that an authority's outage affects, nil if it has no outage.
-func (r *Relay) affected(authority string) *Affected {
+func (r *Observer) affected(authority string) *Affected {
 	down := r.cutOff()[authority]
 	if down == nil {
 		return nil
@@ -93,11 +93,11 @@ func (r *Relay) affected(authority string) *Affected {
 }
 
 // lookAtAffected looks at clients for a limited time.
-func (r *Relay) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
-	a := &Affected{Streams: r.server.Clients(), Types: []AffectedType{}}
+func (r *Observer) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
+	a := &Affected{Streams: r.Server.Clients(), Types: []AffectedType{}}
 	by := map[string]*AffectedType{}
 	until := time.Now().Add(holdersTake)
-	for c := range r.server.Inspect(0) {
+	for c := range r.Server.Inspect(0) {
 		if time.Now().After(until) {
 			break
 		}
@@ -127,7 +127,7 @@ func (r *Relay) lookAtAffected(down map[cache.Scope]time.Time) *Affected {
 			}
 		}
 	}
-	r.cache.EachStates(func(scope cache.Scope, typeURL string, counts *cache.StateCounts) {
+	r.Cache.EachStates(func(scope cache.Scope, typeURL string, counts *cache.StateCounts) {
 		of := by[typeURL]
 		if of == nil || !has(down, scope) {
 			return
@@ -171,7 +171,7 @@ func uses(c *downstream.Inspected, scopes map[cache.Scope]time.Time) bool {
 
 // countAffected counts the clients that each outage affects, among those that it can look at in a limited time. all
 // says that it looked at all.
-func (r *Relay) countAffected(down map[string]map[cache.Scope]time.Time) (by map[string]int, all bool) {
+func (r *Observer) countAffected(down map[string]map[cache.Scope]time.Time) (by map[string]int, all bool) {
 	by = map[string]int{}
 	if len(down) == 0 {
 		return by, true
@@ -183,7 +183,7 @@ func (r *Relay) countAffected(down map[string]map[cache.Scope]time.Time) (by map
 		}
 	}
 	until := time.Now().Add(holdersTake)
-	for c := range r.server.Inspect(0) {
+	for c := range r.Server.Inspect(0) {
 		if time.Now().After(until) {
 			return by, false
 		}

@@ -174,7 +174,7 @@ func keyOfHeld(h *downstream.Held) cache.Key {
 }
 
 // clientOf returns the client of a query: by `stream`, or by the text that `key` has.
-func (r *Relay) clientOf(q url.Values, key string) (*downstream.Inspected, error) {
+func (r *Observer) clientOf(q url.Values, key string) (*downstream.Inspected, error) {
 	var stream uint64
 	var err error
 	if q.Get("stream") != "" && key != "a" && key != "b" {
@@ -185,7 +185,7 @@ func (r *Relay) clientOf(q url.Values, key string) (*downstream.Inspected, error
 	if err != nil {
 		return nil, err
 	}
-	if c := r.server.InspectStream(stream); c != nil {
+	if c := r.Server.InspectStream(stream); c != nil {
 		return c, nil
 	}
 	return nil, page.Missing(fmt.Sprintf("stream %d of a client is not open (any more)", stream))
@@ -196,7 +196,7 @@ const mostHeld = 200_000
 
 // heldUnder returns what a client holds under a name, a wildcard or a glob, nil if it has no such subscription. A
 // client may be denied a name, but have it as a member of a wildcard or glob.
-func (r *Relay) heldUnder(c *downstream.Inspected, typeURL, name string) (found *HeldResource) {
+func (r *Observer) heldUnder(c *downstream.Inspected, typeURL, name string) (found *HeldResource) {
 	n, blame := 0, newBlamed(c)
 	for h := range c.Held(typeURL) {
 		if n++; n > mostHeld {
@@ -216,7 +216,7 @@ func (r *Relay) heldUnder(c *downstream.Inspected, typeURL, name string) (found 
 }
 
 // clientView answers a query for one client: stream or client, search, type, from, limit.
-func (r *Relay) clientView(q url.Values) (*ClientView, error) {
+func (r *Observer) clientView(q url.Values) (*ClientView, error) {
 	c, err := r.clientOf(q, "client")
 	if err != nil {
 		return nil, err
@@ -310,9 +310,9 @@ const (
 
 // clientTree builds the tree of a client's resources.
 type clientTree struct {
-	relay *Relay
-	blame *blamed
-	held  map[graph.ID]*downstream.Held
+	observer *Observer
+	blame    *blamed
+	held     map[graph.ID]*downstream.Held
 	// spelled has the client's spelling of xdstp names, by their canonical spelling.
 	spelled map[graph.ID]graph.ID
 	order   []graph.ID
@@ -325,8 +325,8 @@ type clientTree struct {
 	lacks int
 }
 
-func newClientTree(r *Relay, blame *blamed) *clientTree {
-	return &clientTree{relay: r, blame: blame, held: map[graph.ID]*downstream.Held{}, spelled: map[graph.ID]graph.ID{}, wilds: map[string]bool{}, shown: map[graph.ID]bool{}}
+func newClientTree(r *Observer, blame *blamed) *clientTree {
+	return &clientTree{observer: r, blame: blame, held: map[graph.ID]*downstream.Held{}, spelled: map[graph.ID]graph.ID{}, wilds: map[string]bool{}, shown: map[graph.ID]bool{}}
 }
 
 // add adds a resource of the client.

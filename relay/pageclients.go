@@ -112,8 +112,8 @@ func headOf(c *downstream.ClientStatus) *clientHead {
 }
 
 // eachClient calls f for each client, in the order in which they connected, until it returns false.
-func (r *Relay) eachClient(f func(*clientHead) bool) {
-	for c := range r.server.Describe() {
+func (r *Observer) eachClient(f func(*clientHead) bool) {
+	for c := range r.Server.Describe() {
 		if !f(headOf(&c)) {
 			return
 		}
@@ -121,8 +121,8 @@ func (r *Relay) eachClient(f func(*clientHead) bool) {
 }
 
 // clientList answers a query for clients.
-func (r *Relay) clientList(q url.Values) (*ClientList, error) {
-	list := &ClientList{Clients: []ClientRow{}, Open: r.server.Clients(), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300), State: q.Get("state")}
+func (r *Observer) clientList(q url.Values) (*ClientList, error) {
+	list := &ClientList{Clients: []ClientRow{}, Open: r.Server.Clients(), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300), State: q.Get("state")}
 	switch list.State {
 	case "", "ok", "rejects", "refused":
 	default:
@@ -140,7 +140,7 @@ func (r *Relay) clientList(q url.Values) (*ClientList, error) {
 	wanted := strings.ToLower(list.Search)
 	list.Authority, list.Unreachable = q.Get("authority"), q.Get("unreachable") == "true"
 	uses := r.usesAuthority(list.Authority, list.Unreachable)
-	for c := range r.server.Inspect(after) {
+	for c := range r.Server.Inspect(after) {
 		if !matches(&c.ClientStatus, wanted) || !uses(c) {
 			continue
 		}
@@ -163,7 +163,7 @@ func (r *Relay) clientList(q url.Values) (*ClientList, error) {
 
 // usesAuthority returns a function that reports whether a client uses an authority, or a part of it of which no
 // server can be reached. If name is "", it is true of all clients.
-func (r *Relay) usesAuthority(name string, unreachable bool) func(*downstream.Inspected) bool {
+func (r *Observer) usesAuthority(name string, unreachable bool) func(*downstream.Inspected) bool {
 	if name == "" {
 		return func(*downstream.Inspected) bool { return true }
 	}
@@ -171,7 +171,7 @@ func (r *Relay) usesAuthority(name string, unreachable bool) func(*downstream.In
 		down := r.cutOff()[name]
 		return func(c *downstream.Inspected) bool { return uses(c, down) }
 	}
-	router := r.now().router
+	router := r.now().Router
 	return func(c *downstream.Inspected) bool {
 		return slices.ContainsFunc(c.Scopes(), func(s cache.Scope) bool {
 			a, ok := router.Source(plainScope(s))
@@ -217,14 +217,14 @@ func number(q url.Values, key string, otherwise uint64) (uint64, error) {
 
 // clientCalled returns the stream of the one client that an operator names: by node id, by stream number (#12), or by
 // a text that matches no other client.
-func (r *Relay) clientCalled(name string) (stream uint64, err error) {
+func (r *Observer) clientCalled(name string) (stream uint64, err error) {
 	if name == "" {
 		return 0, page.Unclear("client is missing: want a node id, or #NUMBER of a stream")
 	}
 	var exact, similar []*clientHead
 	number := strings.TrimPrefix(name, "#")
 	const mostNamed = 5 // in the error
-	for c := range r.server.Describe() {
+	for c := range r.Server.Describe() {
 		if len(exact) > mostNamed {
 			break
 		}

@@ -48,7 +48,7 @@ const (
 type heldName struct{ typeURL, name string }
 
 // clientDifference answers a query for the differences between clients a and b.
-func (r *Relay) clientDifference(q url.Values) (*ClientDifference, error) {
+func (r *Observer) clientDifference(q url.Values) (*ClientDifference, error) {
 	a, err := r.clientOf(q, "a")
 	if err != nil {
 		return nil, err

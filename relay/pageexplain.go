@@ -68,7 +68,7 @@ func (e *Explanation) sayAll(part, lines string) {
 }
 
 // explain answers a query for an explanation: client, name, and type for an old-style name.
-func (r *Relay) explain(q url.Values) (*Explanation, error) {
+func (r *Observer) explain(q url.Values) (*Explanation, error) {
 	c, err := r.clientOf(q, "client")
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (r *Relay) explain(q url.Values) (*Explanation, error) {
 }
 
 // typeOfName returns the type URL of a name: from the query, from the name, or from the client's subscription to it.
-func (r *Relay) typeOfName(c *downstream.Inspected, word, name string) (string, error) {
+func (r *Observer) typeOfName(c *downstream.Inspected, word, name string) (string, error) {
 	if word != "" {
 		typeURL, err := xdstype.Parse(word)
 		if err != nil {
@@ -120,23 +120,23 @@ func (r *Relay) typeOfName(c *downstream.Inspected, word, name string) (string, 
 }
 
 // explainName explains where the name leads.
-func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, name string) {
+func (r *Observer) explainName(e *Explanation, c *downstream.Inspected, typeURL, name string) {
 	now := r.now()
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
 	e.say("client", clientPage(c.Stream), "client %q, stream %d, %s from %s, identity %s", e.Client, c.Stream, c.Form, c.Peer, c.Identity.String())
-	lines, err := now.router.Explain(asks, typeURL, name)
+	lines, err := now.Router.Explain(asks, typeURL, name)
 	e.sayAll("name", lines)
 	if err != nil {
 		e.stop("name", "", "the name is not served: %v", err)
 		return
 	}
-	lines, err = naming.ExplainRights(now.cfg, now.router, asks, typeURL, name)
+	lines, err = naming.ExplainRights(now.Config, now.Router, asks, typeURL, name)
 	e.sayAll("rights", lines)
 	if err != nil {
 		e.stop("rights", "", "the client may not have it: %v", err)
 		return
 	}
-	names := &naming.Names{Router: now.router, Client: asks, Views: now.router.ViewMatcher(asks)}
+	names := &naming.Names{Router: now.Router, Client: asks, Views: now.Router.ViewMatcher(asks)}
 	k, err := names.Meaning(typeURL, name)
 	if err != nil {
 		e.stop("name", "", "the name is not served: %v", err)
@@ -146,7 +146,7 @@ func (r *Relay) explainName(e *Explanation, c *downstream.Inspected, typeURL, na
 }
 
 // explainHeld explains what the relay has sent the client.
-func (r *Relay) explainHeld(e *Explanation, c *downstream.Inspected, typeURL, name string) {
+func (r *Observer) explainHeld(e *Explanation, c *downstream.Inspected, typeURL, name string) {
 	h := r.heldUnder(c, typeURL, name)
 	if h == nil {
 		subscribed := slices.ContainsFunc(c.Types, func(t downstream.TypeStatus) bool { return t.TypeURL == typeURL && t.Subscriptions > 0 })

@@ -18,8 +18,8 @@ import (
 const mostRedirects = 10
 
 // explainTopic explains what the relay has of a name. depth counts the redirects that led to it.
-func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, depth int) {
-	if k.Scope.Derived != "" && r.now().router.ViewSources(k.Scope) != nil {
+func (r *Observer) explainTopic(e *Explanation, asks configs.Client, k cache.Key, depth int) {
+	if k.Scope.Derived != "" && r.now().Router.ViewSources(k.Scope) != nil {
 		e.say("view", "", "a view puts it together from other collections")
 		r.explainState(e, k)
 		return
@@ -36,10 +36,10 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 		return
 	}
 	r.explainGates(e, leaf)
-	if i, known := r.cache.Look(leaf); known && i.Resource != nil {
+	if i, known := r.Cache.Look(leaf); known && i.Resource != nil {
 		if to := i.Resource.Redirect(); to != "" {
 			e.say("redirect", ref.Page(), "its authority redirects it to %s", loglines.ClipTo(to, 200))
-			next, err := naming.XdstpKey(r.now().router.Xdstp, k.TypeURL, to)
+			next, err := naming.XdstpKey(r.now().Router.Xdstp, k.TypeURL, to)
 			switch {
 			case err != nil:
 				e.stop("redirect", "", "that cannot be followed: %v", err)
@@ -61,8 +61,8 @@ func (r *Relay) explainTopic(e *Explanation, asks configs.Client, k cache.Key, d
 }
 
 // explainOwn explains whether a client that requests an alias of a resource may have the resource under its own name.
-func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own string) {
-	lines, err := naming.ExplainRightsToOwn(r.now().cfg, r.now().router, asks, k, own)
+func (r *Observer) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own string) {
+	lines, err := naming.ExplainRightsToOwn(r.now().Config, r.now().Router, asks, k, own)
 	e.sayAll("rights", lines)
 	if err != nil {
 		e.stop("rights", "", "the client may not have the resource that the name is an alias of: %v", err)
@@ -71,7 +71,7 @@ func (r *Relay) explainOwn(e *Explanation, asks configs.Client, k cache.Key, own
 
 // explainDirectives explains a name with directives: the entry of a list, and the alternatives. The first alternative
 // that is available counts. TP1: "Alternatives".
-func (r *Relay) explainDirectives(e *Explanation, asks configs.Client, k cache.Key, u urn.URL, depth int) {
+func (r *Observer) explainDirectives(e *Explanation, asks configs.Client, k cache.Key, u urn.URL, depth int) {
 	for n := 1; ; n++ {
 		name := u.Key().Name
 		alternative, more := u.Alt()
@@ -82,7 +82,7 @@ func (r *Relay) explainDirectives(e *Explanation, asks configs.Client, k cache.K
 			e.say("choice", "", "it is entry %q of that list", loglines.ClipTo(entry, 200))
 		}
 		one := &Explanation{}
-		if of, err := naming.XdstpKey(r.now().router.Xdstp, k.TypeURL, name); err != nil {
+		if of, err := naming.XdstpKey(r.now().Router.Xdstp, k.TypeURL, name); err != nil {
 			one.stop("name", "", "the name is not served: %v", err)
 		} else {
 			r.explainTopic(one, asks, of, depth)
@@ -99,8 +99,8 @@ func (r *Relay) explainDirectives(e *Explanation, asks configs.Client, k cache.K
 }
 
 // explainSource explains where the resources of a scope come from. It returns false if that ends the explanation.
-func (r *Relay) explainSource(e *Explanation, k cache.Key) bool {
-	a, ok := r.now().router.Source(k.Scope)
+func (r *Observer) explainSource(e *Explanation, k cache.Key) bool {
+	a, ok := r.now().Router.Source(k.Scope)
 	if !ok {
 		e.stop("source", "", "authority %q is not configured", k.Scope.Authority)
 		return false
@@ -109,34 +109,34 @@ func (r *Relay) explainSource(e *Explanation, k cache.Key) bool {
 	if a.Directory != "" {
 		return true
 	}
-	if since, down := r.origins.reachability.Unreachable(k.Scope); down {
+	if since, down := r.Reachability.Unreachable(k.Scope); down {
 		e.say("source", at, "no server of authority %q can be reached since %s", a.Name, moment(since))
 	}
-	streams := r.origins.statuses()[k.Scope]
+	streams := r.Sources.Statuses()[k.Scope]
 	if len(streams) == 0 {
 		e.say("source", at, "no stream to authority %q is open for it, because no client has requested anything there", a.Name)
 	}
 	for _, st := range streams {
 		switch {
 		case st.Connected:
-			e.say("source", at, "a stream to server %s is open since %s (%s)", st.server.Address, moment(st.Since), st.Protocol)
+			e.say("source", at, "a stream to server %s is open since %s (%s)", st.Server.Address, moment(st.Since), st.Protocol)
 		case st.Subscriptions > 0 && st.LastError != "":
-			e.say("source", at, "the stream to server %s is lost since %s: %s", st.server.Address, moment(st.Since), st.LastError)
+			e.say("source", at, "the stream to server %s is lost since %s: %s", st.Server.Address, moment(st.Since), st.LastError)
 		}
 	}
 	return true
 }
 
 // explainGates explains the guard's and rollouts' effects on a name.
-func (r *Relay) explainGates(e *Explanation, k cache.Key) {
-	for _, of := range r.held() {
+func (r *Observer) explainGates(e *Explanation, k cache.Key) {
+	for _, of := range r.Sources.Held() {
 		for _, h := range of {
 			if h.Key.Scope == k.Scope && h.Key.TypeURL == k.TypeURL {
 				e.say("guard", authorityPage(k.Scope.Authority), "the control plane %s; the guard keeps them until %s", heldWords(&h), moment(h.Until))
 			}
 		}
 	}
-	newest, waits := r.rollouts.Newest(k)
+	newest, waits := r.Rollouts.Newest(k)
 	switch {
 	case !waits:
 	case newest == nil:
@@ -147,13 +147,13 @@ func (r *Relay) explainGates(e *Explanation, k cache.Key) {
 }
 
 // explainState explains what the relay has of a name.
-func (r *Relay) explainState(e *Explanation, k cache.Key) {
+func (r *Observer) explainState(e *Explanation, k cache.Key) {
 	at := ""
 	if e.Resource != nil && k.Scope.Derived == "" {
 		at = e.Resource.Page()
 	}
 	if k.IsSet() {
-		members, status, known := r.cache.LookSet(k)
+		members, status, known := r.Cache.LookSet(k)
 		switch {
 		case !known:
 			e.stop("cache", "", "no client has requested it")
@@ -164,7 +164,7 @@ func (r *Relay) explainState(e *Explanation, k cache.Key) {
 		}
 		return
 	}
-	i, known := r.cache.Look(k)
+	i, known := r.Cache.Look(k)
 	switch {
 	case !known:
 		e.stop("cache", "", "the relay does not have it: no client has requested it")

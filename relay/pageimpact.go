@@ -55,9 +55,9 @@ type touched struct {
 
 // passage follows references through all resources.
 type passage struct {
-	relay  *Relay
-	left   time.Duration // time left for reading
-	unread int
+	observer *Observer
+	left     time.Duration // time left for reading
+	unread   int
 }
 
 // each calls f for each resource of a type in all scopes, with its references. member says that clients have it as a
@@ -68,16 +68,16 @@ func (p *passage) each(typeURL string, f func(k cache.Key, member bool, referenc
 		resource *cache.Resource
 		member   bool
 	}
-	for _, scope := range p.relay.acceptedScopes() {
+	for _, scope := range p.observer.acceptedScopes() {
 		var all []found // call f only after Browse has returned
-		p.relay.cache.Browse(scope, typeURL, func(i cache.Item) bool {
+		p.observer.Cache.Browse(scope, typeURL, func(i cache.Item) bool {
 			if i.Resource != nil {
 				all = append(all, found{i.Key.Name, i.Resource, i.Set != ""})
 			}
 			return true
 		})
 		for _, i := range all {
-			references, read := p.relay.references.read(i.resource, &p.left)
+			references, read := p.observer.references.read(i.resource, &p.left)
 			if !read {
 				p.unread++
 			}
@@ -98,7 +98,7 @@ func names(k cache.Key) []cache.Key {
 }
 
 // touches returns what a change of a resource touches.
-func (r *Relay) touches(k cache.Key) *Touches {
+func (r *Observer) touches(k cache.Key) *Touches {
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,8 +107,8 @@ func (r *Relay) touches(k cache.Key) *Touches {
 		return s.touched.answer
 	}
 	s.remember()
-	p := &passage{relay: r, left: readingTakes}
-	t := &Touches{Resources: []ResourceRef{}, Streams: r.server.Clients()}
+	p := &passage{observer: r, left: readingTakes}
+	t := &Touches{Resources: []ResourceRef{}, Streams: r.Server.Clients()}
 	found, order := map[cache.Key]bool{k: true}, []cache.Key{k}
 	wanted := map[cache.Key]bool{}
 	for _, name := range names(k) {
@@ -150,17 +150,17 @@ func (r *Relay) touches(k cache.Key) *Touches {
 
 // countHolders counts the clients that hold or have requested one of some resources: by its name, or by a wildcard or
 // glob that has it.
-func (r *Relay) countHolders(t *Touches, keys []cache.Key) {
+func (r *Observer) countHolders(t *Touches, keys []cache.Key) {
 	wanted, types := map[cache.Key]bool{}, map[string]bool{}
 	for _, k := range keys {
 		wanted[k], types[k.TypeURL] = true, true
-		if i, known := r.cache.Look(k); known && i.Set != "" {
+		if i, known := r.Cache.Look(k); known && i.Set != "" {
 			k.Name = i.Set
 			wanted[k] = true
 		}
 	}
 	until := time.Now().Add(holdersTake)
-	for c := range r.server.Inspect(0) {
+	for c := range r.Server.Inspect(0) {
 		if time.Now().After(until) {
 			return
 		}
@@ -210,7 +210,7 @@ func (u *use) add(k cache.Key, many bool) (added bool) {
 
 // uses returns the resources that something refers to: the names that clients have requested, and the direct and
 // indirect references of these and of members that clients get without a reference to them, such as Listeners.
-func (r *Relay) uses() use {
+func (r *Observer) uses() use {
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,14 +221,14 @@ func (r *Relay) uses() use {
 	}
 	u := use{seed: maphash.MakeSeed(), of: map[uint64]struct{}{}, many: map[string]bool{}}
 	for _, scope := range r.acceptedScopes() {
-		r.cache.Browse(scope, "", func(i cache.Item) bool {
+		r.Cache.Browse(scope, "", func(i cache.Item) bool {
 			if i.Set == "" {
 				u.add(i.Key, false)
 			}
 			return true
 		})
 	}
-	p := &passage{relay: r, left: readingTakes}
+	p := &passage{observer: r, left: readingTakes}
 	for more, passes := true, 0; more && passes < mostPasses; passes++ {
 		more, p.unread = false, 0
 		for _, typeURL := range leading {
@@ -264,7 +264,7 @@ type UnusedList struct {
 
 // unusedList answers a query for unused resources: clients have them as members of a wildcard or glob, but no client
 // has requested them by name, and nothing refers to them.
-func (r *Relay) unusedList(q url.Values) (*UnusedList, error) {
+func (r *Observer) unusedList(q url.Values) (*UnusedList, error) {
 	l := &UnusedList{Resources: []ResourceRow{}, Authorities: []string{}, Authority: q.Get("authority"), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300)}
 	top, err := topOf(q, l.Search)
 	if err != nil {
@@ -279,7 +279,7 @@ func (r *Relay) unusedList(q url.Values) (*UnusedList, error) {
 		if u.unread > 0 || l.Authority != "" && scope.Authority != l.Authority || top.passes(scope) {
 			continue
 		}
-		r.cache.Browse(scope, "", func(i cache.Item) bool {
+		r.Cache.Browse(scope, "", func(i cache.Item) bool {
 			if i.Set == "" || i.Resource == nil || !graph.Named(i.Key.TypeURL) || u.has(i.Key) {
 				return true
 			}

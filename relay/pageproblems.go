@@ -108,7 +108,7 @@ type RelayStatus struct {
 }
 
 // overview returns the relay's status.
-func (r *Relay) overview() *RelayStatus {
+func (r *Observer) overview() *RelayStatus {
 	o := &r.overviews
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -120,12 +120,12 @@ func (r *Relay) overview() *RelayStatus {
 }
 
 // lookAround finds the problems.
-func (r *Relay) lookAround() *RelayStatus {
-	stats := r.cache.Stats()
+func (r *Observer) lookAround() *RelayStatus {
+	stats := r.Cache.Stats()
 	s := &RelayStatus{
-		Version: process.Version(), Started: r.readiness.began, Ready: r.admin.IsReady(), Config: r.configStatus(),
-		Clients: r.server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
-		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}), Fleet: r.fleetStatus(),
+		Version: process.Version(), Started: r.Process.Began(), Ready: r.Admin.IsReady(), Config: r.Process.Config(),
+		Clients: r.Server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
+		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}), Fleet: r.Sources.Fleet(),
 	}
 	p := &problems{}
 	r.relayProblems(p, s)
@@ -146,27 +146,27 @@ func (r *Relay) lookAround() *RelayStatus {
 }
 
 // relayProblems finds the problems of the relay itself.
-func (r *Relay) relayProblems(p *problems, s *RelayStatus) {
+func (r *Observer) relayProblems(p *problems, s *RelayStatus) {
 	if s.Config.Problem != "" {
 		first, _, _ := strings.Cut(s.Config.Problem, "\n")
 		p.add(SeverityError, time.Time{}, "/ui#configuration", "the newest configuration was not loaded, and an older one runs: %s", first)
 	}
-	if err := r.credentials.CheckListeners(); err != nil {
+	if err := r.Credentials.CheckListeners(); err != nil {
 		p.add(SeverityError, time.Time{}, "/ui#configuration", "clients cannot connect: %v", err)
 	}
-	if of := r.now().store; of != nil {
+	if of := r.now().Store; of != nil {
 		if failure := of.Stats().Failure; failure != nil {
-			p.add(SeverityError, failure.Since, "/ui#configuration", "accepted resources cannot be stored in %s: %s", of.path, failure.Reason)
+			p.add(SeverityError, failure.Since, "/ui#configuration", "accepted resources cannot be stored in %s: %s", r.now().Config.Store.Path, failure.Reason)
 		}
 	}
-	r.lost(func(address string, why error) {
+	r.Process.Lost(func(address string, why error) {
 		if why != nil {
 			p.add(SeverityError, time.Time{}, "/ui#configuration", "listener %s accepts no connections: %v", address, why)
 		}
 	})
-	few(p, r.openListeners(), func(l *listener) {
-		for _, f := range l.door.FailedConns() {
-			one := p.add(SeverityWarning, f.Since, "/ui#configuration", "clients could not connect to listener %s (failed connections lately: %d, the last from %s): %s", l.address, f.Count, f.Peer, f.Reason)
+	few(p, r.Process.Listeners(), func(l ListenerStatus) {
+		for _, f := range l.Door.FailedConns() {
+			one := p.add(SeverityWarning, f.Since, "/ui#configuration", "clients could not connect to listener %s (failed connections lately: %d, the last from %s): %s", l.Address, f.Count, f.Peer, f.Reason)
 			one.last(f.Last)
 		}
 	})
@@ -179,7 +179,7 @@ type outage struct {
 }
 
 // outages adds and returns the authorities that have outages.
-func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]outage {
+func (r *Observer) outages(p *problems, authorities []AuthorityStatus) map[string]outage {
 	down, unreachable := map[string]outage{}, r.cutOff()
 	affected, all := r.countAffected(unreachable)
 	for name, scopes := range unreachable {
@@ -195,7 +195,7 @@ func (r *Relay) outages(p *problems, authorities []AuthorityStatus) map[string]o
 		o, is := down[a.Authority]
 		page := authorityPage(a.Authority)
 		if !is {
-			if why, _ := r.readiness.missing(a.Authority); why != "" {
+			if why := r.Process.Missing(a.Authority); why != "" {
 				p.add(SeverityError, time.Time{}, page, "authority %q has nothing to serve yet: %s", a.Authority, why)
 			}
 			return
@@ -383,7 +383,7 @@ func rolloutProblems(p *problems, rollouts []RolloutStatus) {
 
 // clientProblems adds what clients reject, and what the relay refuses them. Clients with the same problem share one
 // entry.
-func (r *Relay) clientProblems(p *problems) {
+func (r *Observer) clientProblems(p *problems) {
 	type problem struct{ kind, typeURL, text string }
 	type clients struct {
 		problem

@@ -69,17 +69,17 @@ func viewOfPeriod(p *propagation.Period) PropagationTimes {
 }
 
 // propagationTimes answers a query for one authority and type. Without these, it selects those with the most changes.
-func (r *Relay) propagationTimes(q url.Values) (*PropagationStatus, error) {
+func (r *Observer) propagationTimes(q url.Values) (*PropagationStatus, error) {
 	const step = int64(propagation.Step / time.Second)
 	s := &PropagationStatus{
 		Until: time.Unix(time.Now().Unix()/step*step+step, 0), Step: int(step), Steps: int(propagation.Kept / propagation.Step),
 		Kinds: []PropagationKind{}, Times: []PropagationStep{},
 	}
-	kinds, unshown := r.changes.Kinds()
+	kinds, unshown := r.Changes.Kinds()
 	s.Unshown = unshown
 	wanted, shown := q.Has("authority") || q.Has("type"), -1
 	for _, of := range kinds {
-		all := r.changes.History(of)
+		all := r.Changes.History(of)
 		if len(all) == 0 {
 			continue
 		}

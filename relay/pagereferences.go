@@ -60,7 +60,7 @@ var refers = []string{xdstype.ListenerV3, xdstype.RouteV3, xdstype.ScopedRouteV3
 
 // referenceProblems adds the references to resources that do not exist. It returns how many resources have not been
 // read yet.
-func (r *Relay) referenceProblems(p *problems) (unread int) {
+func (r *Observer) referenceProblems(p *problems) (unread int) {
 	dangling, unread := r.dangling()
 	few(p, dangling, func(d danglingReference) {
 		others := ""
@@ -74,12 +74,12 @@ func (r *Relay) referenceProblems(p *problems) (unread int) {
 }
 
 // dangling returns the results of the last look, or looks again if it is time.
-func (r *Relay) dangling() (_ []danglingReference, unread int) {
+func (r *Observer) dangling() (_ []danglingReference, unread int) {
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began := time.Now(); !began.Before(s.next) {
-		l := &look{relay: r, left: readingTakes, by: map[cache.Key]int{}}
+		l := &look{observer: r, left: readingTakes, by: map[cache.Key]int{}}
 		for _, scope := range r.acceptedScopes() {
 			for _, typeURL := range refers {
 				l.lookAt(scope, typeURL)
@@ -121,7 +121,7 @@ func (s *references) close() {
 
 // look is one look at all resources.
 type look struct {
-	relay    *Relay
+	observer *Observer
 	left     time.Duration
 	dangling []danglingReference
 	by       map[cache.Key]int // indexes of dangling, by the key of the resource that does not exist
@@ -135,14 +135,14 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 		resource *cache.Resource
 	}
 	var all []found
-	l.relay.cache.Browse(scope, typeURL, func(i cache.Item) bool {
+	l.observer.Cache.Browse(scope, typeURL, func(i cache.Item) bool {
 		if i.Resource != nil {
 			all = append(all, found{i.Key.Name, i.Resource})
 		}
 		return true
 	})
 	for _, f := range all {
-		references, read := l.relay.references.read(f.resource, &l.left)
+		references, read := l.observer.references.read(f.resource, &l.left)
 		if !read {
 			l.unread++
 		}
@@ -150,11 +150,11 @@ func (l *look) lookAt(scope cache.Scope, typeURL string) {
 			if to.Many || to.Optional {
 				continue
 			}
-			k, ok := l.relay.target(scope, to.To)
+			k, ok := l.observer.target(scope, to.To)
 			if !ok {
 				continue
 			}
-			if i, known := l.relay.cache.Look(k); !known || i.Status != cache.Absent {
+			if i, known := l.observer.Cache.Look(k); !known || i.Status != cache.Absent {
 				continue
 			}
 			if at, is := l.by[k]; is {
@@ -200,7 +200,7 @@ func (s *references) read(r *cache.Resource, left *time.Duration) ([]graph.Refer
 const rowsTake = 50 * time.Millisecond
 
 // noteAbsentNames counts, for each row of a list, the resources that it names and that do not exist.
-func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
+func (r *Observer) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +219,7 @@ func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
 				continue
 			}
 			seen[k] = true
-			if of, known := r.cache.Look(k); known && of.Status == cache.Absent {
+			if of, known := r.Cache.Look(k); known && of.Status == cache.Absent {
 				rows[i].NamesAbsent++
 			}
 		}
@@ -228,13 +228,13 @@ func (r *Relay) noteAbsentNames(rows []ResourceRow, items []cache.Item) {
 
 // target returns the name that a resource of a scope refers to. ok is false if that is not a plain name of an
 // authority.
-func (r *Relay) target(from cache.Scope, to graph.ID) (k cache.Key, ok bool) {
+func (r *Observer) target(from cache.Scope, to graph.ID) (k cache.Key, ok bool) {
 	if !urn.IsXdstp(to.Name) {
 		if !from.OldStyle {
 			return k, false // its meaning depends on the client
 		}
 		return cache.Key{Scope: from, TypeURL: to.TypeURL, Name: to.Name}, true
 	}
-	k, err := naming.XdstpKey(r.now().router.Xdstp, to.TypeURL, to.Name)
+	k, err := naming.XdstpKey(r.now().Router.Xdstp, to.TypeURL, to.Name)
 	return k, err == nil && k.Scope.Derived == ""
 }

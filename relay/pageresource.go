@@ -92,13 +92,13 @@ func versionOf(r *cache.Resource, name string) *VersionStatus {
 }
 
 // resourceCalled answers a query for one resource.
-func (r *Relay) resourceCalled(q url.Values) (*ResourceStatus, error) {
+func (r *Observer) resourceCalled(q url.Values) (*ResourceStatus, error) {
 	ref, k, err := parseRef(q)
 	if err != nil {
 		return nil, err
 	}
-	i, known := r.cache.Look(k)
-	newest, waits := r.rollouts.Newest(k)
+	i, known := r.Cache.Look(k)
+	newest, waits := r.Rollouts.Newest(k)
 	if !known && !waits {
 		return nil, page.Missing(fmt.Sprintf("the relay knows no %s %q of authority %q: no client has requested it", ref.Type, loglines.ClipTo(ref.Name, 200), loglines.ClipTo(ref.Authority, 200)))
 	}
@@ -139,10 +139,10 @@ const (
 )
 
 // holdersOf returns clients that hold or have requested a resource, as far as it finds them in holdersTake.
-func (r *Relay) holdersOf(k cache.Key) *Holders {
+func (r *Observer) holdersOf(k cache.Key) *Holders {
 	h := &Holders{Clients: []Holder{}}
 	until, looked := time.Now().Add(holdersTake), 0
-	for c := range r.server.Inspect(0) {
+	for c := range r.Server.Inspect(0) {
 		if len(h.Clients) == mostHolders || time.Now().After(until) {
 			h.LookedAt = looked
 			return h
@@ -188,7 +188,7 @@ func difference(oldName string, old *VersionStatus, newName string, is *VersionS
 }
 
 // referencesOf returns the references of a resource.
-func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []ReferenceStatus) {
+func (r *Observer) referencesOf(scope cache.Scope, content *cache.Resource) (all []ReferenceStatus) {
 	references, err := graph.References(content.TypeURL(), content.Value())
 	if err != nil {
 		return nil
@@ -199,7 +199,7 @@ func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []
 			ResourceRow: ResourceRow{ResourceRef: ResourceRef{Authority: scope.Authority, Partition: scope.Partition, Parameters: scope.Params, Type: typeWord(to.To.TypeURL), Name: loglines.ClipTo(to.To.Name, longestLink+1)}},
 		}
 		if k, ok := r.target(scope, to.To); ok && !to.Many && !row.Elsewhere {
-			if i, known := r.cache.Look(k); known {
+			if i, known := r.Cache.Look(k); known {
 				row.ResourceRow, row.Known = rowOf(&i), true
 			}
 		}
@@ -209,13 +209,13 @@ func (r *Relay) referencesOf(scope cache.Scope, content *cache.Resource) (all []
 }
 
 // referringTo returns the resources of the same scope that name a resource, as far as they have been read.
-func (r *Relay) referringTo(k cache.Key) (all []ReferenceStatus) {
+func (r *Observer) referringTo(k cache.Key) (all []ReferenceStatus) {
 	r.dangling() // reads the references
 	s := &r.references
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, typeURL := range refers {
-		r.cache.Browse(k.Scope, typeURL, func(i cache.Item) bool {
+		r.Cache.Browse(k.Scope, typeURL, func(i cache.Item) bool {
 			if i.Resource == nil {
 				return true
 			}

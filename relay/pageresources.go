@@ -127,7 +127,7 @@ func (p listPlace) cursor() string {
 }
 
 // resourceList answers a query for resources.
-func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
+func (r *Observer) resourceList(q url.Values) (*ResourceList, error) {
 	l := &ResourceList{
 		Types: []string{}, Authorities: []string{}, Type: q.Get("type"), Authority: q.Get("authority"),
 		Partition: q.Get("partition"), Search: loglines.ClipTo(strings.TrimSpace(q.Get("search")), 300),
@@ -153,7 +153,7 @@ func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 		if top.passes(scope) {
 			continue
 		}
-		r.cache.Browse(scope, typeURL, top.add)
+		r.Cache.Browse(scope, typeURL, top.add)
 	}
 	for _, t := range xdstype.All() {
 		if t.Word != "" {
@@ -169,8 +169,8 @@ func (r *Relay) resourceList(q url.Values) (*ResourceList, error) {
 const mostAuthorities = 1000
 
 // acceptedScopes returns the scopes of leaf topics, in the order of lists.
-func (r *Relay) acceptedScopes() []cache.Scope {
-	scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
+func (r *Observer) acceptedScopes() []cache.Scope {
+	scopes := slices.DeleteFunc(r.Cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
 	slices.SortFunc(scopes, func(a, b cache.Scope) int {
 		return cmp.Or(listPlaceOf(a).compare(listPlaceOf(b)), cmp.Compare(fmt.Sprint(a.OldStyle), fmt.Sprint(b.OldStyle)))
 	})

@@ -12,8 +12,8 @@ import (
 )
 
 // observePages adds the pages to the admin listener.
-func (r *Relay) observePages() {
-	page.Register(r.admin, []page.View{
+func (r *Observer) observePages() {
+	page.Register(r.Admin, []page.View{
 		{Name: page.Front, Title: "Overview", About: "the relay, and what is wrong now", Read: func(url.Values) (any, error) { return r.overview(), nil }},
 		{
 			Name: "clients", Title: "Clients", About: "clients, in pages: ?search=TEXT, state=ok|rejects|refused, authority=NAME, unreachable=true, after=STREAM, limit=ROWS",
@@ -60,19 +60,19 @@ func (r *Relay) observePages() {
 }
 
 // rolloutSheet returns the content of the page of rollouts.
-func (r *Relay) rolloutSheet() any {
+func (r *Observer) rolloutSheet() any {
 	var sheet struct {
 		Configured bool
 		Rollouts   []RolloutStatus
 	}
-	if sheet.Configured = len(r.now().rollouts) > 0; sheet.Configured {
+	if sheet.Configured = len(r.now().Rollouts) > 0; sheet.Configured {
 		sheet.Rollouts = r.rolloutViews(gate.Which{AnyPartition: true})
 	}
 	return sheet
 }
 
 // authorityCalled returns the status of one authority.
-func (r *Relay) authorityCalled(name string) (*AuthorityStatus, error) {
+func (r *Observer) authorityCalled(name string) (*AuthorityStatus, error) {
 	for _, a := range r.authorities() {
 		if a.Authority == name {
 			a.Affected = r.affected(name)

@@ -68,7 +68,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 	}
 	// The relay reads the references of a part of the resources at a time.
 	for {
-		l, err := r.unusedList(map[string][]string{})
+		l, err := r.observer.unusedList(map[string][]string{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 		if len(l.Resources) > 0 {
 			t.Fatalf("%d resources are unused, and %d not read yet", len(l.Resources), l.Unread)
 		}
-		r.references.use = use{} // it is time to look again
+		r.observer.references.use = use{} // it is time to look again
 	}
 	for _, path := range []string{"/ui/unused", "/ui", "/ui/resource?authority=a&type=cluster&name=cluster-000007"} {
 		answer, bytes, took := get(path)
@@ -92,7 +92,7 @@ func TestAPageOfManyResourcesCostsItsRows(t *testing.T) {
 	// Each resource is on exactly one page.
 	seen, after := map[string]bool{}, ""
 	for range 5 {
-		list, err := r.resourceList(map[string][]string{"limit": {"1000"}, "after": {after}})
+		list, err := r.observer.resourceList(map[string][]string{"limit": {"1000"}, "after": {after}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestAListOfResourcesNamesSomeAuthorities(t *testing.T) {
 			r.cache.WatchSet(cache.Key{Scope: cache.Scope{Authority: name, Params: parameters}, TypeURL: xdstype.ClusterV3, Name: "xdstp://" + name + "/envoy.config.cluster.v3.Cluster/*"}, &ignoringSet{})
 		}
 	}
-	list, err := r.resourceList(nil)
+	list, err := r.observer.resourceList(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

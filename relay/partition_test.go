@@ -88,7 +88,7 @@ old_style_names: [{authority: cp, partition: node.cluster, node_fields: [metadat
 	if lines != 1 {
 		t.Errorf("%d lines say that clients of the partition differ, want one", lines)
 	}
-	stream := r.authorities()[0].Streams[0]
+	stream := r.observer.authorities()[0].Streams[0]
 	if stream.Node != "a" || !slices.Equal(stream.NodesDiffer, []string{"locality", "metadata"}) {
 		t.Errorf("/authorities says node %q, nodes_differ %q", stream.Node, stream.NodesDiffer)
 	}

@@ -12,14 +12,14 @@ import (
 const maxDocument = 8 << 20
 
 // checkDocument answers an operator's request for what a configuration would change.
-func (r *Relay) checkDocument(w http.ResponseWriter, req *http.Request, document []byte) {
+func (r *Observer) checkDocument(w http.ResponseWriter, req *http.Request, document []byte) {
 	name := documentName(req.URL.Query().Get("name"))
-	changes, err := r.Check(req.Context(), name, document)
+	changes, err := r.Process.Check(req.Context(), name, document)
 	outcome := "it can be loaded"
 	if err != nil || len(changes.Errors) > 0 {
 		outcome = "it cannot be loaded"
 	}
-	r.log.Info("audit: an operator wanted to know what a configuration would change", "operator", operatorOf(req), "peer", req.RemoteAddr, "name", name, "outcome", outcome)
+	r.Log.Info("audit: an operator wanted to know what a configuration would change", "operator", operatorOf(req), "peer", req.RemoteAddr, "name", name, "outcome", outcome)
 	switch {
 	case errors.Is(err, ErrBuiltIn):
 		http.Error(w, err.Error(), http.StatusNotFound)

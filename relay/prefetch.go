@@ -130,7 +130,7 @@ func (n *prefetchNames) isCovered(k cache.Key) bool {
 // Side implements prefetch.Names.
 func (n *prefetchNames) Side(k cache.Key) cache.Key {
 	if slices.Contains(n.onNew, k.Scope.Accepted()) {
-		if o := rolloutOf(n.router, k.Scope); o != nil && o.RollsOut(k.TypeURL) {
+		if o := n.router.Rollout(k.Scope); o != nil && o.RollsOut(k.TypeURL) {
 			k.Scope.New = true
 		}
 	}

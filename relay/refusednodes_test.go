@@ -252,7 +252,7 @@ func TestWhatAControlPlaneRefusesIsAProblemWhileItDoes(t *testing.T) {
 		defer pace.Stop()
 		for deadline := time.Now().Add(time.Minute); hasProblem(r, SeverityWarning, text) != want; <-pace.C {
 			if time.Now().After(deadline) {
-				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.lookAround().Problems)
+				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.observer.lookAround().Problems)
 			}
 		}
 	}

@@ -74,10 +74,8 @@ type Relay struct {
 	ended     bool       // no reload starts any more; guarded by reloading
 	reloads   reloads
 	// stores has the stores that may be open, by their paths; guarded by reloading.
-	stores     map[string]*sharedStore
-	overviews  overviews
-	references references
-	affectedBy affectedAnswers
+	stores   map[string]*sharedStore
+	observer *Observer // nil until observe
 	// ending waits for removed listeners, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context
@@ -419,7 +417,9 @@ func (r *Relay) Close() {
 	r.credentials.Close()
 	r.issuers.close()
 	r.changes.Close()
-	r.references.close()
+	if r.observer != nil {
+		r.observer.Close()
+	}
 	if r.metrics != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), sendingLast)
 		defer cancel()

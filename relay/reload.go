@@ -36,8 +36,8 @@ type reloads struct {
 	loaded   time.Time // the last success, or the start
 	failures uint64
 	problem  string // of the last reload; empty if it succeeded
-	// same and audits bound the lines about reloads that change nothing, of which an operator's program may want any number.
-	same, audits loglines.Shared
+	// same bounds the lines about reloads that change nothing, of which an operator's program may want any number.
+	same loglines.Shared
 }
 
 // Reload replaces the running configuration. If it returns an error, nothing has changed, and the error has all

@@ -25,26 +25,30 @@ type ConfigStatus struct {
 }
 
 // observeReloads adds reloads to the admin listener.
-func (r *Relay) observeReloads() {
-	r.admin.JSON("/config", "which configuration runs, and what is wrong with a newer one", func() any { return r.configStatus() })
-	r.admin.Action("/reload", http.HandlerFunc(r.reloadNow))
-	r.admin.Upload("/check", maxDocument, r.checkDocument)
+func (r *Observer) observeReloads() {
+	r.Admin.JSON("/config", "which configuration runs, and what is wrong with a newer one", func() any { return r.Process.Config() })
+	r.Admin.Action("/reload", http.HandlerFunc(r.reloadNow))
+	r.Admin.Upload("/check", maxDocument, r.checkDocument)
 }
 
 // byOperator is the requester of a reload over the admin listener.
 const byOperator = "POST /reload"
 
 // reloadNow answers an operator's request for a reload, and writes an audit line.
-func (r *Relay) reloadNow(w http.ResponseWriter, req *http.Request) {
-	before := r.Hash()
+func (r *Observer) reloadNow(w http.ResponseWriter, req *http.Request) {
+	before := r.now().Config.Hash()
 	// Do not use the request's context: a reload that has begun must be finished.
-	err := r.Load(context.WithoutCancel(req.Context()), byOperator)
-	now := r.configStatus()
+	err := r.Process.Load(context.WithoutCancel(req.Context()), byOperator)
+	now := r.Process.Config()
 	outcome := "reloaded"
 	if err != nil {
 		outcome = "failed"
 	}
-	if log, ok := r.lineOfReload(&r.reloads.audits, before == now.Hash); ok {
+	log, ok := r.Log, true
+	if before == now.Hash {
+		log, ok = r.unchanged.Next(r.Log)
+	}
+	if ok {
 		log.Info("audit: an operator wanted a reload", "operator", operatorOf(req), "peer", req.RemoteAddr, "outcome", outcome, "before", before, "config", now.Hash)
 	}
 	switch {

@@ -99,7 +99,7 @@ func (o *rightsOperator) countsStates() string {
 			}
 		}
 	}
-	for h := range o.relay.Upstream(nil) {
+	for h := range o.relay.observer.Upstream(nil) {
 		if h.Name != "" || h.State != session.Acked {
 			want[h.State.String()]++
 		}
@@ -221,7 +221,7 @@ func (o *rightsOperator) seesNoSecrets(streams []*downstream.Inspected) string {
 		before := streams[max(i-1, 0)]
 		paths = append(paths, "/ui/diff?"+url.Values{"a": {fmt.Sprint("#", c.Stream)}, "b": {fmt.Sprint("#", before.Stream)}}.Encode())
 	}
-	for h := range o.relay.Upstream(func(k cache.Key) bool {
+	for h := range o.relay.observer.Upstream(func(k cache.Key) bool {
 		return xdstype.Of(k.TypeURL) == xdstype.Secret || k.TypeURL == xdstype.ClusterV3
 	}) {
 		of := url.Values{"authority": {h.Key.Scope.Authority}, "type": {typeWord(h.Key.TypeURL)}, "name": {h.Name}}.Encode()

@@ -181,16 +181,16 @@ var rolloutActions = map[string]func(c *gate.Controller, w gate.Which, reason st
 
 // observeRollouts adds the rollouts to the admin listener. The pages are there even if no rollout is configured, and
 // say so.
-func (r *Relay) observeRollouts() {
-	r.admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
+func (r *Observer) observeRollouts() {
+	r.Admin.Page("/rollouts", "rollouts, with their cohorts, changes and rejections", r.selectRollouts(func(w http.ResponseWriter, _ *http.Request, which gate.Which) {
 		writeJSON(w, r.rolloutViews(which))
 	}))
-	r.admin.Action("/rollout/{action}", r.selectRollouts(r.actOnRollouts))
+	r.Admin.Action("/rollout/{action}", r.selectRollouts(r.actOnRollouts))
 }
 
-func (r *Relay) rolloutViews(which gate.Which) []RolloutStatus {
+func (r *Observer) rolloutViews(which gate.Which) []RolloutStatus {
 	views := []RolloutStatus{}
-	for _, s := range r.rollouts.Status(which) {
+	for _, s := range r.Rollouts.Status(which) {
 		views = append(views, viewOfRollout(s))
 	}
 	return views
@@ -205,7 +205,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 
 // selectRollouts rejects requests for rollouts that cannot exist, and passes the others on with the rollouts that
 // they select: by authority and partition, which are both optional.
-func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gate.Which)) http.Handler {
+func (r *Observer) selectRollouts(next func(http.ResponseWriter, *http.Request, gate.Which)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.Form // of a POST
 		if values == nil {
@@ -221,20 +221,20 @@ func (r *Relay) selectRollouts(next func(http.ResponseWriter, *http.Request, gat
 }
 
 // canRollOut returns why an authority has no rollouts. If authority is empty, it returns why no authority has one.
-func (r *Relay) canRollOut(values url.Values, authority string) error {
+func (r *Observer) canRollOut(values url.Values, authority string) error {
 	switch {
-	case len(r.now().rollouts) == 0:
+	case len(r.now().Rollouts) == 0:
 		return errors.New("no authority has a rollout (authorities[].rollout in the configuration)")
 	case !values.Has("authority"):
 		return nil
-	case rolloutOf(r.now().router, cache.Scope{Authority: authority}) == nil:
+	case r.now().Router.Rollout(cache.Scope{Authority: authority}) == nil:
 		return fmt.Errorf("authority %q has no rollout (authorities[].rollout in the configuration)", loglines.Clip(authority))
 	}
 	return nil
 }
 
 // actOnRollouts performs an operator's action, and writes an audit line: by whom, what, and on how many rollouts.
-func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which gate.Which) {
+func (r *Observer) actOnRollouts(w http.ResponseWriter, req *http.Request, which gate.Which) {
 	action := req.PathValue("action")
 	act := rolloutActions[action]
 	if act == nil {
@@ -245,12 +245,12 @@ func (r *Relay) actOnRollouts(w http.ResponseWriter, req *http.Request, which ga
 	if action == "reject" && reason == "" {
 		reason = "an operator rejected it"
 	}
-	n := act(r.rollouts, which, reason)
+	n := act(r.Rollouts, which, reason)
 	partition := which.Partition
 	if which.AnyPartition {
 		partition = "(any)"
 	}
-	r.log.Info("audit: an operator acted on rollouts", "action", action, "operator", operatorOf(req), "peer", req.RemoteAddr,
+	r.Log.Info("audit: an operator acted on rollouts", "action", action, "operator", operatorOf(req), "peer", req.RemoteAddr,
 		"authority", loglines.Clip(which.Authority), "partition", loglines.Clip(partition), "rollouts", n, "reason", reason)
 	if strings.Contains(req.Header.Get("Accept"), "text/html") {
 		http.Redirect(w, req, "/rollout", http.StatusSeeOther)

@@ -179,14 +179,14 @@ old_style_names: [{authority: a}]
 					t.Fatal(err)
 				}
 				unanswered := func() (all []UnansweredStatus) {
-					for _, st := range serving.relay.authorities()[0].Streams {
+					for _, st := range serving.relay.observer.authorities()[0].Streams {
 						all = append(all, st.Unanswered...)
 					}
 					return all
 				}
 				<-time.After(test.after)
 				if !hasProblem(serving.relay, SeverityWarning, test.text) {
-					t.Errorf("it is no problem: %+v", serving.relay.lookAround().Problems)
+					t.Errorf("it is no problem: %+v", serving.relay.observer.lookAround().Problems)
 				}
 				if got := unanswered(); len(got) != 1 || got[0].Names != 2 || got[0].LeftOut != test.leftOut || got[0].Type != "endpoint" || len(got[0].Newest) != 2 {
 					t.Errorf("the authority has %+v", got)
@@ -194,7 +194,7 @@ old_style_names: [{authority: a}]
 				plane.add("wrong", "worse")
 				<-time.After(4 * time.Second)
 				if got := unanswered(); len(got) > 0 || hasProblem(serving.relay, SeverityWarning, "has not answered") {
-					t.Errorf("it is still a problem: %+v, %+v", got, serving.relay.lookAround().Problems)
+					t.Errorf("it is still a problem: %+v, %+v", got, serving.relay.observer.lookAround().Problems)
 				}
 				for _, line := range []string{"control plane does not answer what is requested", "control plane has answered what it did not"} {
 					if !strings.Contains(log.String(), line) {

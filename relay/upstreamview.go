@@ -17,9 +17,9 @@ import (
 // Upstream iterates over the leaf topics, scope by scope. Acked is what the relay has accepted, Nacked what it cannot
 // store, with the last good resource if there is one. No lock is held while the loop's body runs. names, if not nil,
 // selects topics.
-func (r *Relay) Upstream(names func(cache.Key) bool) iter.Seq[downstream.Held] {
+func (r *Observer) Upstream(names func(cache.Key) bool) iter.Seq[downstream.Held] {
 	return func(yield func(downstream.Held) bool) {
-		scopes := slices.DeleteFunc(r.cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
+		scopes := slices.DeleteFunc(r.Cache.Scopes(), func(s cache.Scope) bool { return s.Derived != "" || s.New })
 		slices.SortFunc(scopes, func(a, b cache.Scope) int {
 			return cmp.Or(cmp.Compare(a.Authority, b.Authority), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Params, b.Params))
 		})
@@ -34,9 +34,9 @@ func (r *Relay) Upstream(names func(cache.Key) bool) iter.Seq[downstream.Held] {
 // topicRef is a topic of a scope.
 type topicRef struct{ typeURL, name string }
 
-func (r *Relay) upstreamOf(scope cache.Scope, names func(cache.Key) bool, yield func(downstream.Held) bool) bool {
+func (r *Observer) upstreamOf(scope cache.Scope, names func(cache.Key) bool, yield func(downstream.Held) bool) bool {
 	var topics []topicRef
-	r.cache.EachTopic(scope, func(k cache.Key) { topics = append(topics, topicRef{k.TypeURL, k.Name}) })
+	r.Cache.EachTopic(scope, func(k cache.Key) { topics = append(topics, topicRef{k.TypeURL, k.Name}) })
 	slices.SortFunc(topics, func(a, b topicRef) int {
 		return cmp.Or(cmp.Compare(a.typeURL, b.typeURL), cmp.Compare(a.name, b.name))
 	})
@@ -45,7 +45,7 @@ func (r *Relay) upstreamOf(scope cache.Scope, names func(cache.Key) bool, yield 
 		if names != nil && !names(k) {
 			continue
 		}
-		switch entry, set := r.cache.Find(k); {
+		switch entry, set := r.Cache.Find(k); {
 		case entry != nil:
 			if !yield(r.requestedName(k, entry.State())) {
 				return false
@@ -57,7 +57,7 @@ func (r *Relay) upstreamOf(scope cache.Scope, names func(cache.Key) bool, yield 
 	return true
 }
 
-func (r *Relay) requestedName(k cache.Key, st cache.State) downstream.Held {
+func (r *Observer) requestedName(k cache.Key, st cache.State) downstream.Held {
 	h := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Name: k.Name, Key: k, Err: st.Err, Since: st.Since}}
 	switch st.Status {
 	case cache.Requested:
@@ -72,7 +72,7 @@ func (r *Relay) requestedName(k cache.Key, st cache.State) downstream.Held {
 	case cache.Failed:
 		h.State = failedState(st.Err)
 	}
-	h.KeptBack = r.rollouts.KeepsBack(k, []string{k.Name})[0]
+	h.KeptBack = r.Rollouts.KeepsBack(k, []string{k.Name})[0]
 	noteInvalid(&h)
 	return h
 }
@@ -102,7 +102,7 @@ func noteInvalid(h *downstream.Held) {
 // membersAtOnce is how many members of a set are read at a time.
 const membersAtOnce = 256
 
-func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.Held) bool) bool {
+func (r *Observer) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.Held) bool) bool {
 	status, err := set.Status()
 	stale := set.Stale()
 	itself := downstream.Held{Held: session.Held{TypeURL: k.TypeURL, Subscription: k.Name, Key: k, Err: err, Stale: stale, Members: set.Len()}}
@@ -130,7 +130,7 @@ func (r *Relay) upstreamSet(k cache.Key, set *cache.Set, yield func(downstream.H
 		for i := range page {
 			names = append(names, page[i].Key)
 		}
-		kept := r.rollouts.KeepsBack(k, names)
+		kept := r.Rollouts.KeepsBack(k, names)
 		for i := range page {
 			m := &page[i]
 			if m.Removed {
