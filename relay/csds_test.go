@@ -123,3 +123,8 @@ old_style_names: [{authority: a}]
 	}
 	open.mustBeOpen(t, "without csds")
 }
+
+// ignoringSet watches a set, and ignores it.
+type ignoringSet struct{ cache.SetWatch }
+
+func (*ignoringSet) Changed() cache.Waker { return nil }

@@ -5,18 +5,19 @@ package relay
 import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/internal/fleet"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // fleetStatus returns the relay's fleet, nil if it is in none.
-func (r *Relay) fleetStatus() *FleetStatus {
+func (r *Relay) fleetStatus() *operator.FleetStatus {
 	m := r.fleet.Load()
 	if m == nil {
 		return nil
 	}
 	known := m.Status()
-	s := &FleetStatus{Name: known.Name, Alone: known.Alone, Problem: known.Problem, Members: []FleetMember{}}
+	s := &operator.FleetStatus{Name: known.Name, Alone: known.Alone, Problem: known.Problem, Members: []operator.FleetMember{}}
 	for _, member := range known.Members {
-		s.Members = append(s.Members, FleetMember{member.Address, member.Self, member.Up, member.Reason})
+		s.Members = append(s.Members, operator.FleetMember{Address: member.Address, Self: member.Self, Reachable: member.Up, Reason: member.Reason})
 	}
 	s.OwnedScopes, s.PeerScopes = r.scopes.owned()
 	return s

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -32,7 +33,7 @@ type generation struct {
 	rollouts map[string]*gate.Options
 	guards   guarding
 	number   uint64 // how many generations there were before
-	settings *Settings
+	settings *operator.Settings
 }
 
 // counts are the counters of an authority. They outlive its origins.

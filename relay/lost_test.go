@@ -13,6 +13,8 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // breakSocket makes a listener's socket fail: it accepts no more connections, although no one has closed it.
@@ -49,7 +51,7 @@ func TestAListenerWhoseSocketFails(t *testing.T) {
 		if got := r.relay.lostListeners()[0].Value; got != 1 {
 			t.Errorf("%d listeners are lost, want 1", got)
 		}
-		if want := "listener " + second + " accepts no connections"; !hasProblem(r.relay, SeverityError, want) {
+		if want := "listener " + second + " accepts no connections"; !hasProblem(r.relay, operator.SeverityError, want) {
 			t.Errorf("the status lacks %q", want)
 		}
 		ready := httptest.NewRecorder()

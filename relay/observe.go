@@ -9,6 +9,7 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // observe registers the metrics and the pages of the admin listener.
@@ -16,7 +17,7 @@ func (r *Relay) observe() error {
 	r.admin = admin.New(r.metrics)
 	r.checkReady()
 	r.admin.GRPC(r.operatorGRPC())
-	r.observer = NewObserver(r.readers())
+	r.observer = operator.New(r.readers())
 	r.observer.Register()
 
 	instruments := []instrument{

@@ -9,21 +9,22 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
 // readers returns what the operator reads.
-func (r *Relay) readers() Readers {
+func (r *Relay) readers() operator.Readers {
 	of := observed{r}
-	return Readers{
+	return operator.Readers{
 		Log: r.log, Admin: r.admin, Cache: r.cache, Server: r.server, Rollouts: r.rollouts, Changes: r.changes, Credentials: r.credentials,
 		Nodes: r.scopes.nodes, Reachability: r.origins.reachability, Sources: of, Process: of,
 	}
 }
 
 // settingsOf returns what an operator reads of a generation.
-func settingsOf(g *generation) *Settings {
-	s := &Settings{Config: g.cfg, Router: g.router, Rollouts: g.rollouts, Tallies: map[string]*taster.Tally{}, Directories: map[string]*directory.Source{}}
+func settingsOf(g *generation) *operator.Settings {
+	s := &operator.Settings{Config: g.cfg, Router: g.router, Rollouts: g.rollouts, Tallies: map[string]*taster.Tally{}, Directories: map[string]*directory.Source{}}
 	if g.store != nil {
 		s.Store = g.store.Store
 	}
@@ -42,7 +43,9 @@ func settingsOf(g *generation) *Settings {
 type observed struct{ relay *Relay }
 
 // Statuses implements Sources.
-func (o observed) Statuses() map[cache.Scope][]ServerStatus { return o.relay.origins.statuses() }
+func (o observed) Statuses() map[cache.Scope][]operator.ServerStatus {
+	return o.relay.origins.statuses()
+}
 
 // Stale implements Sources.
 func (o observed) Stale() map[cache.Scope]int { return o.relay.origins.stale() }
@@ -51,13 +54,13 @@ func (o observed) Stale() map[cache.Scope]int { return o.relay.origins.stale() }
 func (o observed) Held() map[string][]guard.Held { return o.relay.held() }
 
 // Fleet implements Sources.
-func (o observed) Fleet() *FleetStatus { return o.relay.fleetStatus() }
+func (o observed) Fleet() *operator.FleetStatus { return o.relay.fleetStatus() }
 
 // Settings implements Process.
-func (o observed) Settings() *Settings { return o.relay.now().settings }
+func (o observed) Settings() *operator.Settings { return o.relay.now().settings }
 
 // Config implements Process.
-func (o observed) Config() ConfigStatus { return o.relay.configStatus() }
+func (o observed) Config() operator.ConfigStatus { return o.relay.configStatus() }
 
 // Began implements Process.
 func (o observed) Began() time.Time { return o.relay.readiness.began }
@@ -72,9 +75,9 @@ func (o observed) Missing(authority string) string {
 func (o observed) Lost(yield func(address string, why error)) { o.relay.lost(yield) }
 
 // Listeners implements Process.
-func (o observed) Listeners() (all []ListenerStatus) {
+func (o observed) Listeners() (all []operator.ListenerStatus) {
 	for _, l := range o.relay.openListeners() {
-		all = append(all, ListenerStatus{l.address, l.door})
+		all = append(all, operator.ListenerStatus{Address: l.address, Door: l.door})
 	}
 	return all
 }
@@ -83,6 +86,6 @@ func (o observed) Listeners() (all []ListenerStatus) {
 func (o observed) Load(ctx context.Context, by string) error { return o.relay.Load(ctx, by) }
 
 // Check implements Process.
-func (o observed) Check(ctx context.Context, name string, document []byte) (*Changes, error) {
+func (o observed) Check(ctx context.Context, name string, document []byte) (*operator.Changes, error) {
 	return o.relay.Check(ctx, name, document)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -97,11 +98,11 @@ func (s *origins) makeRoom(at place) bool {
 }
 
 // statuses returns the status of every stream.
-func (s *origins) statuses() map[cache.Scope][]ServerStatus {
+func (s *origins) statuses() map[cache.Scope][]operator.ServerStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
-	statuses := make(map[cache.Scope][]ServerStatus, len(open))
+	statuses := make(map[cache.Scope][]operator.ServerStatus, len(open))
 	for scope, of := range open {
 		statuses[scope] = of.statuses()
 	}

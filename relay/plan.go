@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -26,14 +27,14 @@ type checks struct {
 
 // planChanges returns what a configuration would change, and the generation that it would be, of which only the
 // router and the rights can be used. It closes everything that it opens.
-func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *Changes, _ *nameCheck, err error) {
+func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *operator.Changes, _ *nameCheck, err error) {
 	r.reloading.Lock() // parse must not run concurrently either
 	defer r.reloading.Unlock()
 	if r.ended {
-		return nil, nil, ErrShuttingDown
+		return nil, nil, operator.ErrShuttingDown
 	}
 	before := r.now()
-	changes := &Changes{Running: before.cfg.Hash()}
+	changes := &operator.Changes{Running: before.cfg.Hash()}
 	cfg, err := r.checks.parse(name, text)
 	if err != nil {
 		changes.Errors = errorsOf(err)
@@ -94,24 +95,24 @@ func (r *Relay) checkNewStore(cfg *configs.Config, before *generation) error {
 }
 
 // compareListeners notes how the listeners change, and returns how their streams would then be served.
-func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
+func (r *Relay) compareListeners(changes *operator.Changes, p *planned) *nameCheck {
 	check := newNameCheck(p.listeners)
-	streams := &StreamChanges{Open: r.server.Clients()}
+	streams := &operator.StreamChanges{Open: r.server.Clients()}
 	changes.Streams = streams
 	for _, l := range p.listeners {
 		if l.peers {
 			continue // it is in the keys of the fleet
 		}
-		c := ListenerChange{Address: l.listener.address, Streams: l.listener.door.Streams()}
+		c := operator.ListenerChange{Address: l.listener.address, Streams: l.listener.door.Streams()}
 		l.listener.mu.Lock()
 		was := l.listener.config
 		l.listener.mu.Unlock()
 		switch {
 		case l.isNew:
-			c.Change = ChangeAdded
+			c.Change = operator.ChangeAdded
 			c.Address = l.config.Address // not l.listener.address: if the port is 0, a reload would open another one
 		default:
-			c.Change, c.NewConnections = ChangeChanged, l.server != nil
+			c.Change, c.NewConnections = operator.ChangeChanged, l.server != nil
 			if c.Keys = differingKeys(*was, *l.config); len(c.Keys) == 0 && l.server == nil {
 				continue
 			}
@@ -124,13 +125,13 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 		}
 		n := l.door.Streams()
 		streams.EndWithListener += n
-		changes.Listeners = append(changes.Listeners, ListenerChange{Address: l.address, Change: ChangeRemoved, Streams: n})
+		changes.Listeners = append(changes.Listeners, operator.ListenerChange{Address: l.address, Change: operator.ChangeRemoved, Streams: n})
 	}
 	return check
 }
 
 // compareAuthorities returns how the authorities change. otherStore says that the store changes.
-func compareAuthorities(before, after *generation, otherStore bool) (changes []AuthorityChange) {
+func compareAuthorities(before, after *generation, otherStore bool) (changes []operator.AuthorityChange) {
 	of := func(g *generation) map[string]*configs.Authority {
 		all := map[string]*configs.Authority{}
 		for i := range g.cfg.Authorities {
@@ -143,10 +144,10 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 		a := &after.cfg.Authorities[i]
 		old := was[a.Name]
 		if old == nil {
-			changes = append(changes, AuthorityChange{Authority: a.Name, Change: ChangeAdded})
+			changes = append(changes, operator.AuthorityChange{Authority: a.Name, Change: operator.ChangeAdded})
 			continue
 		}
-		c := AuthorityChange{Authority: a.Name, Change: ChangeChanged, Keys: differingKeys(*old, *a)}
+		c := operator.AuthorityChange{Authority: a.Name, Change: operator.ChangeChanged, Keys: differingKeys(*old, *a)}
 		c.NewStreams = before.origins[a.Name].fingerprint != after.origins[a.Name].fingerprint || otherStore && a.Directory == ""
 		if len(c.Keys) > 0 || c.NewStreams {
 			changes = append(changes, c)
@@ -154,7 +155,7 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 	}
 	for i := range before.cfg.Authorities {
 		if name := before.cfg.Authorities[i].Name; is[name] == nil {
-			changes = append(changes, AuthorityChange{Authority: name, Change: ChangeRemoved})
+			changes = append(changes, operator.AuthorityChange{Authority: name, Change: operator.ChangeRemoved})
 		}
 	}
 	return changes
@@ -174,7 +175,7 @@ func differingKeys(a, b any) (keys []string) {
 }
 
 // errorsOf returns the mistakes in an error.
-func errorsOf(err error) (all []ConfigError) {
+func errorsOf(err error) (all []operator.ConfigError) {
 	var list configs.Errors
 	var one configs.Error
 	switch {
@@ -186,23 +187,23 @@ func errorsOf(err error) (all []ConfigError) {
 	case errors.As(err, &one):
 		all = append(all, errorOf(one))
 	default:
-		all = append(all, ConfigError{Problem: err.Error()})
+		all = append(all, operator.ConfigError{Problem: err.Error()})
 	}
 	return all
 }
 
-func errorOf(e configs.Error) ConfigError {
-	return ConfigError{File: e.File, Line: e.Line, Column: e.Column, Key: e.Path, Problem: e.Err.Error()}
+func errorOf(e configs.Error) operator.ConfigError {
+	return operator.ConfigError{File: e.File, Line: e.Line, Column: e.Column, Key: e.Path, Problem: e.Err.Error()}
 }
 
 // Check returns what a configuration would change, and changes nothing. name is for errors. It counts clients' names
 // for countFor at most.
-func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, error) {
+func (r *Relay) Check(ctx context.Context, name string, text []byte) (*operator.Changes, error) {
 	if r.checks.parse == nil || r.files != nil {
-		return nil, ErrBuiltIn
+		return nil, operator.ErrBuiltIn
 	}
 	if !r.checks.one.TryLock() {
-		return nil, errBusy
+		return nil, operator.ErrBusy
 	}
 	defer r.checks.one.Unlock()
 	changes, check, err := r.planChanges(ctx, name, text)

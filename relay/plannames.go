@@ -15,6 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/naming"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 const (
@@ -43,8 +44,8 @@ func newNameCheck(plans []*listenerPlan) *nameCheck {
 }
 
 // countNames counts the streams that would end, and compares what the names of the others would mean, until ctx ends.
-func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameCheck) {
-	n := &NameChanges{Complete: true}
+func (r *Relay) countNames(ctx context.Context, changes *operator.Changes, check *nameCheck) {
+	n := &operator.NameChanges{Complete: true}
 	changes.Names = n
 	for s := range r.server.Subscribers(namesOfStream) {
 		if ctx.Err() != nil {
@@ -70,9 +71,9 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 		runtime.Gosched()
 	}
 	for of, names := range check.moves {
-		n.Moves = append(n.Moves, Move{of[0], of[1], names})
+		n.Moves = append(n.Moves, operator.Move{From: of[0], To: of[1], Names: names})
 	}
-	slices.SortFunc(n.Moves, func(a, b Move) int {
+	slices.SortFunc(n.Moves, func(a, b operator.Move) int {
 		return cmp.Or(b.Names-a.Names, cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	n.Moves = n.Moves[:min(len(n.Moves), shownMoves)]
@@ -88,7 +89,7 @@ func meanings(g *generation, c downstream.Client) *naming.Names {
 }
 
 // count compares the names of one stream. It returns false if ctx ended before it was done.
-func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstream.SubscribedType, was, is *naming.Names) bool {
+func (c *nameCheck) count(ctx context.Context, n *operator.NameChanges, types []downstream.SubscribedType, was, is *naming.Names) bool {
 	for _, of := range types {
 		for i, name := range of.Names {
 			if i%namesAtOnce == namesAtOnce-1 && ctx.Err() != nil {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // strictPlane has a cluster of every requested name, and refuses some Nodes by their ids. It ends open streams, too, when
@@ -250,9 +251,9 @@ func TestWhatAControlPlaneRefusesIsAProblemWhileItDoes(t *testing.T) {
 		t.Helper()
 		pace := time.NewTicker(10 * time.Millisecond)
 		defer pace.Stop()
-		for deadline := time.Now().Add(time.Minute); hasProblem(r, SeverityWarning, text) != want; <-pace.C {
+		for deadline := time.Now().Add(time.Minute); hasProblem(r, operator.SeverityWarning, text) != want; <-pace.C {
 			if time.Now().After(deadline) {
-				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.observer.lookAround().Problems)
+				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.observer.LookAround().Problems)
 			}
 		}
 	}

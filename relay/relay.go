@@ -28,6 +28,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/internal/propagation"
 	"github.com/xds-relay/xds-relay/internal/telemetry"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -75,7 +76,7 @@ type Relay struct {
 	reloads   reloads
 	// stores has the stores that may be open, by their paths; guarded by reloading.
 	stores   map[string]*sharedStore
-	observer *Observer // nil until observe
+	observer *operator.Observer // nil until observe
 	// ending waits for removed listeners, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context

@@ -15,6 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/descriptors"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -61,7 +62,7 @@ func (r *Relay) notifyReload() (end func()) {
 // reload is Reload. The caller holds reloading. by is the requester of the reload, for the log.
 func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) error {
 	if r.ended {
-		return ErrShuttingDown
+		return operator.ErrShuttingDown
 	}
 	p, err := r.plan(ctx, cfg)
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 	r.reloads.mu.Lock()
 	r.reloads.loaded, r.reloads.problem = time.Now(), ""
 	r.reloads.mu.Unlock()
-	if by == byOperator { // an audit line says it
+	if by == operator.ByOperator { // an audit line says it
 		return nil
 	}
 	if log, ok := r.lineOfReload(&r.reloads.same, cfg.Hash() == before.cfg.Hash()); ok {
@@ -318,8 +319,8 @@ func (r *Relay) Load(ctx context.Context, by string) error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
 	if r.load == nil {
-		r.log.Warn("the configuration was not reloaded", "by", by, "reason", ErrBuiltIn)
-		return ErrBuiltIn
+		r.log.Warn("the configuration was not reloaded", "by", by, "reason", operator.ErrBuiltIn)
+		return operator.ErrBuiltIn
 	}
 	defer r.notifyReload()()
 	// Hold the lock while reading, so that of several reloads the last one has the newest file.
@@ -331,8 +332,8 @@ func (r *Relay) Load(ctx context.Context, by string) error {
 	return r.reload(ctx, cfg, by)
 }
 
-func (r *Relay) configStatus() ConfigStatus {
+func (r *Relay) configStatus() operator.ConfigStatus {
 	r.reloads.mu.Lock()
 	defer r.reloads.mu.Unlock()
-	return ConfigStatus{Hash: r.Hash(), Loaded: r.reloads.loaded, Failures: r.reloads.failures, Problem: r.reloads.problem}
+	return operator.ConfigStatus{Hash: r.Hash(), Loaded: r.reloads.loaded, Failures: r.reloads.failures, Problem: r.reloads.problem}
 }

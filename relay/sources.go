@@ -6,6 +6,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/internal/fleet"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
@@ -51,10 +52,10 @@ func (f *serverSource) Close() {
 	}
 }
 
-func (f *serverSource) statuses() (all []ServerStatus) {
+func (f *serverSource) statuses() (all []operator.ServerStatus) {
 	for _, s := range f.Sources() {
 		for _, st := range s.Source.Statuses() {
-			all = append(all, ServerStatus{Status: st, Server: f.servers[s.Server].config, Active: s.Active})
+			all = append(all, operator.ServerStatus{Status: st, Server: f.servers[s.Server].config, Active: s.Active})
 		}
 	}
 	return all

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 type againstFlags struct {
@@ -86,7 +86,7 @@ func (f *checkFlags) checkAgainst(cmd *cobra.Command) error {
 }
 
 // ask asks the relay what a configuration would change.
-func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*relay.Changes, error) {
+func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*operator.Changes, error) {
 	address, secure := f.relay, f.tls
 	if rest, ok := strings.CutPrefix(address, "https://"); ok {
 		address, secure.on = rest, true
@@ -105,7 +105,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 		return nil, usageError(fmt.Errorf("--against %s: %w", f.relay, err))
 	}
 	request.Header.Set("Content-Type", "application/yaml")
-	failed := func(err error) (*relay.Changes, error) { return nil, &exitError{status: statusFailed, err: err} }
+	failed := func(err error) (*operator.Changes, error) { return nil, &exitError{status: statusFailed, err: err} }
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return failed(err)
@@ -119,7 +119,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusUnprocessableEntity {
 		return failed(fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(body))))
 	}
-	changes := &relay.Changes{}
+	changes := &operator.Changes{}
 	if err := json.Unmarshal(body, changes); err != nil || changes.Running == "" {
 		return failed(fmt.Errorf("%s is not an admin listener of xds-relay: %s", f.relay, strings.TrimSpace(string(body[:min(len(body), 200)]))))
 	}
@@ -127,7 +127,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 }
 
 // printChanges prints changes for people.
-func printChanges(out io.Writer, c *relay.Changes) {
+func printChanges(out io.Writer, c *operator.Changes) {
 	if c.Running == c.Checked {
 		fmt.Fprintf(out, "configuration: the relay already runs it (%s)\n", c.Running)
 	} else {
@@ -155,11 +155,11 @@ func printChanges(out io.Writer, c *relay.Changes) {
 	}
 }
 
-func describeListenerChange(l relay.ListenerChange) string {
+func describeListenerChange(l operator.ListenerChange) string {
 	switch l.Change {
-	case relay.ChangeAdded:
+	case operator.ChangeAdded:
 		return "new"
-	case relay.ChangeRemoved:
+	case operator.ChangeRemoved:
 		return fmt.Sprintf("removed; its %d streams end", l.Streams)
 	}
 	if len(l.Keys) == 0 {
@@ -172,11 +172,11 @@ func describeListenerChange(l relay.ListenerChange) string {
 	return fmt.Sprintf("%s changed; its %d streams stay", keys, l.Streams)
 }
 
-func describeAuthorityChange(a relay.AuthorityChange) string {
+func describeAuthorityChange(a operator.AuthorityChange) string {
 	switch a.Change {
-	case relay.ChangeAdded:
+	case operator.ChangeAdded:
 		return "new"
-	case relay.ChangeRemoved:
+	case operator.ChangeRemoved:
 		return "removed"
 	}
 	text := "its own keys stay"
@@ -189,7 +189,7 @@ func describeAuthorityChange(a relay.AuthorityChange) string {
 	return text
 }
 
-func printNameChanges(out io.Writer, n *relay.NameChanges) {
+func printNameChanges(out io.Writer, n *operator.NameChanges) {
 	least := ""
 	if !n.Complete {
 		least = "at least "

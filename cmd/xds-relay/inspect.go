@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func newStatusCommand() *cobra.Command {
@@ -34,9 +34,9 @@ Exit status:
 		Example: "  xds-relay status\n  xds-relay status --admin unix:/run/xds-relay/admin.sock -o json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var s relay.RelayStatus
+			var s operator.RelayStatus
 			return q.ask(cmd, "/api/status", url.Values{}, &s, func(out io.Writer) { printStatus(out, &s) }, func() bool {
-				return !slices.ContainsFunc(s.Problems, func(p relay.Problem) bool { return p.Severity == relay.SeverityError })
+				return !slices.ContainsFunc(s.Problems, func(p operator.Problem) bool { return p.Severity == operator.SeverityError })
 			})
 		},
 	}
@@ -44,7 +44,7 @@ Exit status:
 	return cmd
 }
 
-func printStatus(out io.Writer, s *relay.RelayStatus) {
+func printStatus(out io.Writer, s *operator.RelayStatus) {
 	ready := "ready"
 	if !s.Ready {
 		ready = "not ready"
@@ -72,7 +72,7 @@ func printStatus(out io.Writer, s *relay.RelayStatus) {
 	}
 }
 
-func printFleet(out io.Writer, f *relay.FleetStatus) {
+func printFleet(out io.Writer, f *operator.FleetStatus) {
 	if f.Alone {
 		fmt.Fprintf(out, "fleet %q: its members are not known yet\n", f.Name)
 	}
@@ -128,7 +128,7 @@ Exit status:
 			if state != "" {
 				values.Set("state", state)
 			}
-			var list relay.ClientList
+			var list operator.ClientList
 			return q.ask(cmd, "/api/clients", values, &list, func(out io.Writer) { printClients(out, &list) }, func() bool { return len(list.Clients) > 0 })
 		},
 	}
@@ -138,7 +138,7 @@ Exit status:
 	return cmd
 }
 
-func printClients(out io.Writer, list *relay.ClientList) {
+func printClients(out io.Writer, list *operator.ClientList) {
 	if len(list.Clients) == 0 {
 		fmt.Fprintf(out, "no client matches; %d streams are open\n", list.Open)
 		return
@@ -187,7 +187,7 @@ Exit status:
 				}
 				values.Set("type", typeName)
 			}
-			var e relay.Explanation
+			var e operator.Explanation
 			return q.ask(cmd, "/api/explain", values, &e, func(out io.Writer) { printExplanation(out, &e) }, func() bool { return e.Has })
 		},
 	}
@@ -197,7 +197,7 @@ Exit status:
 	return cmd
 }
 
-func printExplanation(out io.Writer, e *relay.Explanation) {
+func printExplanation(out io.Writer, e *operator.Explanation) {
 	for _, s := range e.Steps {
 		stops := ""
 		if s.Stops {
@@ -225,7 +225,7 @@ Exit status:
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: q.completeClients(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var d relay.ClientDifference
+			var d operator.ClientDifference
 			return q.ask(cmd, "/api/diff", url.Values{"a": {args[0]}, "b": {args[1]}}, &d, func(out io.Writer) { printDifference(out, &d) }, func() bool { return d.Total == 0 && !d.Cut })
 		},
 	}
@@ -233,10 +233,10 @@ Exit status:
 	return cmd
 }
 
-func printDifference(out io.Writer, d *relay.ClientDifference) {
+func printDifference(out io.Writer, d *operator.ClientDifference) {
 	for _, of := range d.Differences {
 		text := map[string]string{"only_a": "only the first has it", "only_b": "only the second has it", "content": "the content differs", "state": "the state differs"}[of.What]
-		state := func(h *relay.HeldResource) string {
+		state := func(h *operator.HeldResource) string {
 			if h == nil {
 				return "-"
 			}

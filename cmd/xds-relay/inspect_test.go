@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -47,7 +47,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	stdout, _ := inspected(t, w, statusNotAll, "status")
 	mustContain(t, stdout, `error: authority "down.example.com": no server can be reached`, `error: client "envoy-web-2" rejects what it was sent of type cluster`,
 		`error: route "web-routes" names cluster "payments", which does not exist`, `warning: the rollout of "eu.example.com" waits`)
-	var status relay.RelayStatus
+	var status operator.RelayStatus
 	stdout, _ = inspected(t, w, statusNotAll, "status", "-o", "json")
 	if err := json.Unmarshal([]byte(stdout), &status); err != nil || len(status.Problems) < 4 || status.Clients != 3 {
 		t.Errorf("status: %v\n%s", err, stdout)
@@ -60,7 +60,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 		t.Errorf("the search finds too much:\n%s", stdout)
 	}
 	stdout, _ = inspected(t, w, 0, "clients", "--state", "rejects", "-o", "json")
-	var clients relay.ClientList
+	var clients operator.ClientList
 	if err := json.Unmarshal([]byte(stdout), &clients); err != nil || len(clients.Clients) != 1 || clients.Clients[0].Node != brokenworld.Rejecting {
 		t.Errorf("clients: %v\n%s", err, stdout)
 	}
@@ -75,7 +75,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	stdout, _ = inspected(t, w, 0, "explain", "#3", "checkout")
 	mustContain(t, stdout, "rollout:", "keeps version", "from clients whose turn has not come")
 	stdout, _ = inspected(t, w, statusNotAll, "explain", brokenworld.Rejecting, "cart", "-o", "json")
-	var e relay.Explanation
+	var e operator.Explanation
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil || e.Has || e.Held == nil || e.Held.Reason != brokenworld.Words {
 		t.Errorf("explain: %v\n%s", err, stdout)
 	}
@@ -89,7 +89,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	mustContain(t, stdout, `cluster "cart"`, `route "web-routes": only the first has it`, "alike")
 	inspected(t, w, 0, "diff", brokenworld.Healthy, brokenworld.Healthy)
 	stdout, _ = inspected(t, w, statusNotAll, "diff", brokenworld.Healthy, "envoy-eu-1", "-o", "json")
-	var d relay.ClientDifference
+	var d operator.ClientDifference
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil || d.Total != len(d.Differences) || d.Total < 5 {
 		t.Errorf("diff: %v\n%s", err, stdout)
 	}
@@ -131,7 +131,7 @@ func TestShellsCompleteFromARunningRelay(t *testing.T) {
 // What others have in their names does not reach a terminal as it is.
 func TestNamesAreOneLine(t *testing.T) {
 	var out strings.Builder
-	printExplanation(&out, &relay.Explanation{Verdict: "a\x1b[31mb\nc", Steps: []relay.ExplanationStep{{Part: "name", Text: "x\ry"}}})
+	printExplanation(&out, &operator.Explanation{Verdict: "a\x1b[31mb\nc", Steps: []operator.ExplanationStep{{Part: "name", Text: "x\ry"}}})
 	if got := out.String(); strings.ContainsAny(got, "\x1b\r") || strings.Count(got, "\n") != 2 {
 		t.Errorf("it prints %q", got)
 	}
@@ -139,13 +139,13 @@ func TestNamesAreOneLine(t *testing.T) {
 
 func TestStatusSaysWhoIsInTheFleet(t *testing.T) {
 	for _, tt := range []struct {
-		fleet relay.FleetStatus
+		fleet operator.FleetStatus
 		want  string
 	}{
-		{relay.FleetStatus{Name: "edge", Alone: true}, `fleet "edge": its members are not known yet
+		{operator.FleetStatus{Name: "edge", Alone: true}, `fleet "edge": its members are not known yet
 0 scopes come from the authorities' servers, 0 from other members of the fleet
 `},
-		{relay.FleetStatus{Name: "edge", OwnedScopes: 5, PeerScopes: 7, Members: []relay.FleetMember{
+		{operator.FleetStatus{Name: "edge", OwnedScopes: 5, PeerScopes: 7, Members: []operator.FleetMember{
 			{Address: "10.0.0.1:1", Self: true, Reachable: true}, {Address: "10.0.0.2:1", Reachable: true}, {Address: "10.0.0.3:1", Reason: "no answer within 1s"},
 		}}, `fleet "edge": 10.0.0.1:1 is this relay
 fleet "edge": 10.0.0.2:1 answers
@@ -154,7 +154,7 @@ fleet "edge": 10.0.0.3:1 does not answer
 `},
 	} {
 		var out strings.Builder
-		printStatus(&out, &relay.RelayStatus{Fleet: &tt.fleet})
+		printStatus(&out, &operator.RelayStatus{Fleet: &tt.fleet})
 		mustContain(t, out.String(), tt.want)
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Authorities, as /authorities shows them: their streams or directory, held members, and rejected resources.
 
@@ -82,7 +82,7 @@ type DirectoryStatus struct {
 	Errors    []string  `json:"errors,omitempty"`
 }
 
-func (r *Observer) authorities() []AuthorityStatus {
+func (r *Observer) Authorities() []AuthorityStatus {
 	now := r.now()
 	views := make([]AuthorityStatus, len(now.Config.Authorities))
 	index := map[string]int{}

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // What the page says about resources of a rejected response: which of them the client's words name
 // (session.NamesResource).

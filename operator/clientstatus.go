@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Clients' streams, as /clients shows them.
 
@@ -65,8 +65,8 @@ func viewOfType(t downstream.TypeStatus) TypeStatus {
 	return v
 }
 
-// clients returns the clients as a sequence, because there may be very many.
-func (r *Observer) clients() iter.Seq[ClientStatus] {
+// Clients returns the clients as a sequence, because there may be very many.
+func (r *Observer) Clients() iter.Seq[ClientStatus] {
 	return func(yield func(ClientStatus) bool) {
 		for c := range r.Server.Describe() {
 			if !yield(viewOfClient(&c)) {

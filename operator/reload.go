@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Reloads by the admin listener.
 
@@ -31,14 +31,14 @@ func (r *Observer) observeReloads() {
 	r.Admin.Upload("/check", maxDocument, r.checkDocument)
 }
 
-// byOperator is the requester of a reload over the admin listener.
-const byOperator = "POST /reload"
+// ByOperator is the requester of a reload over the admin listener.
+const ByOperator = "POST /reload"
 
 // reloadNow answers an operator's request for a reload, and writes an audit line.
 func (r *Observer) reloadNow(w http.ResponseWriter, req *http.Request) {
 	before := r.now().Config.Hash()
 	// Do not use the request's context: a reload that has begun must be finished.
-	err := r.Process.Load(context.WithoutCancel(req.Context()), byOperator)
+	err := r.Process.Load(context.WithoutCancel(req.Context()), ByOperator)
 	now := r.Process.Config()
 	outcome := "reloaded"
 	if err != nil {

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Explanations, step by step, of where a client's name leads, and why the client does not have the resource.
 

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 import (
 	"encoding/json"
@@ -23,7 +23,7 @@ func (r *Observer) checkDocument(w http.ResponseWriter, req *http.Request, docum
 	switch {
 	case errors.Is(err, ErrBuiltIn):
 		http.Error(w, err.Error(), http.StatusNotFound)
-	case errors.Is(err, errBusy):
+	case errors.Is(err, ErrBusy):
 		http.Error(w, err.Error(), http.StatusTooManyRequests)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -38,8 +38,8 @@ func (r *Observer) checkDocument(w http.ResponseWriter, req *http.Request, docum
 	}
 }
 
-// errBusy is the error of a check while another one runs.
-var errBusy = errors.New("another configuration is being checked")
+// ErrBusy is the error of a check while another one runs.
+var ErrBusy = errors.New("another configuration is being checked")
 
 // documentName returns the name of a document for errors and logs.
 func documentName(name string) string {

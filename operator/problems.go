@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The problems that exist now, in words: the first thing that an operator sees.
 
@@ -113,18 +113,18 @@ func (r *Observer) overview() *RelayStatus {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.newest == nil || time.Since(o.at) > overviewFor {
-		o.newest = r.lookAround()
+		o.newest = r.LookAround()
 		o.at = time.Now()
 	}
 	return o.newest
 }
 
-// lookAround finds the problems.
-func (r *Observer) lookAround() *RelayStatus {
+// LookAround finds the problems.
+func (r *Observer) LookAround() *RelayStatus {
 	stats := r.Cache.Stats()
 	s := &RelayStatus{
 		Version: process.Version(), Started: r.Process.Began(), Ready: r.Admin.IsReady(), Config: r.Process.Config(),
-		Clients: r.Server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.authorities(),
+		Clients: r.Server.Clients(), Resources: stats.Entries + stats.Sets, Authorities: r.Authorities(),
 		Rollouts: r.rolloutViews(gate.Which{AnyPartition: true}), Fleet: r.Sources.Fleet(),
 	}
 	p := &problems{}

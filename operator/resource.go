@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // One resource on the operator's page: its versions and their difference, the resources that it names, and those that
 // name it.

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // One client on the operator's page: the resources that it holds, their references, and what is wrong with them.
 

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Clients on the operator's page: a list with search and pages, and the search for the client that an operator names.
 

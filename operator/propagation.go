@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Propagation times of the last hour, on the operator's page.
 

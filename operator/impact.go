@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The impact of a change of a resource, and unused resources, on the operator's page. Both follow references through
 // all resources, one type after another, and keep only what they search for.

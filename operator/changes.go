@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // What a configuration would change, as POST /check shows it.
 

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Checks of an authority's resources by all rules of lint. They run on request only.
 

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The rollouts on the admin listener: their status as JSON, a page with buttons, and the actions of the buttons and
 // of `xds-relay rollout`.

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The list of the operator's pages, and of the JSON documents with the same content for commands. Package admin/page
 // renders them.
@@ -21,7 +21,7 @@ func (r *Observer) observePages() {
 		},
 		{
 			Name: "authorities", Title: "Authorities", About: "authorities, with their streams",
-			Read: func(url.Values) (any, error) { return r.authorities(), nil },
+			Read: func(url.Values) (any, error) { return r.Authorities(), nil },
 		},
 		{
 			Name: "authority", Title: "Authority", Part: "authorities", About: "one authority: ?name=AUTHORITY",
@@ -73,7 +73,7 @@ func (r *Observer) rolloutSheet() any {
 
 // authorityCalled returns the status of one authority.
 func (r *Observer) authorityCalled(name string) (*AuthorityStatus, error) {
-	for _, a := range r.authorities() {
+	for _, a := range r.Authorities() {
 		if a.Authority == name {
 			a.Affected = r.affected(name)
 			return &a, nil

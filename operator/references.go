@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // References to resources that do not exist. The relay keeps the references of resources only while an operator
 // looks: it reads each content once, and forgets all a while after the last look.

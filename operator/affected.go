@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The clients that an outage of an authority affects, on the operator's page: those that have subscribed to a
 // resource there. Names that a client may not have do not count, because it is not subscribed to them.

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The differences between what two clients hold.
 

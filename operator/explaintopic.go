@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // The steps of an explanation between the client's name and its control plane: rollouts, the guard, redirects, and
 // the cache.

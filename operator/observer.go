@@ -1,4 +1,4 @@
-package relay
+package operator
 
 import (
 	"context"
@@ -91,23 +91,30 @@ type Settings struct {
 	Directories map[string]*directory.Source
 }
 
+// ServerStatus is the status of a stream to a server.
+type ServerStatus struct {
+	upstream.Status
+	Server *configs.Server
+	Active bool // the cache stores the server's updates
+}
+
 // ListenerStatus is a listener, and what happens at its door.
 type ListenerStatus struct {
 	Address string
 	Door    *downstream.Door
 }
 
-// NewObserver returns the observer of a relay.
-func NewObserver(r Readers) *Observer { return &Observer{Readers: r} }
+// New returns the observer of a relay.
+func New(r Readers) *Observer { return &Observer{Readers: r} }
 
 // Register adds the pages and documents to the admin listener.
 func (r *Observer) Register() {
-	admin.List(r.Admin, "/clients", "clients, their subscriptions, and their last NACK", r.clients)
+	admin.List(r.Admin, "/clients", "clients, their subscriptions, and their last NACK", r.Clients)
 	r.observeRollouts()
 	r.observeReloads()
 	r.observeLint()
 	r.observePages()
-	r.Admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.authorities() })
+	r.Admin.JSON("/authorities", "streams to control planes and directories, with their errors", func() any { return r.Authorities() })
 }
 
 // Close forgets what the observer keeps.
@@ -115,10 +122,3 @@ func (r *Observer) Close() { r.references.close() }
 
 // now returns the settings of the running configuration.
 func (r *Observer) now() *Settings { return r.Process.Settings() }
-
-// ServerStatus is the status of a stream to a server.
-type ServerStatus struct {
-	upstream.Status
-	Server *configs.Server
-	Active bool // the cache stores the server's updates
-}

@@ -1,4 +1,4 @@
-package relay
+package operator
 
 // Resources on the operator's page: a list of the cache's content, with search and pages.
 
