@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/health"
+
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
@@ -14,6 +17,7 @@ import (
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/propagation"
 	"github.com/xds-relay/xds-relay/internal/taster"
@@ -44,6 +48,7 @@ type Readers struct {
 	Rollouts    *gate.Controller
 	Changes     *propagation.Tracker
 	Credentials *certs.Store
+	Health      *health.Server
 	// Nodes are the Nodes of partitions, and Reachability has the scopes of which no server can be reached.
 	Nodes        *partition.Nodes
 	Reachability *feed.Reachability
@@ -83,6 +88,8 @@ type Process interface {
 type Settings struct {
 	Config *configs.Config
 	Router *authority.Router
+	Rights *naming.Rights
+	Node   *corev3.Node // the relay's own
 	Store  *store.Store // nil if nothing is stored
 	// By the authority's name in the configuration: the options of rollouts, the resources that clients would reject,
 	// and directories.
@@ -102,6 +109,7 @@ type ServerStatus struct {
 type ListenerStatus struct {
 	Address string
 	Door    *downstream.Door
+	CSDS    bool // the configuration has CSDS for its clients
 }
 
 // New returns the observer of a relay.
@@ -109,6 +117,7 @@ func New(r Readers) *Observer { return &Observer{Readers: r} }
 
 // Register adds the pages and documents to the admin listener.
 func (r *Observer) Register() {
+	r.Admin.GRPC(r.operatorGRPC())
 	admin.List(r.Admin, "/clients", "clients, their subscriptions, and their last NACK", r.Clients)
 	r.observeRollouts()
 	r.observeReloads()

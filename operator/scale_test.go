@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/health"
+
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
@@ -19,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
@@ -164,7 +167,8 @@ func newIdleObserver(t *testing.T, yaml string) *Observer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay := &idleRelay{Settings{Config: cfg, Router: authority.New(cfg), Tallies: map[string]*taster.Tally{}}}
+	router := authority.New(cfg)
+	relay := &idleRelay{Settings{Config: cfg, Router: router, Rights: naming.NewRights(cfg, router), Tallies: map[string]*taster.Tally{}}}
 	log := slog.New(slog.DiscardHandler)
 	for i := range cfg.Authorities {
 		relay.settings.Tallies[cfg.Authorities[i].Name] = taster.NewTally(taster.Warn, log)
@@ -175,7 +179,7 @@ func newIdleObserver(t *testing.T, yaml string) *Observer {
 	r := New(Readers{
 		Log: log, Admin: admin.New(metrics), Cache: topics, Server: downstream.NewServer(topics, names, downstream.Options{Log: log}),
 		Rollouts:    gate.NewController(topics, func(cache.Scope) *gate.Options { return nil }, func(authority string) string { return authority }, log),
-		Credentials: credentials, Nodes: partition.NewNodes(), Reachability: feed.NewReachability(), Sources: relay, Process: relay,
+		Credentials: credentials, Health: health.NewServer(), Nodes: partition.NewNodes(), Reachability: feed.NewReachability(), Sources: relay, Process: relay,
 	})
 	r.Register()
 	t.Cleanup(func() {

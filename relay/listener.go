@@ -127,7 +127,7 @@ func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.Listener
 	}
 	healthpb.RegisterHealthServer(others, r.health)
 	if l.CSDS {
-		r.clientCSDS(o).Register(others)
+		r.observer.ClientCSDS(o.Door).Register(others)
 	}
 	reflection.Register(others)
 	return n, nil

@@ -16,7 +16,6 @@ import (
 func (r *Relay) observe() error {
 	r.admin = admin.New(r.metrics)
 	r.checkReady()
-	r.admin.GRPC(r.operatorGRPC())
 	r.observer = operator.New(r.readers())
 	r.observer.Register()
 

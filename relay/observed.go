@@ -17,14 +17,14 @@ import (
 func (r *Relay) readers() operator.Readers {
 	of := observed{r}
 	return operator.Readers{
-		Log: r.log, Admin: r.admin, Cache: r.cache, Server: r.server, Rollouts: r.rollouts, Changes: r.changes, Credentials: r.credentials,
+		Log: r.log, Admin: r.admin, Cache: r.cache, Server: r.server, Rollouts: r.rollouts, Changes: r.changes, Credentials: r.credentials, Health: r.health,
 		Nodes: r.scopes.nodes, Reachability: r.origins.reachability, Sources: of, Process: of,
 	}
 }
 
 // settingsOf returns what an operator reads of a generation.
 func settingsOf(g *generation) *operator.Settings {
-	s := &operator.Settings{Config: g.cfg, Router: g.router, Rollouts: g.rollouts, Tallies: map[string]*taster.Tally{}, Directories: map[string]*directory.Source{}}
+	s := &operator.Settings{Config: g.cfg, Router: g.router, Rights: g.rights, Node: g.node, Rollouts: g.rollouts, Tallies: map[string]*taster.Tally{}, Directories: map[string]*directory.Source{}}
 	if g.store != nil {
 		s.Store = g.store.Store
 	}
@@ -77,7 +77,9 @@ func (o observed) Lost(yield func(address string, why error)) { o.relay.lost(yie
 // Listeners implements Process.
 func (o observed) Listeners() (all []operator.ListenerStatus) {
 	for _, l := range o.relay.openListeners() {
-		all = append(all, operator.ListenerStatus{Address: l.address, Door: l.door})
+		l.mu.Lock()
+		all = append(all, operator.ListenerStatus{Address: l.address, Door: l.door, CSDS: l.config.CSDS})
+		l.mu.Unlock()
 	}
 	return all
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/naming"
@@ -64,9 +63,9 @@ func (r *Relay) countNames(ctx context.Context, changes *operator.Changes, check
 			}
 			secrets = l.options.SecretsForAnyone
 		}
-		was := meanings(check.before, s.Client)
+		was := check.before.rights.For(s.Client)
 		s.SecretsForAnyone = secrets
-		is := meanings(check.after, s.Client)
+		is := check.after.rights.For(s.Client)
 		n.Complete = check.count(ctx, n, s.Types, was, is) && !s.More && n.Complete
 		runtime.Gosched()
 	}
@@ -77,15 +76,6 @@ func (r *Relay) countNames(ctx context.Context, changes *operator.Changes, check
 		return cmp.Or(b.Names-a.Names, cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	n.Moves = n.Moves[:min(len(n.Moves), shownMoves)]
-}
-
-// meanings returns what a client's names mean in a generation. It leaves no trace of the client.
-func meanings(g *generation, c downstream.Client) *naming.Names {
-	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	return &naming.Names{
-		Router: g.router, Client: asks, Views: g.router.ViewMatcher(asks),
-		ClientRights: g.rights.Of(c.Identity, c.SecretsForAnyone),
-	}
 }
 
 // count compares the names of one stream. It returns false if ctx ended before it was done.

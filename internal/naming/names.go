@@ -51,6 +51,13 @@ type Names struct {
 	hashed bool
 }
 
+// For returns what the names of a client mean, and which of them it may have. It is for questions: Meaning and Find leave
+// no trace of the client, and no refusal is logged.
+func (r *Rights) For(c downstream.Client) *Names {
+	asks := configs.Client{Node: c.Node, Identity: c.Identity}
+	return &Names{Router: r.router, Client: asks, Views: r.router.ViewMatcher(asks), ClientRights: r.Of(c.Identity, c.SecretsForAnyone)}
+}
+
 // RelayClient is what belongs to a client that is a relay.
 type RelayClient struct {
 	// through are the relays between the client and this relay. chains learns of them for each scope that the client

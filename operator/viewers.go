@@ -1,4 +1,4 @@
-package relay
+package operator
 
 import (
 	"context"
@@ -25,12 +25,12 @@ import (
 // and of these what the current rules allow it.
 
 // operatorView shows everything but secrets.
-type operatorView struct{ relay *Relay }
+type operatorView struct{ observer *Observer }
 
 // Clients implements csds.Viewer.
 func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool] {
 	return func(yield func(*downstream.Inspected, func(*downstream.Held) bool) bool) {
-		for c := range v.relay.server.Inspect(0) {
+		for c := range v.observer.Server.Inspect(0) {
 			if !yield(c, func(*downstream.Held) bool { return true }) {
 				return
 			}
@@ -39,12 +39,12 @@ func (v operatorView) Clients() iter.Seq2[*downstream.Inspected, func(*downstrea
 }
 
 // Upstream implements csds.Viewer.
-func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.relay.observer.Upstream(nil) }
+func (v operatorView) Upstream() iter.Seq[downstream.Held] { return v.observer.Upstream(nil) }
 
 // clientView shows what one client may see.
 type clientView struct {
-	relay            *Relay
-	generation       *generation
+	observer         *Observer
+	settings         *Settings
 	id               *identity.Identity
 	secretsForAnyone bool
 }
@@ -52,7 +52,7 @@ type clientView struct {
 // Clients implements csds.Viewer.
 func (v *clientView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream.Held) bool] {
 	return func(yield func(*downstream.Inspected, func(*downstream.Held) bool) bool) {
-		for c := range v.relay.server.Inspect(0) {
+		for c := range v.observer.Server.Inspect(0) {
 			if c.Node == nil || !sameIdentity(c.Identity, v.id) {
 				continue
 			}
@@ -66,8 +66,7 @@ func (v *clientView) Clients() iter.Seq2[*downstream.Inspected, func(*downstream
 // may returns a function that reports whether the viewer may see a resource of a client with this Node: whether it
 // may now request the name with that Node, and may have the resource by its own name.
 func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
-	names := v.relay.namesOf(v.generation, downstream.Client{Node: node, Identity: v.id, SecretsForAnyone: v.secretsForAnyone})
-	names.Lines = nil // no client requests these names, so no refusal is logged
+	names := v.settings.Rights.For(downstream.Client{Node: node, Identity: v.id, SecretsForAnyone: v.secretsForAnyone})
 	return func(h *downstream.Held) bool {
 		k, err := names.Meaning(h.TypeURL, h.Subscription)
 		if err != nil {
@@ -88,9 +87,9 @@ func (v *clientView) may(node *corev3.Node) func(*downstream.Held) bool {
 // every name that a view matches: for some clients the rules allow only the view, and which clients these are depends
 // on their Nodes.
 func (v *clientView) Upstream() iter.Seq[downstream.Held] {
-	rights := v.generation.rights.Of(v.id, v.secretsForAnyone)
+	rights := v.settings.Rights.Of(v.id, v.secretsForAnyone)
 	var partitions map[cache.Scope]bool
-	all := v.relay.observer.Upstream(func(k cache.Key) bool {
+	all := v.observer.Upstream(func(k cache.Key) bool {
 		if k.Scope.OldStyle {
 			if partitions == nil {
 				partitions = v.partitions()
@@ -119,7 +118,7 @@ func anyView(int) (bool, error) { return true, nil }
 // partitions returns the partitions of old-style names that the streams of the viewer's identity use.
 func (v *clientView) partitions() map[cache.Scope]bool {
 	used := map[cache.Scope]bool{}
-	for c := range v.relay.server.Inspect(0) {
+	for c := range v.observer.Server.Inspect(0) {
 		if !sameIdentity(c.Identity, v.id) {
 			continue
 		}
@@ -145,13 +144,13 @@ func sameIdentity(a, b *identity.Identity) bool {
 	return a.Key() == b.Key()
 }
 
-// clientCSDS returns the CSDS service for the clients of a listener.
-func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
+// ClientCSDS returns the CSDS service for the clients of a listener.
+func (r *Observer) ClientCSDS(d *downstream.Door) *csds.Service {
 	return csds.New(r.ownNode, func(ctx context.Context) (csds.Viewer, error) {
-		if !r.givesCSDS(o.Door) {
+		if !r.givesCSDS(d) {
 			return nil, status.Error(codes.Unimplemented, "the listener does not serve CSDS any more (csds)")
 		}
-		id, secretsForAnyone, err := r.server.Caller(ctx, o.Door)
+		id, secretsForAnyone, err := r.Server.Caller(ctx, d)
 		if err != nil {
 			return nil, err
 		}
@@ -161,25 +160,23 @@ func (r *Relay) clientCSDS(o downstream.ListenerOptions) *csds.Service {
 
 // givesCSDS reports whether the current configuration has CSDS for the clients of a listener: connections from before
 // a reload stay open. A listener that drains because the configuration does not have it any more serves as before.
-func (r *Relay) givesCSDS(d *downstream.Door) bool {
-	for _, l := range r.openListeners() {
-		if l.door == d {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.config.CSDS
+func (r *Observer) givesCSDS(d *downstream.Door) bool {
+	for _, l := range r.Process.Listeners() {
+		if l.Door == d {
+			return l.CSDS
 		}
 	}
 	return true
 }
 
-func (r *Relay) ownNode() *corev3.Node { return r.now().node }
+func (r *Observer) ownNode() *corev3.Node { return r.now().Node }
 
 // operatorGRPC returns the gRPC services of the admin listener.
-func (r *Relay) operatorGRPC() http.Handler {
+func (r *Observer) operatorGRPC() http.Handler {
 	const mostRequest = 64 << 10
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(mostRequest))
 	csds.New(r.ownNode, func(context.Context) (csds.Viewer, error) { return operatorView{r}, nil }).Register(g)
-	healthpb.RegisterHealthServer(g, r.health)
+	healthpb.RegisterHealthServer(g, r.Health)
 	reflection.Register(g)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// A stream may stay open, and its client may be slow.
