@@ -14,16 +14,17 @@ import (
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // adminListener is the admin listener: its turn of a socket, and its HTTP server.
 type adminListener struct {
 	config  configs.Admin
-	sockets *socket
+	sockets *sockets.Socket
 	// opened says that the socket was opened for this listener, and taken that it was the socket of a client listener.
 	// If neither is set, the previous admin listener had the socket.
 	opened, taken bool
-	turn          *turn
+	turn          *sockets.Turn
 	socket        net.Listener // the turn, with limits and TLS
 	address       string
 	http          *http.Server
@@ -34,7 +35,7 @@ type adminListener struct {
 
 // planOperator returns the admin listener of a configuration, nil if it has none. That is the present one if nothing
 // changes, or another one, which does not serve yet. It opens a lost listener again, or leaves it lost.
-func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *leaving) (*adminListener, *configs.Error) {
+func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *sockets.Leaving) (*adminListener, *configs.Error) {
 	o, before := &cfg.Admin, r.theOperator()
 	if o.Address == "" {
 		return nil, nil
@@ -66,19 +67,19 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 	var err error
 	switch {
 	case !stays:
-		if n.sockets, n.taken, err = from.open(ctx, o.Address, o.Mode); err != nil {
+		if n.sockets, n.taken, err = from.Open(ctx, o.Address, o.Mode); err != nil {
 			return failed("admin.address", "%w", err)
 		}
 		n.opened = !n.taken
 	case lost == nil:
 		n.sockets = before.sockets
 	default:
-		if n.sockets, err = openTurns(ctx, before.address, o.Mode); err != nil {
+		if n.sockets, err = sockets.Open(ctx, before.address, o.Mode); err != nil {
 			n.sockets, n.lost = before.sockets, lost // a lost listener does not make the configuration invalid
 		}
 		n.opened = n.lost == nil
 	}
-	n.address = n.sockets.address
+	n.address = n.sockets.Address
 	// The host's resolver decides which address localhost has.
 	if err := o.Exposed(n.address); err != nil {
 		if n.opened {
@@ -86,7 +87,7 @@ func (r *Relay) planOperator(ctx context.Context, cfg *configs.Config, from *lea
 		}
 		return failed("admin.address", "%s leads to %w", o.Address, err)
 	}
-	n.turn = n.sockets.turn()
+	n.turn = n.sockets.Turn()
 	n.socket = admin.Limit(n.turn)
 	if tlsConfig != nil {
 		n.socket = tls.NewListener(n.socket, tlsConfig)
@@ -144,7 +145,7 @@ func (r *Relay) theOperator() *adminListener {
 // serve serves until the server's turn ends, or it fails.
 func (o *adminListener) serve() error {
 	err := o.http.Serve(o.socket)
-	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && o.turn.hasEnded() {
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && o.turn.HasEnded() {
 		return nil
 	}
 	return err

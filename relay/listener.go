@@ -20,6 +20,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // listener is an address on which clients are served.
@@ -32,7 +33,7 @@ type listener struct {
 
 	mu     sync.Mutex
 	config *configs.Listener
-	socket *socket // nil after giveUp
+	socket *sockets.Socket // nil after giveUp
 	server *clientServer
 	// lost is why the socket accepts no more connections, nil while it accepts them.
 	lost error
@@ -47,7 +48,7 @@ type listener struct {
 type clientServer struct {
 	protocol    configs.ListenerProtocol
 	socket      downstream.Listener // a turn of the listener's socket, with limits
-	turn        *turn
+	turn        *sockets.Turn
 	credentials *certs.Part
 	grpc        *grpc.Server
 	rest        *http.Server
@@ -97,14 +98,14 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 
 // newServer makes a server for the next turn of a socket. It accepts no connections until the previous turn has
 // ended.
-func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions, peers bool) (*clientServer, error) {
+func (r *Relay) newServer(l *configs.Listener, on *sockets.Socket, o downstream.ListenerOptions, peers bool) (*clientServer, error) {
 	part := r.credentials.Part()
 	tlsConfig, err := listenerTLS(part, l)
 	if err != nil {
 		part.Close()
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	n := &clientServer{protocol: l.Protocol, turn: on.turn(), credentials: part}
+	n := &clientServer{protocol: l.Protocol, turn: on.Turn(), credentials: part}
 	if l.Protocol == configs.ListenerREST {
 		n.socket = r.server.ListenREST(n.turn, tlsConfig, o)
 		n.rest = r.server.HTTPServer(o)
@@ -164,7 +165,7 @@ func (s *clientServer) serve() error {
 	} else {
 		err = s.rest.Serve(s.socket) // the socket does TLS
 	}
-	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && s.turn.hasEnded() {
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && s.turn.HasEnded() {
 		return nil
 	}
 	return err
@@ -244,7 +245,7 @@ func (l *listener) closeSocket() {
 
 // giveUp makes the listener accept no more connections, and returns its socket, which stays open. The caller holds
 // reloading.
-func (l *listener) giveUp() *socket {
+func (l *listener) giveUp() *sockets.Socket {
 	l.mu.Lock()
 	s := l.socket
 	l.socket = nil

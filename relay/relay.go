@@ -27,6 +27,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/prefetch"
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 	"github.com/xds-relay/xds-relay/internal/telemetry"
 	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
@@ -226,8 +227,8 @@ func (r *Relay) namesOf(g *generation, c downstream.Client) *naming.Names {
 // Listen opens all sockets. So the relay notices a port in use before it serves any client.
 func (r *Relay) Listen(ctx context.Context) error {
 	cfg := r.now().cfg
-	plans, errs := r.planListeners(ctx, cfg, new(leaving))
-	operator, problem := r.planOperator(ctx, cfg, new(leaving))
+	plans, errs := r.planListeners(ctx, cfg, new(sockets.Leaving))
+	operator, problem := r.planOperator(ctx, cfg, new(sockets.Leaving))
 	if problem != nil {
 		errs = append(errs, *problem)
 	}

@@ -1,4 +1,4 @@
-package relay
+package sockets
 
 import (
 	"context"
@@ -11,41 +11,41 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 )
 
-// socket is an open socket. One server after another has it for a turn. So a listener whose settings change stays
+// Socket is an open socket. One server after another has it for a turn. So a listener whose settings change stays
 // open, and its connections stay with the server that accepted them.
-type socket struct {
+type Socket struct {
 	net.Listener
 	configured string        // its address in the configuration
-	address    string        // the same, with the port that was opened
+	Address    string        // the same, with the port that was opened
 	accepting  chan struct{} // has one value while a turn accepts
 	// left is a connection that arrived just as a turn ended. The next turn returns it. Guarded by accepting.
 	left net.Conn
 }
 
-// turn is the time in which one server accepts the connections of a socket. Its Close ends the turn, and does not
+// Turn is the time in which one server accepts the connections of a socket. Its Close ends the turn, and does not
 // close the socket.
-type turn struct {
-	*socket
+type Turn struct {
+	*Socket
 	ended chan struct{}
 	end   sync.Once
 }
 
-// openTurns opens a socket. mode is the permissions of a unix socket.
-func openTurns(ctx context.Context, address string, mode configs.FileMode) (*socket, error) {
+// Open opens a socket. mode is the permissions of a unix socket.
+func Open(ctx context.Context, address string, mode configs.FileMode) (*Socket, error) {
 	return openControlled(ctx, address, mode, nil)
 }
 
-// openControlled is openTurns. control, if not nil, is net.ListenConfig.Control of a TCP socket.
-func openControlled(ctx context.Context, address string, mode configs.FileMode, control controlFunc) (*socket, error) {
+// openControlled is Open. control, if not nil, is net.ListenConfig.Control of a TCP socket.
+func openControlled(ctx context.Context, address string, mode configs.FileMode, control controlFunc) (*Socket, error) {
 	opened, at, err := openSocket(ctx, address, mode, control)
 	if err != nil {
 		return nil, err
 	}
-	return &socket{Listener: opened, configured: address, address: at, accepting: make(chan struct{}, 1)}, nil
+	return &Socket{Listener: opened, configured: address, Address: at, accepting: make(chan struct{}, 1)}, nil
 }
 
 // Close closes the socket. It may be called twice.
-func (s *socket) Close() error {
+func (s *Socket) Close() error {
 	err := s.Listener.Close()
 	s.accepting <- struct{}{} // wait until Accept has returned
 	defer func() { <-s.accepting }()
@@ -56,14 +56,14 @@ func (s *socket) Close() error {
 	return err
 }
 
-// turn returns the next turn. The previous one has to be closed.
-func (s *socket) turn() *turn { return &turn{socket: s, ended: make(chan struct{})} }
+// Turn returns the next turn. The previous one has to be closed.
+func (s *Socket) Turn() *Turn { return &Turn{Socket: s, ended: make(chan struct{})} }
 
 // deadliner is a socket that can stop accepting.
 type deadliner interface{ SetDeadline(time.Time) error }
 
 // Accept implements net.Listener.
-func (t *turn) Accept() (net.Conn, error) {
+func (t *Turn) Accept() (net.Conn, error) {
 	// The next turn may start to accept before this turn notices its end, which lasts until a client connects.
 	select {
 	case t.accepting <- struct{}{}:
@@ -72,7 +72,7 @@ func (t *turn) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	for {
-		if t.hasEnded() {
+		if t.HasEnded() {
 			return nil, net.ErrClosed
 		}
 		if conn := t.left; conn != nil {
@@ -81,7 +81,7 @@ func (t *turn) Accept() (net.Conn, error) {
 		}
 		conn, err := t.Listener.Accept()
 		switch {
-		case err == nil && t.hasEnded():
+		case err == nil && t.HasEnded():
 			t.left = conn
 			continue
 		case err == nil || !errors.Is(err, os.ErrDeadlineExceeded):
@@ -94,7 +94,7 @@ func (t *turn) Accept() (net.Conn, error) {
 	}
 }
 
-func (t *turn) hasEnded() bool {
+func (t *Turn) HasEnded() bool {
 	select {
 	case <-t.ended:
 		return true
@@ -104,7 +104,7 @@ func (t *turn) hasEnded() bool {
 }
 
 // Close implements net.Listener.
-func (t *turn) Close() error {
+func (t *Turn) Close() error {
 	t.end.Do(func() {
 		close(t.ended)
 		if d, ok := t.Listener.(deadliner); ok {
