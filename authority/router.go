@@ -218,6 +218,14 @@ func (r *Router) Source(scope cache.Scope) (*configs.Authority, bool) {
 	return &r.authorities[i], true
 }
 
+// Rollout returns the configured rollout of a scope, nil if there is none.
+func (r *Router) Rollout(scope cache.Scope) *configs.Rollout {
+	if a, ok := r.Source(scope); ok {
+		return a.Rollout
+	}
+	return nil
+}
+
 func canonical(name string) string {
 	key, _ := urn.KeyOf(name)
 	return key.Name

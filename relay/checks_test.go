@@ -12,6 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // A cluster that gRPC rejects passes by default, and the operator sees it: in /authorities with
@@ -58,7 +59,7 @@ old_style_names: [{authority: files}]
 				t.Errorf("the client is sent %v", m)
 			}
 			get := func(path string) string { return askAdmin(s.relay, path).Body.String() }
-			var authorities []AuthorityStatus
+			var authorities []operator.AuthorityStatus
 			if err := json.Unmarshal([]byte(get("/authorities")), &authorities); err != nil {
 				t.Fatal(err)
 			}

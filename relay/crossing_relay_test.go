@@ -98,7 +98,7 @@ func (s *servedRelay) open(o downstream.ListenerOptions) {
 	s.lis, s.grpc = memconn.Listen(connBuffer), grpc.NewServer(downstream.ServerOptions(o)...)
 	others := s.relay.server.Register(s.grpc, o)
 	if o.Door != nil {
-		s.relay.clientCSDS(o).Register(others)
+		s.relay.observer.ClientCSDS(o.Door).Register(others)
 	}
 	go func(s *grpc.Server, lis net.Listener) { _ = s.Serve(lis) }(s.grpc, s.lis)
 }

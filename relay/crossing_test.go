@@ -217,7 +217,7 @@ func (c *crossing) heard() []string {
 
 func (c *crossing) operator() string {
 	var b strings.Builder
-	for client := range c.serving.relay.clients() {
+	for client := range c.serving.relay.observer.Clients() {
 		fmt.Fprintf(&b, "%s %s:", client.Node, client.Form)
 		for _, t := range client.Types {
 			fmt.Fprintf(&b, " %s, %d subscribed to", t.Type, t.Subscriptions)

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/feed"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -39,7 +40,7 @@ type leafNames struct {
 
 // Key implements collections.Names.
 func (n leafNames) Key(typeURL, name string) (cache.Key, error) {
-	k, err := xdstpKey(n.newest().router.Leaf, typeURL, name)
+	k, err := naming.XdstpKey(n.newest().router.Leaf, typeURL, name)
 	var why *downstream.RefusedError
 	if errors.As(err, &why) && (why.Refusal == downstream.RefusedAuthority || why.Refusal == downstream.RefusedParameter) {
 		// The name may exist, so clients keep the last good resource.

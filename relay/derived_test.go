@@ -43,12 +43,12 @@ func TestDerivedTopicsAreNotFedByScopes(t *testing.T) {
 func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	f, opened := newRecordedScopes()
 	f.derived = &recordedSource{}
-	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "first"}))
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	k.Scope.Derived = cache.Resolved
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
 	f.Start(k)
-	f.nodes.leave(scopeA, nil)
+	f.nodes.Leave(scopeA, nil)
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
 	if id := (*opened)[0].node.GetId(); id != "first" {
 		t.Errorf("the leaf topic's node is %q, want that of the client", id)
@@ -58,8 +58,8 @@ func TestTheNodeStaysAsLongAsADerivedTopic(t *testing.T) {
 	<-(*opened)[0].leaving
 	(*opened)[0].gone <- struct{}{}
 	<-(*opened)[0].closed
-	if len(f.nodes.of) != 0 {
-		t.Errorf("%d nodes are kept although clients and derived topics have gone", len(f.nodes.of))
+	if node := f.nodes.Find(scopeA); node != nil {
+		t.Errorf("the Node %v is kept although clients and derived topics have gone", node)
 	}
 	f.Close()
 }

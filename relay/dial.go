@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -56,7 +57,7 @@ func dial(s configs.Server, part *certs.Part, makeRoom func() bool, largeRespons
 		}
 		token = file.Get
 	}
-	userAgent := "xds-relay/" + version()
+	userAgent := "xds-relay/" + process.Version()
 	if s.Protocol == configs.ProtocolREST {
 		return upstream.DialREST(s.Address, upstream.RESTOptions{
 			TLS:              config,

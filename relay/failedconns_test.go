@@ -18,10 +18,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func hasProblem(r *Relay, severity, text string) bool {
-	return slices.ContainsFunc(r.lookAround().Problems, func(p Problem) bool {
+	return slices.ContainsFunc(r.observer.LookAround().Problems, func(p operator.Problem) bool {
 		return p.Severity == severity && strings.Contains(p.Text, text)
 	})
 }
@@ -157,8 +158,8 @@ authorities: [{name: a, directory: %[3]s}]
 			if strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") || !strings.Contains(lines, "client="+peer+" address="+address+" refused="+tt.want+" reason=") {
 				t.Errorf("the log has %s", lines)
 			}
-			if text := "the last from " + peer; !hasProblem(r, SeverityWarning, text) {
-				t.Errorf("the status lacks %q: %+v", text, r.lookAround().Problems)
+			if text := "the last from " + peer; !hasProblem(r, operator.SeverityWarning, text) {
+				t.Errorf("the status lacks %q: %+v", text, r.observer.LookAround().Problems)
 			}
 		})
 	}

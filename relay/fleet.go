@@ -28,6 +28,8 @@ import (
 	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
 	"github.com/xds-relay/xds-relay/internal/fleet/etcd"
+	"github.com/xds-relay/xds-relay/internal/naming"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/upstream"
 )
 
@@ -456,7 +458,7 @@ func (d peersDoor) names(ctx context.Context, c downstream.Client) downstream.Na
 	n := &peerNames{scope: scope, node: c.Node, nodes: d.relay.scopes.nodes, refused: cmp.Or(err, d.relay.servesScope(scope))}
 	n.state = fleet.OnlyState(ctx)
 	if len(c.Through.IDs) > 0 && !n.state {
-		n.relay = &relayClient{through: c.Through, chains: d.relay.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
+		n.relay = naming.NewRelayClient(c, d.relay.origins.chains)
 	}
 	return n
 }
@@ -466,14 +468,14 @@ func (d peersDoor) names(ctx context.Context, c downstream.Client) downstream.Na
 type peerNames struct {
 	scope   cache.Scope
 	node    *corev3.Node // is the partition's already
-	nodes   *partitionNodes
+	nodes   *partition.Nodes
 	joined  bool
 	state   bool // the stream is only for the present state: no reason to feed the scope
-	member  partitionMember
+	member  partition.Member
 	refused error // why the member cannot have the scope
 	// relay is nil unless clients of the member are relays. Otherwise no loop goes through the member: the streams to the
 	// control planes need not announce it.
-	relay *relayClient
+	relay *naming.RelayClient
 }
 
 // Key implements downstream.Names.
@@ -483,9 +485,9 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 	}
 	if n.scope.OldStyle && !n.joined && !n.state {
 		n.joined = true
-		n.member.id = n.node.GetId()
-		n.member.node = func() *corev3.Node { return n.node }
-		n.nodes.join(partitionOf(n.scope), partitionClient{member: &n.member, ownTool: true})
+		n.member.ID = n.node.GetId()
+		n.member.Node = func() *corev3.Node { return n.node }
+		n.nodes.Join(partition.Of(n.scope), partition.Client{Member: &n.member, OwnTool: true})
 	}
 	return cache.Key{Scope: n.scope, TypeURL: typeURL, Name: name}, nil
 }
@@ -493,14 +495,14 @@ func (n *peerNames) Key(typeURL, name string) (cache.Key, error) {
 // Enter implements downstream.ScopeUser.
 func (n *peerNames) Enter(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.enter(partitionOf(scope))
+		n.relay.Enter(partition.Of(scope))
 	}
 }
 
 // Leave implements downstream.ScopeUser.
 func (n *peerNames) Leave(scope cache.Scope) {
 	if n.relay != nil {
-		n.relay.leave(partitionOf(scope))
+		n.relay.Leave(partition.Of(scope))
 	}
 }
 
@@ -509,18 +511,16 @@ func (n *peerNames) Loop() error {
 	if n.relay == nil {
 		return n.refused
 	}
-	return cmp.Or(n.refused, n.relay.loop)
+	return cmp.Or(n.refused, n.relay.Loop())
 }
 
 // Close implements downstream.Names.
 func (n *peerNames) Close() {
 	if n.joined {
-		n.nodes.leave(partitionOf(n.scope), &n.member)
+		n.nodes.Leave(partition.Of(n.scope), &n.member)
 	}
 	if n.relay != nil {
-		for scope, j := range n.relay.used {
-			n.relay.chains.Leave(scope, j.member)
-		}
+		n.relay.Close()
 	}
 }
 

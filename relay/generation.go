@@ -10,7 +10,10 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/descriptors"
+	"github.com/xds-relay/xds-relay/internal/naming"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/taster"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -20,7 +23,7 @@ import (
 type generation struct {
 	cfg    *configs.Config
 	router *authority.Router
-	rights *Rights
+	rights *naming.Rights
 	node   *corev3.Node     // the relay's own, for xdstp names
 	store  *sharedStore     // nil if nothing is stored
 	types  *descriptors.Set // nil if the configuration names none
@@ -30,6 +33,7 @@ type generation struct {
 	rollouts map[string]*gate.Options
 	guards   guarding
 	number   uint64 // how many generations there were before
+	settings *operator.Settings
 }
 
 // counts are the counters of an authority. They outlive its origins.
@@ -62,13 +66,13 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 		before = p.before.router
 	}
 	g := &generation{
-		cfg: p.cfg, router: authority.After(before, p.cfg), node: relayNode(p.cfg), store: p.store, types: p.types,
+		cfg: p.cfg, router: authority.After(before, p.cfg), node: partition.RelayNode(p.cfg), store: p.store, types: p.types,
 		origins: map[string]*origin{}, counts: map[string]*counts{}, rollouts: map[string]*gate.Options{},
 	}
 	if p.before != nil {
 		g.number = p.before.number + 1
 	}
-	g.rights = NewRights(p.cfg, g.router)
+	g.rights = naming.NewRights(p.cfg, g.router)
 	for i := range p.cfg.Authorities {
 		a := &p.cfg.Authorities[i]
 		g.counts[a.Name] = s.countsOf(a, p.before)
@@ -86,6 +90,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 		}
 		g.origins[a.Name] = o
 	}
+	g.settings = settingsOf(g)
 	return g, nil
 }
 

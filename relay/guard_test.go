@@ -127,7 +127,7 @@ func (g *guarded) restart(authority string, meanwhile ...string) {
 func (g *guarded) mustHold(when, want string) {
 	g.t.Helper()
 	got := ""
-	for _, a := range g.serving.relay.authorities() {
+	for _, a := range g.serving.relay.observer.Authorities() {
 		for _, h := range a.Held {
 			got += fmt.Sprintf("%s: %d of %s %s until %v; ", a.Authority, h.Members, h.Type, h.Set, time.Until(h.Until).Round(time.Minute))
 		}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/guard"
 	"github.com/xds-relay/xds-relay/internal/loglines"
-	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
 )
 
@@ -165,31 +163,4 @@ func (r *Relay) guardInstruments() []instrument {
 		{r.metrics.Counter, "xds_relay.guard.released", "Members and names that the guard kept and then removed or changed, because the authority did not send them again, or another member has taken their place.",
 			samples(func(s *guard.Stats) int64 { return int64(s.Released.Load()) })},
 	}
-}
-
-// heldWords says what the control plane did to members that the guard keeps, for the pages.
-func heldWords(h *guard.Held) string {
-	of := xdstype.Word(h.Key.TypeURL)
-	if h.Key.Name != "" {
-		of += fmt.Sprintf(" %q", loglines.Clip(h.Key.Name))
-	}
-	if h.Contents {
-		return fmt.Sprintf("sent %d resources of %s without many parts of their content", h.Members, of)
-	}
-	return fmt.Sprintf("left out %d resources of %s at once", h.Members, of)
-}
-
-// HeldStatus is a set with members that the guard keeps, as /authorities shows it.
-type HeldStatus struct {
-	Authority  string `json:"authority"`
-	Partition  string `json:"partition,omitempty"`
-	Parameters string `json:"dynamic_parameters,omitempty"`
-	Type       string `json:"type"`
-	Set        string `json:"set"` // empty for names that clients request one by one
-	Members    int    `json:"members"`
-	// Contents: the members are not lost, but parts of their content, and the guard keeps the earlier content.
-	Contents bool      `json:"contents,omitempty"`
-	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until"` // when the guard removes the first of them, unless the authority sends it again
-	words    string    // what the control plane did to them
 }

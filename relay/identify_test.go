@@ -309,7 +309,7 @@ func identities(t *testing.T, r *listening, address string, c caller) string {
 	var all []string
 	await(t, "clients that were there before have left", func() bool {
 		all = nil
-		for c := range r.clients() {
+		for c := range r.observer.Clients() {
 			all = append(all, fmt.Sprintf("%+v", c.Identity))
 		}
 		return len(all) == 1

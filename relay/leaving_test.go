@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // leavingTest is a relay with a listener that stays, and another one that changes.
@@ -130,7 +132,7 @@ func TestAnAdminListenerAndAnotherSwapTheirPorts(t *testing.T) {
 	for range 3 {
 		r.serveOperator(one)
 		before := r.serves(other)
-		opened := sockets(r.relay)
+		opened := socketsOf(r.relay)
 		bad := strings.Replace(r.config(other, one), "drain", "store: {path: /nowhere/at/all/store.db}\ndrain", 1)
 		if err := r.reload(bad); err == nil {
 			t.Fatal("a configuration that cannot be loaded was loaded")
@@ -138,7 +140,7 @@ func TestAnAdminListenerAndAnotherSwapTheirPorts(t *testing.T) {
 		r.serveOperator(one)
 		r.serves(other)
 		r.mustLoad(r.config(other, one))
-		if after := sockets(r.relay); !sameSockets(opened, after) {
+		if after := socketsOf(r.relay); !sameSockets(opened, after) {
 			t.Error("a socket was closed and opened again")
 		}
 		before.await(t, "the stream of the listener that is gone ends", func() bool { return before.ended != nil })
@@ -154,7 +156,7 @@ func TestAnAdminListenerAndAnotherSwapTheirPorts(t *testing.T) {
 }
 
 // sockets returns the open sockets of a relay.
-func sockets(r *Relay) (all []*socket) {
+func socketsOf(r *Relay) (all []*sockets.Socket) {
 	for _, l := range r.openListeners() {
 		all = append(all, l.socket)
 	}
@@ -164,8 +166,8 @@ func sockets(r *Relay) (all []*socket) {
 	return all
 }
 
-func sameSockets(a, b []*socket) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(s *socket) bool { return !slices.Contains(b, s) })
+func sameSockets(a, b []*sockets.Socket) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(s *sockets.Socket) bool { return !slices.Contains(b, s) })
 }
 
 // A unix socket gets another mode, and stays open. The same holds if the admin listener takes it over.

@@ -14,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func TestLintOfWhatAnAuthorityHas(t *testing.T) {
@@ -66,7 +67,7 @@ old_style_names: [{authority: files}]
 		}
 	}
 	get := func(query string) *httptest.ResponseRecorder { return askAdmin(s.relay, "/api/lint?"+query) }
-	var report LintReport
+	var report operator.LintReport
 	if w := get("authority=files"); w.Code != http.StatusOK || json.Unmarshal(w.Body.Bytes(), &report) != nil {
 		t.Fatalf("status %d\n%s", w.Code, w.Body)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/fleet"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // listener is an address on which clients are served.
@@ -33,7 +34,7 @@ type listener struct {
 
 	mu     sync.Mutex
 	config *configs.Listener
-	socket *socket // nil after giveUp
+	socket *sockets.Socket // nil after giveUp
 	server *clientServer
 	// lost is why the socket accepts no more connections, nil while it accepts them.
 	lost error
@@ -48,7 +49,7 @@ type listener struct {
 type clientServer struct {
 	protocol    configs.ListenerProtocol
 	socket      downstream.Listener // a turn of the listener's socket, with limits
-	turn        *turn
+	turn        *sockets.Turn
 	credentials *certs.Part
 	grpc        *grpc.Server
 	rest        *http.Server
@@ -98,14 +99,14 @@ func (r *Relay) listenerOptions(cfg *configs.Config, l *configs.Listener) downst
 
 // newServer makes a server for the next turn of a socket. It accepts no connections until the previous turn has
 // ended.
-func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.ListenerOptions, peers bool) (*clientServer, error) {
+func (r *Relay) newServer(l *configs.Listener, on *sockets.Socket, o downstream.ListenerOptions, peers bool) (*clientServer, error) {
 	part := r.credentials.Part()
 	tlsConfig, err := listenerTLS(part, l)
 	if err != nil {
 		part.Close()
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	n := &clientServer{protocol: l.Protocol, turn: on.turn(), credentials: part}
+	n := &clientServer{protocol: l.Protocol, turn: on.Turn(), credentials: part}
 	if l.Protocol == configs.ListenerREST {
 		n.socket = r.server.ListenREST(n.turn, tlsConfig, o)
 		n.rest = r.server.HTTPServer(o)
@@ -124,12 +125,12 @@ func (r *Relay) newServer(l *configs.Listener, on *socket, o downstream.Listener
 	others := r.server.Register(n.grpc, o)
 	if peers {
 		healthpb.RegisterHealthServer(others, r.peersHealth)
-		fleet.RegisterAnswers(others, r.answerMember)
+		fleet.RegisterAnswers(others, r.observer.AnswerMember)
 		return n, nil
 	}
 	healthpb.RegisterHealthServer(others, r.health)
 	if l.CSDS {
-		r.clientCSDS(o).Register(others)
+		r.observer.ClientCSDS(o.Door).Register(others)
 	}
 	reflection.Register(others)
 	return n, nil
@@ -166,7 +167,7 @@ func (s *clientServer) serve() error {
 	} else {
 		err = s.rest.Serve(s.socket) // the socket does TLS
 	}
-	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && s.turn.hasEnded() {
+	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) && s.turn.HasEnded() {
 		return nil
 	}
 	return err
@@ -246,7 +247,7 @@ func (l *listener) closeSocket() {
 
 // giveUp makes the listener accept no more connections, and returns its socket, which stays open. The caller holds
 // reloading.
-func (l *listener) giveUp() *socket {
+func (l *listener) giveUp() *sockets.Socket {
 	l.mu.Lock()
 	s := l.socket
 	l.socket = nil

@@ -10,6 +10,7 @@ import (
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/certs"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // listenerPlan is one listener as a configuration wants it.
@@ -25,7 +26,7 @@ type listenerPlan struct {
 	// server takes the turn of the present server; nil if that stays. socket replaces the socket of a lost listener;
 	// nil if the listener keeps its own.
 	server *clientServer
-	socket *socket
+	socket *sockets.Socket
 }
 
 // onConnections returns a fingerprint of the settings that a connection has from its beginning. A change of them
@@ -43,7 +44,7 @@ func onConnections(l *configs.Listener) string {
 
 // planListeners opens the sockets of new listeners, or takes them from those that are leaving, and makes the servers
 // of changed ones. Nothing that runs changes. It returns all errors, and then leaves nothing open.
-func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *leaving) (plans []*listenerPlan, errs configs.Errors) {
+func (r *Relay) planListeners(ctx context.Context, cfg *configs.Config, from *sockets.Leaving) (plans []*listenerPlan, errs configs.Errors) {
 	left := r.openListeners()
 	plan := func(l *configs.Listener, peers bool, key func(string) string) {
 		p := &listenerPlan{config: l, peers: peers}
@@ -77,15 +78,15 @@ type keyError struct {
 	err error
 }
 
-func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listenerPlan, from *leaving) *keyError {
+func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listenerPlan, from *sockets.Leaving) *keyError {
 	l := p.config
 	if p.listener == nil {
-		s, taken, err := from.open(ctx, l.Address, l.Mode)
+		s, taken, err := from.Open(ctx, l.Address, l.Mode)
 		if err != nil {
 			return &keyError{".address", err}
 		}
 		p.isNew, p.taken = true, taken
-		p.listener = &listener{peers: p.peers, socket: s, address: s.address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
+		p.listener = &listener{peers: p.peers, socket: s, address: s.Address, expiries: new(downstream.Expiries), config: l, before: map[*clientServer]struct{}{}}
 	}
 	p.options = r.listenerOptions(cfg, l)
 	if l.TLS != nil {
@@ -111,7 +112,7 @@ func (r *Relay) planListener(ctx context.Context, cfg *configs.Config, p *listen
 	on := p.listener.socket
 	switch lost := p.listener.isLost(); {
 	case lost != nil:
-		if p.socket, err = openTurns(ctx, p.listener.address, l.Mode); err != nil {
+		if p.socket, err = sockets.Open(ctx, p.listener.address, l.Mode); err != nil {
 			return nil // it stays lost: that does not make the configuration invalid
 		}
 		on = p.socket

@@ -14,10 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/loadreport"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/urn"
@@ -135,17 +138,19 @@ func (l *loads) open(c *loadreport.Collector, names loadreport.Names) loadreport
 
 // loadNames maps a client's clusters to scopes. It implements loadreport.Names.
 type loadNames struct {
-	*clientNames
+	*naming.Names
 	generation *generation
 	origins    *origins
-	partition  *oldStyleScope
+	partition  authority.Partition // of its old-style names, unless unknown
+	unknown    error
 }
 
 func newLoadNames(r *Relay, c downstream.Client) *loadNames {
 	g := r.now()
 	names := r.namesOf(g, c)
-	names.lines = nil // loadreport logs what is refused
-	return &loadNames{names, g, r.origins, names.scope(clusterType, "")}
+	names.Lines = nil // loadreport logs what is refused
+	partition, err := names.Partition(clusterType)
+	return &loadNames{names, g, r.origins, partition, err}
 }
 
 // mostPatterns bounds the authorities under patterns in Scopes. If there are more, clients report only to those of
@@ -156,8 +161,8 @@ const mostPatterns = 64
 // xdstp names. It is not known which of these the client uses. So it returns the authorities of which any client has
 // xdstp names, and those without old-style names.
 func (n *loadNames) Scopes() (scopes []cache.Scope) {
-	if p := n.partition; p.err == nil && n.takes(p.partition.Scope) {
-		scopes = append(scopes, p.partition.Scope)
+	if n.unknown == nil && n.takes(n.partition.Scope) {
+		scopes = append(scopes, n.partition.Scope)
 	}
 	cfg := n.generation.cfg
 	for i := range cfg.Authorities {
@@ -204,16 +209,16 @@ func (n *loadNames) takes(scope cache.Scope) bool {
 // Cluster implements loadreport.Names. It decides as for a subscription to the Cluster, but records nothing: the
 // Nodes of load reports differ from those of subscriptions.
 func (n *loadNames) Cluster(name string) (cache.Scope, string, error) {
-	k, err := n.meaning(clusterType, name)
+	k, err := n.Meaning(clusterType, name)
 	if err != nil {
 		return cache.Scope{}, "", err
 	}
-	if n.rights != nil {
-		if err := n.rights.may(k); err != nil {
+	if n.ClientRights != nil {
+		if err := n.ClientRights.May(k); err != nil {
 			return cache.Scope{}, "", err
 		}
 	}
-	scope, canonical := partitionOf(k.Scope), k.Name
+	scope, canonical := partition.Of(k.Scope), k.Name
 	if scope.Derived != "" { // directives are not part of the cluster's name
 		u, err := urn.Unfold(name)
 		if err != nil {
@@ -232,7 +237,7 @@ func (n *loadNames) nodeOf(scope cache.Scope) *corev3.Node {
 	if !scope.OldStyle {
 		return nil
 	}
-	return nodeFor(n.partition.partition.Upstream, n.client.Node)
+	return partition.NodeFor(n.partition.Upstream, n.Client.Node)
 }
 
 // loadRoute finds the server for the reports of a scope. It implements upstream.LoadRoute.
@@ -296,7 +301,7 @@ func (l *loadRoute) node(o *origin) *corev3.Node {
 	if l.own == nil {
 		return o.node
 	}
-	if node := l.loads.relay.scopes.nodes.find(l.scope); node != nil {
+	if node := l.loads.relay.scopes.nodes.Find(l.scope); node != nil {
 		return node
 	}
 	return l.own
@@ -319,8 +324,8 @@ func (s *origins) activeServer(scope cache.Scope, o *origin) (at int, connected 
 		return 0, false
 	}
 	for _, st := range of.statuses() {
-		i := slices.IndexFunc(o.servers, func(server originServer) bool { return server.config == st.server })
-		if st.active && i >= 0 {
+		i := slices.IndexFunc(o.servers, func(server originServer) bool { return server.config == st.Server })
+		if st.Active && i >= 0 {
 			at, connected = i, connected || st.Connected
 		}
 	}

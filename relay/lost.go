@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/admin"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 )
 
 // Listeners whose socket fails, including the admin listener. Other listeners, and the connections of the failed one,
@@ -34,7 +35,7 @@ func (r *Relay) serve(run *serving, l *listener, s *clientServer) {
 }
 
 // serveOperator runs the admin listener in a goroutine.
-func (r *Relay) serveOperator(run *serving, o *operator) {
+func (r *Relay) serveOperator(run *serving, o *adminListener) {
 	r.log.Info("serving the operator", "address", o.address)
 	run.wg.Go(func() {
 		err := o.serve()
@@ -68,7 +69,7 @@ func (r *Relay) tryReopen(run *serving, l *listener) bool {
 		return true
 	}
 	p := &listenerPlan{config: l.config, listener: l, peers: l.peers}
-	if err := r.planListener(run.ctx, r.now().cfg, p, new(leaving)); err != nil || p.server == nil {
+	if err := r.planListener(run.ctx, r.now().cfg, p, new(sockets.Leaving)); err != nil || p.server == nil {
 		p.identities.Close()
 		return false
 	}
@@ -79,7 +80,7 @@ func (r *Relay) tryReopen(run *serving, l *listener) bool {
 
 // loseOperator notes that the socket of the admin listener accepts no more connections, and closes it. It returns
 // false if there is another admin listener by now, or none.
-func (r *Relay) loseOperator(o *operator, why error) bool {
+func (r *Relay) loseOperator(o *adminListener, why error) bool {
 	r.listening.Lock()
 	is := r.operator == o && o.lost == nil
 	if is {
@@ -110,7 +111,7 @@ func (r *Relay) tryReopenOperator(run *serving) bool {
 	if r.ended || r.lostOperator() == nil {
 		return true
 	}
-	n, problem := r.planOperator(run.ctx, r.now().cfg, new(leaving))
+	n, problem := r.planOperator(run.ctx, r.now().cfg, new(sockets.Leaving))
 	if problem != nil {
 		return false
 	}

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // breakSocket makes a listener's socket fail: it accepts no more connections, although no one has closed it.
@@ -49,7 +50,7 @@ func TestAListenerWhoseSocketFails(t *testing.T) {
 		if got := r.relay.lostListeners()[0].Value; got != 1 {
 			t.Errorf("%d listeners are lost, want 1", got)
 		}
-		if want := "listener " + second + " accepts no connections"; !hasProblem(r.relay, SeverityError, want) {
+		if want := "listener " + second + " accepts no connections"; !hasProblem(r.relay, operator.SeverityError, want) {
 			t.Errorf("the status lacks %q", want)
 		}
 		ready := httptest.NewRecorder()
@@ -74,49 +75,6 @@ func TestAListenerWhoseSocketFails(t *testing.T) {
 		return lost.isLost() == nil
 	})
 	r.mustBeOpen("a listener was lost")
-}
-
-// A turn that has ended does not wait until the next one has accepted a connection.
-func TestATurnThatHasEndedDoesNotWait(t *testing.T) {
-	s, err := openTurns(t.Context(), "127.0.0.1:0", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	old, next := s.turn(), s.turn()
-	accepted := make(chan error, 1)
-	go func() {
-		conn, err := next.Accept()
-		if err == nil {
-			err = conn.Close()
-		}
-		accepted <- err
-	}()
-	await(t, "the next turn accepts", func() bool { return len(s.accepting) == 1 })
-	waited := make(chan error, 1)
-	go func() {
-		_, err := old.Accept()
-		waited <- err
-	}()
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-waited:
-		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the turn that has ended returns %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("the turn that has ended waits")
-	}
-	conn, err := net.Dial("tcp", s.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := <-accepted; err != nil {
-		t.Error(err)
-	}
 }
 
 // While the relay is not ready, it also waits for authorities that a reload adds.

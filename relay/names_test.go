@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,61 +13,9 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/authority"
-	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 )
-
-func TestXdstpNamesAreKeptUnderWhatTheyName(t *testing.T) {
-	cfg, err := configs.Parse("relay.yaml", []byte(`
-listeners: [{address: "127.0.0.1:0"}]
-authorities: [{name: a, directory: files}]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const prefix = "type.googleapis.com/envoy.config."
-	names := &clientNames{router: authority.New(cfg)}
-	for _, tt := range []struct {
-		rule, typeURL, name string
-		wantType, want      string
-		set                 bool
-		err                 string
-	}{
-		{"a name", "cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/x?b=1&a=2",
-			"cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/x?a=2&b=1", false, ""},
-		{"a glob", "cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/%66oo/*?b=1&a=2",
-			"cluster.v3.Cluster", "xdstp://a/envoy.config.cluster.v3.Cluster/foo/*?a=2&b=1", true, ""},
-		{"a list collection", "listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
-			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
-		{"a list collection, requested as its members: the same", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
-			"listener.v3.ListenerCollection", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
-		{"a glob of another type", "listener.v3.Listener", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*",
-			"", "", false, `xdstp name "xdstp://a/envoy.config.listener.v3.ListenerCollection/x/*" is of type envoy.config.listener.v3.ListenerCollection, but was requested as envoy.config.listener.v3.Listener`},
-		{"another type's list collection", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x",
-			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.ListenerCollection/x", false, ""},
-		{"a name of another type: it is asked for under this one", "cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/%78",
-			"cluster.v3.Cluster", "xdstp://a/envoy.config.listener.v3.Listener/x", false, ""},
-		{"what is no name is requested as it is", "cluster.v3.Cluster", "xdstp://a/%zz//x?y",
-			"cluster.v3.Cluster", "xdstp://a/%zz//x?y", false, ""},
-		{"what is no name, of nobody who is configured", "cluster.v3.Cluster", "xdstp://b/%zz",
-			"", "", false, `xdstp name "xdstp://b/%zz": bad escape "%zz" (want % and two hexadecimal digits, or %25 for the character) at offset 10`},
-		{"what is no name, of nobody at all", "cluster.v3.Cluster", "xdstp:a/x",
-			"", "", false, `xdstp name "xdstp:a/x": no // after the scheme (want xdstp://authority/type/id) at offset 6`},
-	} {
-		k, err := names.Key(prefix+tt.typeURL, tt.name)
-		if tt.err != "" {
-			if e := (*cache.Error)(nil); !errors.As(err, &e) || e.Message != tt.err {
-				t.Errorf("%s: got %v, want %s", tt.rule, err, tt.err)
-			}
-			continue
-		}
-		want := cache.Key{Scope: cache.Scope{Authority: "a"}, TypeURL: prefix + tt.wantType, Name: tt.want}
-		if err != nil || k != want || k.IsSet() != tt.set {
-			t.Errorf("%s: got %+v, %v, want %+v", tt.rule, k, err, want)
-		}
-	}
-}
 
 // A list collection is not a leaf of its members' type.
 func TestListCollectionIsNoLeafOfItsMembersType(t *testing.T) {

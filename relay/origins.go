@@ -18,7 +18,9 @@ import (
 	"github.com/xds-relay/xds-relay/internal/certs"
 	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/history"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -46,7 +48,7 @@ type origins struct {
 	cache    sink
 	rollouts *gate.Controller
 	// nodes, if not nil, are the Nodes of partitions.
-	nodes *partitionNodes
+	nodes *partition.Nodes
 
 	// opened, if not nil, is called after a source of xdstp names from servers was opened. It does not block.
 	opened func()
@@ -98,11 +100,11 @@ func (s *origins) makeRoom(at place) bool {
 }
 
 // statuses returns the status of every stream.
-func (s *origins) statuses() map[cache.Scope][]serverStatus {
+func (s *origins) statuses() map[cache.Scope][]operator.ServerStatus {
 	s.mu.Lock()
 	open := maps.Clone(s.streams)
 	s.mu.Unlock()
-	statuses := make(map[cache.Scope][]serverStatus, len(open))
+	statuses := make(map[cache.Scope][]operator.ServerStatus, len(open))
 	for scope, of := range open {
 		statuses[scope] = of.statuses()
 	}
@@ -148,8 +150,8 @@ func (s *origins) planeOf(scope cache.Scope) any {
 	return nil
 }
 
-// open returns the source of a scope, and its fingerprint. node is the Node that the source sends: see nodeFor. It is nil
-// for xdstp names: then the source sends the relay's own Node.
+// open returns the source of a scope, and its fingerprint. node is the Node that the source sends: see
+// partition.NodeFor. It is nil for xdstp names: then the source sends the relay's own Node.
 func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 	o := s.originFor(scope)
 	if o == nil {
@@ -179,7 +181,7 @@ func (s *origins) open(scope cache.Scope, node *corev3.Node) (source, string) {
 
 // noteOpened notes that a source from servers was opened. The caller holds mu.
 func (s *origins) noteOpened(scope cache.Scope, o *origin) {
-	if scope.OldStyle || scope != partitionOf(scope) {
+	if scope.OldStyle || scope != partition.Of(scope) {
 		return
 	}
 	if o.authority.IsPattern() {

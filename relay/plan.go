@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/xds-relay/xds-relay/configs"
-	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -25,80 +25,16 @@ type checks struct {
 	one sync.Mutex
 }
 
-// Changes is what a configuration would change in the running relay, as POST /check returns it.
-type Changes struct {
-	// Running is the hash of the running configuration, and Checked that of the checked one.
-	Running string `json:"running"`
-	Checked string `json:"checked,omitempty"`
-	// Errors are the reasons why it cannot be loaded. If there are any, the other fields are empty.
-	Errors   []ConfigError `json:"errors,omitempty"`
-	Warnings []ConfigError `json:"warnings,omitempty"`
-
-	Listeners   []ListenerChange  `json:"listeners,omitempty"`
-	Authorities []AuthorityChange `json:"authorities,omitempty"`
-	// Keys are the other parts of the configuration that differ, such as rights.
-	Keys    []string       `json:"keys,omitempty"`
-	Streams *StreamChanges `json:"streams,omitempty"`
-	Names   *NameChanges   `json:"names,omitempty"`
-}
-
-// ConfigError is a mistake in a configuration.
-type ConfigError struct {
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Key     string `json:"key,omitempty"`
-	Problem string `json:"problem"`
-}
-
-// Kinds of changes of a listener or an authority.
-const (
-	ChangeAdded   = "added"
-	ChangeRemoved = "removed"
-	ChangeChanged = "changed"
-)
-
-// ListenerChange is a change of a listener.
-type ListenerChange struct {
-	Address string `json:"address"`
-	Change  string `json:"change"` // added, removed or changed
-	// Keys are the keys that differ.
-	Keys []string `json:"keys,omitempty"`
-	// NewConnections says that the changes hold for new connections only, and that the relay asks clients to open
-	// them (GOAWAY). Otherwise they hold for the next stream.
-	NewConnections bool `json:"new_connections,omitempty"`
-	// Streams counts the open streams of the listener's clients.
-	Streams int `json:"streams"`
-}
-
-// AuthorityChange is a change of an authority.
-type AuthorityChange struct {
-	Authority string   `json:"authority"`
-	Change    string   `json:"change"` // added, removed or changed
-	Keys      []string `json:"keys,omitempty"`
-	// NewStreams says that the relay opens the streams to its control planes, or its directory, again.
-	NewStreams bool `json:"new_streams,omitempty"`
-}
-
-// StreamChanges are the clients' streams, and how many of them would end.
-type StreamChanges struct {
-	Open int `json:"open"`
-	// EndWithListener counts the streams that would end because their listener is gone, and EndNotAdmitted those
-	// whose client the listener does not admit any more.
-	EndWithListener int `json:"end_with_listener"`
-	EndNotAdmitted  int `json:"end_not_admitted"`
-}
-
 // planChanges returns what a configuration would change, and the generation that it would be, of which only the
 // router and the rights can be used. It closes everything that it opens.
-func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *Changes, _ *nameCheck, err error) {
+func (r *Relay) planChanges(ctx context.Context, name string, text []byte) (_ *operator.Changes, _ *nameCheck, err error) {
 	r.reloading.Lock() // parse must not run concurrently either
 	defer r.reloading.Unlock()
 	if r.ended {
-		return nil, nil, ErrShuttingDown
+		return nil, nil, operator.ErrShuttingDown
 	}
 	before := r.now()
-	changes := &Changes{Running: before.cfg.Hash()}
+	changes := &operator.Changes{Running: before.cfg.Hash()}
 	cfg, err := r.checks.parse(name, text)
 	if err != nil {
 		changes.Errors = errorsOf(err)
@@ -159,24 +95,24 @@ func (r *Relay) checkNewStore(cfg *configs.Config, before *generation) error {
 }
 
 // compareListeners notes how the listeners change, and returns how their streams would then be served.
-func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
+func (r *Relay) compareListeners(changes *operator.Changes, p *planned) *nameCheck {
 	check := newNameCheck(p.listeners)
-	streams := &StreamChanges{Open: r.server.Clients()}
+	streams := &operator.StreamChanges{Open: r.server.Clients()}
 	changes.Streams = streams
 	for _, l := range p.listeners {
 		if l.peers {
 			continue // it is in the keys of the fleet
 		}
-		c := ListenerChange{Address: l.listener.address, Streams: l.listener.door.Streams()}
+		c := operator.ListenerChange{Address: l.listener.address, Streams: l.listener.door.Streams()}
 		l.listener.mu.Lock()
 		was := l.listener.config
 		l.listener.mu.Unlock()
 		switch {
 		case l.isNew:
-			c.Change = ChangeAdded
+			c.Change = operator.ChangeAdded
 			c.Address = l.config.Address // not l.listener.address: if the port is 0, a reload would open another one
 		default:
-			c.Change, c.NewConnections = ChangeChanged, l.server != nil
+			c.Change, c.NewConnections = operator.ChangeChanged, l.server != nil
 			if c.Keys = differingKeys(*was, *l.config); len(c.Keys) == 0 && l.server == nil {
 				continue
 			}
@@ -189,13 +125,13 @@ func (r *Relay) compareListeners(changes *Changes, p *planned) *nameCheck {
 		}
 		n := l.door.Streams()
 		streams.EndWithListener += n
-		changes.Listeners = append(changes.Listeners, ListenerChange{Address: l.address, Change: ChangeRemoved, Streams: n})
+		changes.Listeners = append(changes.Listeners, operator.ListenerChange{Address: l.address, Change: operator.ChangeRemoved, Streams: n})
 	}
 	return check
 }
 
 // compareAuthorities returns how the authorities change. otherStore says that the store changes.
-func compareAuthorities(before, after *generation, otherStore bool) (changes []AuthorityChange) {
+func compareAuthorities(before, after *generation, otherStore bool) (changes []operator.AuthorityChange) {
 	of := func(g *generation) map[string]*configs.Authority {
 		all := map[string]*configs.Authority{}
 		for i := range g.cfg.Authorities {
@@ -208,10 +144,10 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 		a := &after.cfg.Authorities[i]
 		old := was[a.Name]
 		if old == nil {
-			changes = append(changes, AuthorityChange{Authority: a.Name, Change: ChangeAdded})
+			changes = append(changes, operator.AuthorityChange{Authority: a.Name, Change: operator.ChangeAdded})
 			continue
 		}
-		c := AuthorityChange{Authority: a.Name, Change: ChangeChanged, Keys: differingKeys(*old, *a)}
+		c := operator.AuthorityChange{Authority: a.Name, Change: operator.ChangeChanged, Keys: differingKeys(*old, *a)}
 		c.NewStreams = before.origins[a.Name].fingerprint != after.origins[a.Name].fingerprint || otherStore && a.Directory == ""
 		if len(c.Keys) > 0 || c.NewStreams {
 			changes = append(changes, c)
@@ -219,7 +155,7 @@ func compareAuthorities(before, after *generation, otherStore bool) (changes []A
 	}
 	for i := range before.cfg.Authorities {
 		if name := before.cfg.Authorities[i].Name; is[name] == nil {
-			changes = append(changes, AuthorityChange{Authority: name, Change: ChangeRemoved})
+			changes = append(changes, operator.AuthorityChange{Authority: name, Change: operator.ChangeRemoved})
 		}
 	}
 	return changes
@@ -239,7 +175,7 @@ func differingKeys(a, b any) (keys []string) {
 }
 
 // errorsOf returns the mistakes in an error.
-func errorsOf(err error) (all []ConfigError) {
+func errorsOf(err error) (all []operator.ConfigError) {
 	var list configs.Errors
 	var one configs.Error
 	switch {
@@ -251,31 +187,23 @@ func errorsOf(err error) (all []ConfigError) {
 	case errors.As(err, &one):
 		all = append(all, errorOf(one))
 	default:
-		all = append(all, ConfigError{Problem: err.Error()})
+		all = append(all, operator.ConfigError{Problem: err.Error()})
 	}
 	return all
 }
 
-func errorOf(e configs.Error) ConfigError {
-	return ConfigError{File: e.File, Line: e.Line, Column: e.Column, Key: e.Path, Problem: e.Err.Error()}
+func errorOf(e configs.Error) operator.ConfigError {
+	return operator.ConfigError{File: e.File, Line: e.Line, Column: e.Column, Key: e.Path, Problem: e.Err.Error()}
 }
-
-// String returns the mistake with its place, on one line.
-func (e ConfigError) String() string {
-	return configs.Error{File: e.File, Line: e.Line, Column: e.Column, Path: e.Key, Err: errors.New(e.Problem)}.Error()
-}
-
-// errBusy is the error of a check while another one runs.
-var errBusy = errors.New("another configuration is being checked")
 
 // Check returns what a configuration would change, and changes nothing. name is for errors. It counts clients' names
 // for countFor at most.
-func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, error) {
+func (r *Relay) Check(ctx context.Context, name string, text []byte) (*operator.Changes, error) {
 	if r.checks.parse == nil || r.files != nil {
-		return nil, ErrBuiltIn
+		return nil, operator.ErrBuiltIn
 	}
 	if !r.checks.one.TryLock() {
-		return nil, errBusy
+		return nil, operator.ErrBusy
 	}
 	defer r.checks.one.Unlock()
 	changes, check, err := r.planChanges(ctx, name, text)
@@ -288,17 +216,33 @@ func (r *Relay) Check(ctx context.Context, name string, text []byte) (*Changes, 
 	return changes, nil
 }
 
-const (
-	// maxDocument is the maximum size of a configuration to check, in bytes.
-	maxDocument = 8 << 20
-	// countFor bounds the time for counting names.
-	countFor = 5 * time.Second
-)
+// countFor bounds the time for counting names.
+const countFor = 5 * time.Second
 
-// documentName returns the name of a document for errors and logs.
-func documentName(name string) string {
-	if name == "" {
-		return "configuration"
+// difference says in words in what the configuration of a planned generation differs from the one before. It has keys,
+// and no values.
+func (r *Relay) difference(before *generation, p *planned) string {
+	changes := &operator.Changes{}
+	r.compareListeners(changes, p)
+	after := p.generation.cfg
+	var parts []string
+	part := func(kind, name, change string, keys []string) {
+		text := kind + " " + name + " " + change
+		if len(keys) > 0 {
+			text += " (" + strings.Join(keys, ", ") + ")"
+		}
+		parts = append(parts, text)
 	}
-	return loglines.Clip(name)
+	for _, c := range changes.Listeners {
+		part("listener", c.Address, c.Change, c.Keys)
+	}
+	for _, c := range compareAuthorities(before, p.generation, before.cfg.Store.Path != after.Store.Path) {
+		part("authority", c.Authority, c.Change, c.Keys)
+	}
+	for _, key := range differingKeys(*before.cfg, *after) {
+		if key != "listeners" && key != "authorities" {
+			parts = append(parts, key+" "+operator.ChangeChanged)
+		}
+	}
+	return strings.Join(parts, "; ")
 }

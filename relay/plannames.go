@@ -11,35 +11,11 @@ import (
 	"slices"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
+	"github.com/xds-relay/xds-relay/operator"
 )
-
-// NameChanges counts the names, globs and wildcards to which clients are subscribed, once for each stream.
-type NameChanges struct {
-	// Complete says that all were counted. Otherwise the numbers are lower bounds: the time was too short, or a
-	// stream has too many names.
-	Complete bool `json:"complete"`
-	Counted  int  `json:"counted"`
-	// Move counts names that would be served from another authority, partition or view. Moves has the places, the
-	// most frequent first.
-	Move  int    `json:"move"`
-	Moves []Move `json:"moves,omitempty"`
-	// Denied counts names that their clients may have now, but would not have by rights or the listener's secrets.
-	// Lost counts names that are served now, but would not be because no authority or rule covers them.
-	Denied int `json:"denied"`
-	Lost   int `json:"lost"`
-	// Allowed counts names that are refused now, but would be served.
-	Allowed int `json:"allowed"`
-}
-
-// Move counts the names that would be served from another place.
-type Move struct {
-	From  string `json:"from"`
-	To    string `json:"to"`
-	Names int    `json:"names"`
-}
 
 const (
 	// namesOfStream bounds the names that are counted of one stream.
@@ -67,8 +43,8 @@ func newNameCheck(plans []*listenerPlan) *nameCheck {
 }
 
 // countNames counts the streams that would end, and compares what the names of the others would mean, until ctx ends.
-func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameCheck) {
-	n := &NameChanges{Complete: true}
+func (r *Relay) countNames(ctx context.Context, changes *operator.Changes, check *nameCheck) {
+	n := &operator.NameChanges{Complete: true}
 	changes.Names = n
 	for s := range r.server.Subscribers(namesOfStream) {
 		if ctx.Err() != nil {
@@ -87,40 +63,31 @@ func (r *Relay) countNames(ctx context.Context, changes *Changes, check *nameChe
 			}
 			secrets = l.options.SecretsForAnyone
 		}
-		was := meanings(check.before, s.Client)
+		was := check.before.rights.For(s.Client)
 		s.SecretsForAnyone = secrets
-		is := meanings(check.after, s.Client)
+		is := check.after.rights.For(s.Client)
 		n.Complete = check.count(ctx, n, s.Types, was, is) && !s.More && n.Complete
 		runtime.Gosched()
 	}
 	for of, names := range check.moves {
-		n.Moves = append(n.Moves, Move{of[0], of[1], names})
+		n.Moves = append(n.Moves, operator.Move{From: of[0], To: of[1], Names: names})
 	}
-	slices.SortFunc(n.Moves, func(a, b Move) int {
+	slices.SortFunc(n.Moves, func(a, b operator.Move) int {
 		return cmp.Or(b.Names-a.Names, cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	n.Moves = n.Moves[:min(len(n.Moves), shownMoves)]
 }
 
-// meanings returns what a client's names mean in a generation. It leaves no trace of the client.
-func meanings(g *generation, c downstream.Client) *clientNames {
-	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	return &clientNames{
-		router: g.router, client: asks, views: g.router.ViewMatcher(asks),
-		rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
-	}
-}
-
 // count compares the names of one stream. It returns false if ctx ended before it was done.
-func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstream.SubscribedType, was, is *clientNames) bool {
+func (c *nameCheck) count(ctx context.Context, n *operator.NameChanges, types []downstream.SubscribedType, was, is *naming.Names) bool {
 	for _, of := range types {
 		for i, name := range of.Names {
 			if i%namesAtOnce == namesAtOnce-1 && ctx.Err() != nil {
 				return false
 			}
 			n.Counted++
-			from, before := was.lookUp(of.TypeURL, name)
-			to, after := is.lookUp(of.TypeURL, name)
+			from, before := was.Find(of.TypeURL, name)
+			to, after := is.Find(of.TypeURL, name)
 			switch {
 			case before == nil && after == nil:
 				if from != to {
@@ -137,20 +104,6 @@ func (c *nameCheck) count(ctx context.Context, n *NameChanges, types []downstrea
 		}
 	}
 	return true
-}
-
-// lookUp returns the topic of a name, or why the client does not get it. Unlike Key, it leaves no trace.
-func (n *clientNames) lookUp(typeURL, name string) (cache.Key, error) {
-	k, err := n.meaning(typeURL, name)
-	if err != nil {
-		return cache.Key{}, err
-	}
-	if n.rights != nil {
-		if why := cmp.Or(n.rights.may(k), n.rights.bypassesView(k, n.views)); why != nil {
-			return cache.Key{}, why
-		}
-	}
-	return k.Key, nil
 }
 
 // isDenial reports whether a name is refused because of who the client is.

@@ -11,6 +11,7 @@ import (
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/prefetch"
 	"github.com/xds-relay/xds-relay/urn"
 )
@@ -45,8 +46,8 @@ type prefetchClass struct {
 type prefetchNames struct {
 	router   *authority.Router
 	topics   *cache.Cache
-	rights   *ClientRights // nil: they may have everything
-	views    bool          // the rules have to distinguish names that views match
+	rights   *naming.ClientRights // nil: they may have everything
+	views    bool                 // the rules have to distinguish names that views match
 	oldStyle [len(prefetch.Types)]cache.Scope
 	covers   map[cache.Key]struct{}
 	onNew    []cache.Scope
@@ -54,16 +55,16 @@ type prefetchNames struct {
 
 // Join implements downstream.Prefetcher.
 func (p *prefetcher) Join(of downstream.Names, covers []cache.Key, onNew []cache.Scope) downstream.PrefetchAudience {
-	c := of.(*clientNames)
-	class := prefetchClass{generation: c.generation, onNew: fmt.Sprint(onNew)}
+	c := of.(*naming.Names)
+	class := prefetchClass{generation: c.Generation, onNew: fmt.Sprint(onNew)}
 	for i, typeURL := range prefetch.Types {
 		// A type without a rule has the scope without an authority.
-		class.oldStyle[i], _ = c.router.OldStyle(c.client, typeURL)
+		class.oldStyle[i], _ = c.Router.OldStyle(c.Client, typeURL)
 	}
-	var own *ClientRights
-	if c.rights != nil {
-		rights := *c.rights
-		own, class.rights = &rights, c.rights.Class()
+	var own *naming.ClientRights
+	if c.ClientRights != nil {
+		rights := *c.ClientRights
+		own, class.rights = &rights, c.ClientRights.Class()
 	}
 	known := map[cache.Key]struct{}{}
 	var text strings.Builder
@@ -76,7 +77,7 @@ func (p *prefetcher) Join(of downstream.Names, covers []cache.Key, onNew []cache
 	class.covers = text.String()
 	return p.Prefetcher.Join(class, func() prefetch.Names {
 		return &prefetchNames{
-			router: c.router, topics: p.relay.cache, rights: own, views: own != nil && own.class != nil && len(own.cfg.Views) > 0,
+			router: c.Router, topics: p.relay.cache, rights: own, views: own != nil && own.KnowsViews(),
 			oldStyle: class.oldStyle, covers: known, onNew: slices.Clone(onNew),
 		}
 	})
@@ -94,12 +95,12 @@ func (n *prefetchNames) Key(from cache.Key, typeURL, name string) (cache.Key, bo
 	case k.Scope != from.Scope.Accepted() && !n.topics.HasScope(k.Scope):
 		return k, false // it would need another stream to a control plane
 	}
-	return k, n.rights == nil || n.rights.may(requestedName{Key: k, plain: true}) == nil
+	return k, n.rights == nil || n.rights.May(naming.Requested{Key: k, Plain: true}) == nil
 }
 
 func (n *prefetchNames) meaning(typeURL, name string) (k cache.Key, ok bool) {
 	if urn.IsXdstp(name) {
-		k, err := xdstpKey(n.router.Xdstp, typeURL, name)
+		k, err := naming.XdstpKey(n.router.Xdstp, typeURL, name)
 		return k, err == nil
 	}
 	i := slices.Index(prefetch.Types[:], typeURL)
@@ -129,7 +130,7 @@ func (n *prefetchNames) isCovered(k cache.Key) bool {
 // Side implements prefetch.Names.
 func (n *prefetchNames) Side(k cache.Key) cache.Key {
 	if slices.Contains(n.onNew, k.Scope.Accepted()) {
-		if o := rolloutOf(n.router, k.Scope); o != nil && o.RollsOut(k.TypeURL) {
+		if o := n.router.Rollout(k.Scope); o != nil && o.RollsOut(k.TypeURL) {
 			k.Scope.New = true
 		}
 	}

@@ -77,7 +77,7 @@ func TestRulesNameTestsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, folder := range []string{"upstream/session", "upstream", "loadreport", "internal/prefetch", "downstream", "cache", "integration", "urn", "internal/xdstype", "relay", "cmd/xds-relay"} {
+	for _, folder := range []string{"upstream/session", "upstream", "loadreport", "internal/prefetch", "downstream", "cache", "integration", "urn", "internal/xdstype", "internal/naming", "internal/partition", "relay", "cmd/xds-relay"} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-relay/xds-relay/internal/testplane"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // strictPlane has a cluster of every requested name, and refuses some Nodes by their ids. It ends open streams, too, when
@@ -242,105 +242,6 @@ func TestTheNextClientReplacesARefusedNode(t *testing.T) {
 	bad.await(t, 5*time.Second, 1)
 }
 
-// ring is a partition with clients in a ring, and what its streams know.
-func ring(ids ...string) (*partitionNodes, scopeNodes, []*partitionMember) {
-	p := newPartitionNodes()
-	var members []*partitionMember
-	for _, id := range ids {
-		c := asNode(edge(id))
-		p.join(scopeA, c)
-		members = append(members, c.member)
-	}
-	return p, scopeNodes{p, p.of[scopeA]}, members
-}
-
-// refuse refuses the current Node, and returns the id of the next.
-func (s scopeNodes) refuse(answered bool) string {
-	s.Refused(s.Current(), answered)
-	return s.Current().GetId()
-}
-
-func TestEachNodeIsTriedOnceInARound(t *testing.T) {
-	p, nodes, members := ring("a", "b", "b", "c", "a")
-	var tried string
-	for range 6 {
-		tried += nodes.refuse(false)
-	}
-	if tried != "bcabca" && tried != "bcacbc" && tried != "bcabac" {
-		t.Errorf("tried are %s", tried)
-	}
-	for _, m := range members {
-		p.leave(scopeA, m)
-	}
-	if len(p.of) != 0 {
-		t.Error("the partition stays")
-	}
-}
-
-// The control plane may have ended a stream for another reason.
-func TestAnAcceptedNodeStays(t *testing.T) {
-	p, nodes, members := ring("a", "b")
-	if got := nodes.refuse(true); got != "a" {
-		t.Errorf("a Node whose client is connected, and that was answered, is replaced by that of %s", got)
-	}
-	nodes.Answered(nodes.Current())
-	if got := nodes.refuse(false); got != "a" {
-		t.Errorf("a Node that another stream uses is replaced by that of %s", got)
-	}
-	nodes.Lost(nodes.Current())
-	if got := nodes.refuse(false); got != "b" {
-		t.Errorf("a Node without any answer is replaced by that of %s", got)
-	}
-	nodes.Answered(nodes.Current())
-	p.leave(scopeA, members[1])
-	if got := nodes.refuse(true); got != "a" {
-		t.Errorf("the Node of a client that has left is replaced by that of %s", got)
-	}
-	p.leave(scopeA, members[0])
-	if nodes.Refused(nodes.Current(), false) {
-		t.Error("a Node is replaced though no client is connected")
-	}
-}
-
-// The client of a Node may come back, or get other names by a reload.
-func TestAClientThatComesBackKeepsItsNode(t *testing.T) {
-	p, nodes, members := ring("a", "b", "a")
-	p.leave(scopeA, members[0])
-	if got := nodes.refuse(true); got != "a" {
-		t.Errorf("the Node of a client with new names is replaced by that of %s", got)
-	}
-	p.leave(scopeA, members[2])
-	p.join(scopeA, asNode(edge("a")))
-	if got := nodes.refuse(true); got != "a" {
-		t.Errorf("the Node of a client that came back is replaced by that of %s", got)
-	}
-}
-
-// A client that comes again and again, each time with another Node, does not keep the Nodes of others from being tried.
-func TestNewcomersDoNotStarveOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, nodes, _ := ring("bad", "good")
-		woken := 0
-		stop := nodes.Watch(func() { woken++ })
-		defer stop()
-		p.of[scopeA].refusals.refused = true
-		var tried []string
-		for n := range 20 { // every second
-			c := asNode(edge(fmt.Sprint("new", n)))
-			p.join(scopeA, c)
-			tried = append(tried, nodes.refuse(false))
-			p.leave(scopeA, c.member)
-			time.Sleep(time.Second)
-		}
-		if woken != 2 {
-			t.Errorf("newcomers have woken the streams %d times in 20 s, want 2", woken)
-		}
-		if !slices.Contains(tried[:5], "good") {
-			t.Errorf("the Nodes that were tried are %q", tried)
-		}
-	})
-}
-
 // A name and a Node that a control plane does not like are problems as long as it does not.
 func TestWhatAControlPlaneRefusesIsAProblemWhileItDoes(t *testing.T) {
 	plane := newStrictPlane()
@@ -350,9 +251,9 @@ func TestWhatAControlPlaneRefusesIsAProblemWhileItDoes(t *testing.T) {
 		t.Helper()
 		pace := time.NewTicker(10 * time.Millisecond)
 		defer pace.Stop()
-		for deadline := time.Now().Add(time.Minute); hasProblem(r, SeverityWarning, text) != want; <-pace.C {
+		for deadline := time.Now().Add(time.Minute); hasProblem(r, operator.SeverityWarning, text) != want; <-pace.C {
 			if time.Now().After(deadline) {
-				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.lookAround().Problems)
+				t.Fatalf("it is a problem that it %s: %t; all problems are %+v", text, !want, r.observer.LookAround().Problems)
 			}
 		}
 	}

@@ -25,10 +25,13 @@ import (
 	"github.com/xds-relay/xds-relay/internal/descriptors"
 	"github.com/xds-relay/xds-relay/internal/history"
 	"github.com/xds-relay/xds-relay/internal/loglines"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/prefetch"
 	"github.com/xds-relay/xds-relay/internal/process"
 	"github.com/xds-relay/xds-relay/internal/propagation"
+	"github.com/xds-relay/xds-relay/internal/sockets"
 	"github.com/xds-relay/xds-relay/internal/telemetry"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -78,11 +81,8 @@ type Relay struct {
 	ended     bool       // no reload starts any more; guarded by reloading
 	reloads   reloads
 	// stores has the stores that may be open, by their paths; guarded by reloading.
-	stores     map[string]*sharedStore
-	overviews  overviews
-	fleetViews overviews // of the whole fleet
-	references references
-	affectedBy affectedAnswers
+	stores   map[string]*sharedStore
+	observer *operator.Observer // nil until observe
 	// ending waits for removed listeners, and endings ends when their streams have to end.
 	ending  sync.WaitGroup
 	endings context.Context
@@ -90,8 +90,8 @@ type Relay struct {
 
 	listening sync.Mutex // comes last
 	listeners []*listener
-	operator  *operator // nil if there is none
-	running   *serving  // nil before Run
+	operator  *adminListener // nil if there is none
+	running   *serving       // nil before Run
 }
 
 // ErrDrain is the cause of the end of Run's context if the relay is to drain its listeners.
@@ -163,7 +163,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 	r.scopes.takeOver, r.scopes.try = r.origins.takeOver, r.origins.try
 	r.scopes.resumes = r.origins.resumes
 	r.origins.nodes = r.scopes.nodes
-	r.scopes.nodes.changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
+	r.scopes.nodes.Changed = func(scope cache.Scope) { r.scopes.renewNode(scope, r.origins.fingerprint, r.cache.EachTopic) }
 	names := leafNames{r.now, r.origins}
 	settings := r.origins.guards.settings()
 	settings.Waits = r.origins.derivedWaits
@@ -181,7 +181,7 @@ func New(cfg *configs.Config, o Options) (*Relay, error) {
 		manyBegun = o.GCTuner.ExpectNames
 	}
 	r.server = downstream.NewServer(r.cache, r.namesFor, downstream.Options{
-		RelayID: cfg.Node.ID, UserAgent: configs.UserAgent, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(secretNames).in,
+		RelayID: cfg.Node.ID, UserAgent: configs.UserAgent, RemovalHold: removalHold, Log: log, Rejected: func(of downstream.ScopeType, polled *downstream.Rejecters) { r.rejections.add(of, polled) }, Loads: r.loads, Prefetcher: r.prefetcher, ManyBegun: manyBegun, Memory: process.NewHeap(), SecretsIn: new(naming.SecretNames).In,
 		Views: names, Rollouts: &rollouts{Controller: r.rollouts, newest: r.now, log: log}, KeepsBack: r.rollouts.KeepsBack,
 	})
 	r.rejections = newRejections(r.server.CountRejecters, r.origins.passOn)
@@ -222,15 +222,15 @@ func (r *Relay) firstGeneration(cfg *configs.Config) (*generation, error) {
 func (r *Relay) namesFor(c downstream.Client) downstream.Names { return r.namesOf(r.now(), c) }
 
 // namesOf returns what names mean for a client, by a generation.
-func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
+func (r *Relay) namesOf(g *generation, c downstream.Client) *naming.Names {
 	asks := configs.Client{Node: c.Node, Identity: c.Identity}
-	names := &clientNames{
-		router: g.router, generation: g.number, nodes: r.scopes.nodes, client: asks, log: r.log,
-		views: g.router.ViewMatcher(asks),
-		lines: &r.refusals, rights: g.rights.Of(c.Identity, c.SecretsForAnyone),
+	names := &naming.Names{
+		Router: g.router, Generation: g.number, Nodes: r.scopes.nodes, Client: asks, Log: r.log,
+		Views: g.router.ViewMatcher(asks),
+		Lines: &r.refusals, ClientRights: g.rights.Of(c.Identity, c.SecretsForAnyone),
 	}
 	if c.Through.Relay {
-		names.relay = &relayClient{through: c.Through, chains: r.origins.chains, end: c.End, used: map[cache.Scope]usedScope{}}
+		names.Relay = naming.NewRelayClient(c, r.origins.chains)
 	}
 	return names
 }
@@ -238,8 +238,8 @@ func (r *Relay) namesOf(g *generation, c downstream.Client) *clientNames {
 // Listen opens all sockets. So the relay notices a port in use before it serves any client.
 func (r *Relay) Listen(ctx context.Context) error {
 	cfg := r.now().cfg
-	plans, errs := r.planListeners(ctx, cfg, new(leaving))
-	operator, problem := r.planOperator(ctx, cfg, new(leaving))
+	plans, errs := r.planListeners(ctx, cfg, new(sockets.Leaving))
+	operator, problem := r.planOperator(ctx, cfg, new(sockets.Leaving))
 	if problem != nil {
 		errs = append(errs, *problem)
 	}
@@ -432,7 +432,9 @@ func (r *Relay) Close() {
 	r.credentials.Close()
 	r.issuers.close()
 	r.changes.Close()
-	r.references.close()
+	if r.observer != nil {
+		r.observer.Close()
+	}
 	if r.metrics != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), sendingLast)
 		defer cancel()

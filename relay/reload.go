@@ -15,6 +15,7 @@ import (
 	"github.com/xds-relay/xds-relay/internal/descriptors"
 	"github.com/xds-relay/xds-relay/internal/loglines"
 	"github.com/xds-relay/xds-relay/internal/process"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/store"
 )
 
@@ -26,7 +27,7 @@ import (
 type planned struct {
 	generation *generation
 	listeners  []*listenerPlan
-	operator   *operator
+	operator   *adminListener
 	fleet      *membership
 }
 
@@ -37,12 +38,9 @@ type reloads struct {
 	failures uint64
 	problem  string // of the last reload; empty if it succeeded
 	changed  string // what the last successful one has changed
-	// same and audits bound the lines about reloads that change nothing, of which an operator's program may want any number.
-	same, audits loglines.Shared
+	// same bounds the lines about reloads that change nothing, of which an operator's program may want any number.
+	same loglines.Shared
 }
-
-// ErrShuttingDown is the error of a reload while the relay shuts down.
-var ErrShuttingDown = errors.New("the relay is shutting down")
 
 // Reload replaces the running configuration. If it returns an error, nothing has changed, and the error has all
 // mistakes. Clients' streams stay open, except those of listeners that are gone.
@@ -65,7 +63,7 @@ func (r *Relay) notifyReload() (end func()) {
 // reload is Reload. The caller holds reloading. by is the requester of the reload, for the log.
 func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) error {
 	if r.ended {
-		return ErrShuttingDown
+		return operator.ErrShuttingDown
 	}
 	p, err := r.plan(ctx, cfg)
 	if err != nil {
@@ -79,7 +77,7 @@ func (r *Relay) reload(ctx context.Context, cfg *configs.Config, by string) erro
 	r.reloads.mu.Lock()
 	r.reloads.loaded, r.reloads.problem, r.reloads.changed = time.Now(), "", changed
 	r.reloads.mu.Unlock()
-	if by == byOperator { // an audit line says it
+	if by == operator.ByOperator { // an audit line says it
 		return nil
 	}
 	if log, ok := r.lineOfReload(&r.reloads.same, cfg.Hash() == before.cfg.Hash()); ok {
@@ -316,4 +314,29 @@ func cacheOptions(cfg *configs.Config) cache.Options {
 		Linger: cfg.Cache.Linger, IdleEntries: cfg.Cache.IdleEntries, IdleScopes: cfg.Cache.IdleScopes,
 		Tombstones: cache.Tombstones(cfg.Cache.Tombstones),
 	}
+}
+
+// Load reads the configuration file and replaces the running configuration: see Reload. by is the requester, for the
+// log.
+func (r *Relay) Load(ctx context.Context, by string) error {
+	r.reloading.Lock()
+	defer r.reloading.Unlock()
+	if r.load == nil {
+		r.log.Warn("the configuration was not reloaded", "by", by, "reason", operator.ErrBuiltIn)
+		return operator.ErrBuiltIn
+	}
+	defer r.notifyReload()()
+	// Hold the lock while reading, so that of several reloads the last one has the newest file.
+	cfg, err := r.load()
+	if err != nil {
+		r.noteFailure(err, by)
+		return err
+	}
+	return r.reload(ctx, cfg, by)
+}
+
+func (r *Relay) configStatus() operator.ConfigStatus {
+	r.reloads.mu.Lock()
+	defer r.reloads.mu.Unlock()
+	return operator.ConfigStatus{Hash: r.Hash(), Loaded: r.reloads.loaded, Failures: r.reloads.failures, Problem: r.reloads.problem, Changes: r.reloads.changed}
 }

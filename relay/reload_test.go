@@ -16,6 +16,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 const xdstpX = "xdstp://a/envoy.config.cluster.v3.Cluster/x"
@@ -266,7 +267,7 @@ authorities: [{name: a, servers: [{address: "%[2]s"}]}]
 func TestNoReloadWhileTheRelayEnds(t *testing.T) {
 	r := startReload(t)
 	r.relay.noMoreReloads()
-	if err := r.reload(fmt.Sprintf(reloadConfig, r.listen, r.plane.address)); !errors.Is(err, ErrShuttingDown) {
+	if err := r.reload(fmt.Sprintf(reloadConfig, r.listen, r.plane.address)); !errors.Is(err, operator.ErrShuttingDown) {
 		t.Errorf("the error is %v", err)
 	}
 }

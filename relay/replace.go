@@ -6,6 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/partition"
 )
 
 // How sources are replaced when the configuration changes. A scope whose authority has other servers now, or is gone,
@@ -183,7 +184,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 	}
 	var node *corev3.Node
 	if of.node != nil {
-		node = f.nodes.nodeOf(of.node)
+		node = f.nodes.NodeOf(of.node)
 	}
 	before := of.fingerprint
 	of.source, of.fingerprint = f.open(scope, node)
@@ -219,7 +220,7 @@ func (f *scopes) replace(scope cache.Scope, of *scopeSource, fingerprint func(ca
 const outdated = "outdated"
 
 // renewNode replaces the sources of a partition whose Node has changed.
-func (f *scopes) renewNode(partition cache.Scope, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
+func (f *scopes) renewNode(changed cache.Scope, fingerprint func(cache.Scope) string, each func(cache.Scope, func(cache.Key))) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	renew := func(scope cache.Scope) {
@@ -228,18 +229,18 @@ func (f *scopes) renewNode(partition cache.Scope, fingerprint func(cache.Scope) 
 			return
 		}
 		if of.node == nil {
-			of.node = f.nodes.open(partition)
+			of.node = f.nodes.Open(changed)
 		}
 		if of.fingerprint = outdated; !of.replacing {
 			f.replaceLater(scope, of, fingerprint, each)
 		}
 	}
-	renew(partition)
+	renew(changed)
 	if f.variants == 0 {
 		return
 	}
 	for scope := range f.sources {
-		if scope.Params != "" && partitionOf(scope) == partition {
+		if scope.Params != "" && partition.Of(scope) == changed {
 			renew(scope)
 		}
 	}

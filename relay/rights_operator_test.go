@@ -18,6 +18,7 @@ import (
 	"github.com/xds-relay/xds-relay/downstream"
 	"github.com/xds-relay/xds-relay/downstream/session"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // rightsOperator uses the admin listener as the page and the commands do.
@@ -99,7 +100,7 @@ func (o *rightsOperator) countsStates() string {
 			}
 		}
 	}
-	for h := range o.relay.Upstream(nil) {
+	for h := range o.relay.observer.Upstream(nil) {
 		if h.Name != "" || h.State != session.Acked {
 			want[h.State.String()]++
 		}
@@ -112,13 +113,13 @@ func (o *rightsOperator) countsStates() string {
 
 // explains returns what is wrong with the explanation of a name for a client.
 func (o *rightsOperator) explains(c *rightsClient, stream uint64, r *request) string {
-	var e Explanation
+	var e operator.Explanation
 	q := url.Values{"stream": {fmt.Sprint(stream)}, "name": {r.name}, "type": {rightsTypes[r.word]}}
 	if wrong := o.read("/api/explain", q, &e); wrong != "" {
 		return wrong
 	}
 	step := func(part string, stops bool) bool {
-		return slices.ContainsFunc(e.Steps, func(s ExplanationStep) bool { return s.Part == part && (s.Stops || !stops) })
+		return slices.ContainsFunc(e.Steps, func(s operator.ExplanationStep) bool { return s.Part == part && (s.Stops || !stops) })
 	}
 	asked, all := o.oracle.may(c, r)
 	if e.Held != nil && e.Held.Subscription != r.name { // it is a member of a wildcard or glob
@@ -170,7 +171,7 @@ func (c *rightsClient) has(marker string) bool {
 // differ returns what is wrong with the difference of a client and the one that came before it.
 func (o *rightsOperator) differ(open []*rightsClient, streams []*downstream.Inspected, i int) string {
 	j := max(i-1, 0)
-	var d ClientDifference
+	var d operator.ClientDifference
 	q := url.Values{"a": {fmt.Sprint("#", streams[i].Stream)}, "b": {fmt.Sprint("#", streams[j].Stream)}}
 	if wrong := o.read("/api/diff", q, &d); wrong != "" {
 		return wrong
@@ -179,7 +180,7 @@ func (o *rightsOperator) differ(open []*rightsClient, streams []*downstream.Insp
 		return fmt.Sprintf("stream %d differs from itself: %+v", streams[i].Stream, d)
 	}
 	for _, of := range d.Differences {
-		for c, h := range map[*rightsClient]*HeldResource{open[i]: of.A, open[j]: of.B} {
+		for c, h := range map[*rightsClient]*operator.HeldResource{open[i]: of.A, open[j]: of.B} {
 			if h == nil || !h.Has || open[i] == open[j] {
 				continue
 			}
@@ -193,10 +194,10 @@ func (o *rightsOperator) differ(open []*rightsClient, streams []*downstream.Insp
 
 // mayHold reports whether a client may have what the page shows it to have, under its name, wildcard or glob. known
 // is false if that is not one of the requests.
-func (o *rightsOperator) mayHold(c *rightsClient, h *HeldResource) (may, known bool) {
+func (o *rightsOperator) mayHold(c *rightsClient, h *operator.HeldResource) (may, known bool) {
 	for i := range rightsRequests {
 		r := &rightsRequests[i]
-		if typeWord(rightsTypes[r.word]) == h.Type && r.name == h.Subscription {
+		if typeURL, _ := xdstype.Parse(h.Type); typeURL == rightsTypes[r.word] && r.name == h.Subscription {
 			_, all := o.oracle.may(c, r)
 			return all, true
 		}
@@ -221,10 +222,10 @@ func (o *rightsOperator) seesNoSecrets(streams []*downstream.Inspected) string {
 		before := streams[max(i-1, 0)]
 		paths = append(paths, "/ui/diff?"+url.Values{"a": {fmt.Sprint("#", c.Stream)}, "b": {fmt.Sprint("#", before.Stream)}}.Encode())
 	}
-	for h := range o.relay.Upstream(func(k cache.Key) bool {
+	for h := range o.relay.observer.Upstream(func(k cache.Key) bool {
 		return xdstype.Of(k.TypeURL) == xdstype.Secret || k.TypeURL == xdstype.ClusterV3
 	}) {
-		of := url.Values{"authority": {h.Key.Scope.Authority}, "type": {typeWord(h.Key.TypeURL)}, "name": {h.Name}}.Encode()
+		of := url.Values{"authority": {h.Key.Scope.Authority}, "type": {strings.TrimPrefix(h.Key.TypeURL, xdstype.Prefix)}, "name": {h.Name}}.Encode()
 		if h.Name != "" {
 			paths = append(paths, "/api/resource?"+of, "/ui/resource?"+of)
 		}

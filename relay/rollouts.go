@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/xds-relay/xds-relay/admin"
-	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/downstream"
@@ -58,14 +57,6 @@ func (r *Relay) rolloutInstruments() []instrument {
 	}
 }
 
-// rolloutOf returns the configured rollout of a scope, nil if there is none.
-func rolloutOf(router *authority.Router, scope cache.Scope) *configs.Rollout {
-	if a, ok := router.Source(scope); ok {
-		return a.Rollout
-	}
-	return nil
-}
-
 // salt determines the order in which clients are chosen. The same clients are first each time as long as the relay
 // runs, and no one can choose an id that comes first.
 var salt = rand.Uint64()
@@ -93,12 +84,12 @@ type rollouts struct {
 
 // RollsOut implements downstream.RolledOutScopes.
 func (r *rollouts) RollsOut(scope cache.Scope) bool {
-	return rolloutOf(r.newest().router, scope) != nil
+	return r.newest().router.Rollout(scope) != nil
 }
 
 // Join implements downstream.Rollouts.
 func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstream.Trial, showing uint64) {
-	o := rolloutOf(r.newest().router, scope)
+	o := r.newest().router.Rollout(scope)
 	if o == nil {
 		return nil, 0
 	}
@@ -106,13 +97,13 @@ func (r *rollouts) Join(scope cache.Scope, c downstream.TrialClient) (t downstre
 	m, showing := r.Controller.Join(scope, gate.Client{
 		Node: name, Conn: c.Conn, Cohort: r.cohortOf(o, scope, name, is), Who: c.Who, Eligible: c.Eligible, Resumed: c.Resumed, Wake: c.Wake,
 		CohortNow: func(scope cache.Scope) string {
-			if o := rolloutOf(r.newest().router, scope); o != nil {
+			if o := r.newest().router.Rollout(scope); o != nil {
 				return r.cohortOf(o, scope, name, is)
 			}
 			return ""
 		},
 		CohortOfAgent: func(agent string) string {
-			if o := rolloutOf(r.newest().router, scope); o != nil {
+			if o := r.newest().router.Rollout(scope); o != nil {
 				cohort, _ := o.CohortOfAgent(agent)
 				return cohort
 			}

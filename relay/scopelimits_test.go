@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/internal/chain"
 	"github.com/xds-relay/xds-relay/internal/testplane"
 )
 
@@ -154,26 +152,6 @@ authorities: [{name: "*.example.com", servers: [{address: %q, protocol: delta}]}
 	body := postJSON(ctx, t, address, fmt.Sprintf(`{"resource_names": [%q, %q]}`, underPattern("a"), underPattern("b")))
 	if strings.Count(body, `"@type"`) != 1 || !strings.Contains(body, "but limits.scopes is 1") {
 		t.Errorf("got %s, want one cluster and one name refused", body)
-	}
-}
-
-// The relay notes a client that is a relay only for the scopes that the client uses, and not for those that it was
-// refused.
-func TestARelayIsNotedForTheScopesThatItUses(t *testing.T) {
-	chains := chain.NewTable[cache.Scope]("relay-1", time.Minute)
-	n := &clientNames{relay: &relayClient{
-		through: chain.Chain{Relay: true, IDs: []string{"behind"}}, chains: chains, used: map[cache.Scope]usedScope{},
-	}}
-	a, b := cache.Scope{Authority: "a"}, cache.Scope{Authority: "a", Params: cache.Params{"env": "prod"}.String()}
-	n.Enter(a)
-	n.Enter(b)
-	n.Leave(a)
-	if len(n.relay.used) != 1 {
-		t.Errorf("%d scopes are joined, want the one that is still used with parameters", len(n.relay.used))
-	}
-	n.Leave(b)
-	if len(n.relay.used) != 0 {
-		t.Errorf("%d scopes are joined, want none", len(n.relay.used))
 	}
 }
 

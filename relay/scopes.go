@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/cache"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/rollout/gate"
 )
 
@@ -34,7 +35,7 @@ type scopes struct {
 	// topics are the topics of the cache.
 	topics outdating
 	// nodes are the Nodes for old-style names.
-	nodes *partitionNodes
+	nodes *partition.Nodes
 	// turns are the turns of sources that are being replaced.
 	turns turns
 	ended chan struct{}   // closed by Close
@@ -56,7 +57,7 @@ type scopeSource struct {
 	// source is nil while it is being replaced: see replace. fingerprint is that of its origin.
 	source      source
 	fingerprint string
-	node        *partitionNode // nil for xdstp names
+	node        *partition.Node // nil for xdstp names
 	topics      int
 	idle        int // counts how often the last topic stopped
 	// muted counts the reloads that replaced the source, and replacedMuted is what it was at the last replacement.
@@ -80,7 +81,7 @@ func (of *scopeSource) noteChange() {
 // newScopes returns scopes without open and derived. The caller sets these before the first topic is watched.
 func newScopes() *scopes {
 	f := &scopes{
-		sources: map[cache.Scope]*scopeSource{}, nodes: newPartitionNodes(),
+		sources: map[cache.Scope]*scopeSource{}, nodes: partition.NewNodes(),
 		planeOf: func(cache.Scope) any { return nil }, takeOver: func(cache.Scope) {},
 		resumes: func(cache.Scope, string) bool { return false }, try: func(context.Context, cache.Scope, *serverSource) {},
 	}
@@ -94,7 +95,7 @@ func (f *scopes) Start(k cache.Key) {
 	defer f.mu.Unlock()
 	if k.Scope.Derived != "" {
 		if k.Scope.OldStyle {
-			f.nodes.joinDerived(clientsOf(k.Scope))
+			f.nodes.JoinDerived(clientsOf(k.Scope))
 		}
 		f.derived.Start(k)
 		return
@@ -109,9 +110,9 @@ func (f *scopes) Start(k cache.Key) {
 	of := f.sources[k.Scope]
 	if of == nil {
 		var node *corev3.Node
-		n := f.nodes.open(partitionOf(k.Scope))
+		n := f.nodes.Open(partition.Of(k.Scope))
 		if n != nil {
-			node = f.nodes.nodeOf(n)
+			node = f.nodes.NodeOf(n)
 		}
 		of = &scopeSource{node: n}
 		f.takeOver(k.Scope)
@@ -175,7 +176,7 @@ func (f *scopes) Stop(k cache.Key) {
 	if k.Scope.Derived != "" {
 		f.derived.Stop(k)
 		if k.Scope.OldStyle {
-			f.nodes.leave(clientsOf(k.Scope), nil)
+			f.nodes.Leave(clientsOf(k.Scope), nil)
 		}
 		return
 	}
@@ -224,7 +225,7 @@ func (f *scopes) retire(scope cache.Scope, of *scopeSource, is source, idle int)
 	if scope.Params != "" {
 		f.variants--
 	}
-	f.nodes.closed(partitionOf(scope), of.node)
+	f.nodes.Closed(partition.Of(scope), of.node)
 	f.mu.Unlock()
 	is.Close()
 }
@@ -248,5 +249,5 @@ func (f *scopes) Close() {
 // clientsOf returns the scope that the clients of a derived topic's scope join.
 func clientsOf(scope cache.Scope) cache.Scope {
 	scope.Derived = ""
-	return partitionOf(scope)
+	return partition.Of(scope)
 }

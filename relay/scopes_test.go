@@ -2,16 +2,15 @@ package relay
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/client"
+	"github.com/xds-relay/xds-relay/internal/partition"
 )
 
 // recordedScopeSource is a source that records its end.
@@ -126,23 +125,23 @@ func TestASourceTakesLeaveBeforeItIsClosed(t *testing.T) {
 }
 
 // asNode is a client that has this Node and sends all of it.
-func asNode(node *corev3.Node) partitionClient {
-	return partitionClient{member: &partitionMember{id: node.GetId(), node: func() *corev3.Node { return node }}, hashes: hashesOf(node)}
+func asNode(node *corev3.Node) partition.Client {
+	return partition.Client{Member: &partition.Member{ID: node.GetId(), Node: func() *corev3.Node { return node }}, Hashes: partition.HashesOf(node)}
 }
 
 func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
 	f, opened := newRecordedScopes()
-	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "first"}))
-	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "second"}))
-	f.nodes.leave(scopeA, nil)
+	f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "first"}))
+	f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "second"}))
+	f.nodes.Leave(scopeA, nil)
 	k := cache.Key{Scope: scopeA, Name: "x"}
 	f.Start(k)
 	of := (*opened)[0]
 	if id := of.node.GetId(); id != "first" {
 		t.Errorf("the scope's node is %q, want the first client's", id)
 	}
-	f.nodes.leave(scopeA, nil)
-	if id, _ := f.nodes.describe(scopeA); id != "first" {
+	f.nodes.Leave(scopeA, nil)
+	if id, _ := f.nodes.Describe(scopeA); id != "first" {
 		t.Errorf("the Node of lingering topics is %q, want that of the first client", id)
 	}
 	f.Stop(k)
@@ -150,8 +149,8 @@ func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
 	of.gone <- struct{}{}
 	<-of.closed
 	f.Close()
-	if len(f.nodes.of) != 0 {
-		t.Errorf("%d nodes are kept although all clients and topics have gone", len(f.nodes.of))
+	if node := f.nodes.Find(scopeA); node != nil {
+		t.Errorf("the Node %v is kept although all clients and topics have gone", node)
 	}
 }
 
@@ -159,22 +158,22 @@ func TestAPartitionHasTheNodeOfItsFirstClient(t *testing.T) {
 // compared with it.
 func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
 	f, _ := newRecordedScopes()
-	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
+	f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "a", Cluster: "edge"}))
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	f.nodes.leave(scopeA, nil)
-	if differ, _ := f.nodes.join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
-		t.Errorf("Nodes with different ids differ in %q, want in nothing", differ.fields())
+	f.nodes.Leave(scopeA, nil)
+	if differ, _ := f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "b", Cluster: "edge", UserAgentName: "envoy"})); differ != 0 {
+		t.Errorf("Nodes with different ids differ in %q, want in nothing", differ.Names())
 	}
 	zone := &corev3.Node{Id: "c", Cluster: "edge", Locality: &corev3.Locality{Zone: "z"}}
-	differ, first := f.nodes.join(scopeA, asNode(zone))
-	if !slices.Equal(differ.fields(), []string{"locality"}) || first != "a" {
-		t.Errorf("the difference is %q from %q, want locality from a", differ.fields(), first)
+	differ, first := f.nodes.Join(scopeA, asNode(zone))
+	if !slices.Equal(differ.Names(), []string{"locality"}) || first != "a" {
+		t.Errorf("the difference is %q from %q, want locality from a", differ.Names(), first)
 	}
-	if differ, _ = f.nodes.join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
-		t.Errorf("a rule gives two warnings: %q", differ.fields())
+	if differ, _ = f.nodes.Join(scopeA, asNode(&corev3.Node{Cluster: "core"})); differ != 0 {
+		t.Errorf("a rule gives two warnings: %q", differ.Names())
 	}
-	if _, differ = f.nodes.describe(scopeA); !slices.Equal(differ.fields(), []string{"cluster", "locality"}) {
-		t.Errorf("the recorded differences are %q, want all", differ.fields())
+	if _, differ = f.nodes.Describe(scopeA); !slices.Equal(differ.Names(), []string{"cluster", "locality"}) {
+		t.Errorf("the recorded differences are %q, want all", differ.Names())
 	}
 	f.Close()
 }
@@ -184,48 +183,25 @@ func TestClientsOfAPartitionAreComparedWithTheFirst(t *testing.T) {
 func TestTheNodesOfGetAndWatchAreNotCompared(t *testing.T) {
 	f, _ := newRecordedScopes()
 	tool := asNode(&corev3.Node{Id: client.NodeID})
-	tool.ownTool = true
-	f.nodes.join(scopeA, tool)
+	tool.OwnTool = true
+	f.nodes.Join(scopeA, tool)
 	f.Start(cache.Key{Scope: scopeA, Name: "x"})
-	for _, c := range []partitionClient{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), tool, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
-		if differ, _ := f.nodes.join(scopeA, c); differ != 0 {
-			t.Errorf("there is a warning that %s differ", differ.fields())
+	for _, c := range []partition.Client{asNode(&corev3.Node{Id: "a", Cluster: "edge"}), tool, asNode(&corev3.Node{Id: "b", Cluster: "edge"})} {
+		if differ, _ := f.nodes.Join(scopeA, c); differ != 0 {
+			t.Errorf("there is a warning that %s differ", differ.Names())
 		}
 	}
-	if differ, _ := f.nodes.join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.fields(), []string{"cluster"}) {
-		t.Errorf("a client that differs in its cluster differs in %q", differ.fields())
+	if differ, _ := f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "c", Cluster: "core"})); !slices.Equal(differ.Names(), []string{"cluster"}) {
+		t.Errorf("a client that differs in its cluster differs in %q", differ.Names())
 	}
 	f.Close()
-}
-
-func TestNodesAreComparedByContent(t *testing.T) {
-	node := func(order ...string) *corev3.Node {
-		n := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{}}}
-		for _, key := range order {
-			n.Metadata.Fields[key] = structpb.NewStringValue("of " + key)
-		}
-		return n
-	}
-	keys := strings.Split("a b c d e f g h i j k l m", " ")
-	is := hashesOf(node(keys...))
-	for range 20 {
-		if hashesOf(node(keys...)) != is {
-			t.Fatal("the same metadata has two hashes")
-		}
-	}
-	if got := is.differ(hashesOf(node(keys[1:]...))).fields(); !slices.Equal(got, []string{"metadata"}) {
-		t.Errorf("a key less is a difference in %q", got)
-	}
-	if is.differ(hashesOf(nil)) == 0 {
-		t.Error("no Node is the same as one")
-	}
 }
 
 // Each set of dynamic parameters has its own source. All of them use the Node of their
 // partition, which is kept as long as one of them needs it.
 func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 	f, opened := newRecordedScopes()
-	f.nodes.join(scopeA, asNode(&corev3.Node{Id: "one"}))
+	f.nodes.Join(scopeA, asNode(&corev3.Node{Id: "one"}))
 	k := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
 	k.Scope.Params = cache.Params{"env": "prod"}.String()
 	plain := cache.Key{Scope: scopeA, TypeURL: "t", Name: "n"}
@@ -239,7 +215,7 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 			t.Errorf("a source has node %q and %d topics, want one and 1", got, fd.topics)
 		}
 	}
-	f.nodes.leave(scopeA, nil)
+	f.nodes.Leave(scopeA, nil)
 	end := func(fd *recordedScopeSource, k cache.Key) {
 		f.Stop(k)
 		<-fd.leaving
@@ -247,13 +223,13 @@ func TestParametersHaveTheirPartitionsNode(t *testing.T) {
 		<-fd.closed
 	}
 	end((*opened)[1], plain)
-	if id, _ := f.nodes.describe(k.Scope); id != "one" {
+	if id, _ := f.nodes.Describe(k.Scope); id != "one" {
 		t.Errorf("the node is %q while a source uses it, want one", id)
 	}
 	f.Refresh(k)
 	end((*opened)[0], k)
 	f.Close()
-	if id, _ := f.nodes.describe(k.Scope); id != "" {
+	if id, _ := f.nodes.Describe(k.Scope); id != "" {
 		t.Errorf("node %q is kept and nobody uses it", id)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/feed"
 	"github.com/xds-relay/xds-relay/internal/delivery"
 	"github.com/xds-relay/xds-relay/internal/fleet"
+	"github.com/xds-relay/xds-relay/internal/partition"
 	"github.com/xds-relay/xds-relay/upstream"
 	"github.com/xds-relay/xds-relay/upstream/session"
 )
@@ -39,9 +40,9 @@ func (s *origins) openServer(scope cache.Scope, of *origin, to originServer, con
 	o.Speaks = func(authority string) bool { return to.speaks(s.newest.Load().router, of, authority) }
 	o.ResourceErrors, o.Tracer = of.counts.errors, s.tracer
 	o.Presence, o.Tally = to.presence, of.counts.tally
-	o.Chain = s.chains.Of(partitionOf(scope))
+	o.Chain = s.chains.Of(partition.Of(scope))
 	if s.nodes != nil {
-		o.Nodes = s.nodes.nodesOf(scope)
+		o.Nodes = s.nodes.NodesOf(scope)
 	}
 	if server.Aggregated {
 		return upstream.NewAggregated(scope, conn, node, o, link, s.log)
@@ -131,4 +132,16 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	}
 	f.Feed = feed.New(o)
 	return f
+}
+
+// protocolFor returns the protocol that the relay speaks with a server for a Node.
+//
+// Istio recognizes proxyless gRPC by GENERATOR in the Node's metadata. With such a Node, its
+// delta server forgets the clusters and listeners of earlier requests and does not send
+// their changes. So the relay speaks SotW, as these clients do with Istio.
+func protocolFor(s configs.Server, node *corev3.Node) upstream.Protocol {
+	if s.Protocol == configs.ProtocolAuto && node.GetMetadata().GetFields()["GENERATOR"].GetStringValue() == "grpc" {
+		return upstream.AutoSotW
+	}
+	return upstream.Protocol(s.Protocol)
 }

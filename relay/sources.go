@@ -4,9 +4,8 @@ import (
 	"sync"
 
 	"github.com/xds-relay/xds-relay/cache"
-	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/feed"
-	"github.com/xds-relay/xds-relay/upstream"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/upstream/directory"
 )
 
@@ -52,17 +51,10 @@ func (f *serverSource) Close() {
 	}
 }
 
-// serverStatus is the status of a stream to a server.
-type serverStatus struct {
-	upstream.Status
-	server *configs.Server
-	active bool // the cache stores the server's updates
-}
-
-func (f *serverSource) statuses() (all []serverStatus) {
+func (f *serverSource) statuses() (all []operator.ServerStatus) {
 	for _, s := range f.Sources() {
 		for _, st := range s.Source.Statuses() {
-			all = append(all, serverStatus{Status: st, server: f.servers[s.Server].config, active: s.Active})
+			all = append(all, operator.ServerStatus{Status: st, Server: f.servers[s.Server].config, Active: s.Active})
 		}
 	}
 	return all

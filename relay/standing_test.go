@@ -41,7 +41,7 @@ old_style_names: [{authority: files}]
 		return m.GetNonce()
 	}
 	rejects := func() bool {
-		for _, p := range s.relay.lookAround().Problems {
+		for _, p := range s.relay.observer.LookAround().Problems {
 			if strings.Contains(p.Text, "rejects what it was sent of type cluster: not this") {
 				return true
 			}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // exportHeaders say with an export how many records it has, and how many the store could not read.
@@ -50,7 +52,7 @@ func (r *Relay) exportStore(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer file.Close()
-	r.log.Info("audit: an operator exports the store", "operator", operatorOf(req), "peer", req.RemoteAddr, "path", s.path, "records", written, "unreadable", unreadable)
+	r.log.Info("audit: an operator exports the store", "operator", operator.Caller(req), "peer", req.RemoteAddr, "path", s.path, "records", written, "unreadable", unreadable)
 	w.Header().Set("Content-Type", "application/jsonl")
 	w.Header().Set(ExportedHeader, strconv.Itoa(written))
 	w.Header().Set(UnreadableHeader, strconv.Itoa(unreadable))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/internal/testplane/memconn"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // snapshotPlane has some resources. In SotW it answers a request only if it has every name of it, and in delta the names
@@ -178,23 +179,23 @@ old_style_names: [{authority: a}]
 				if err := st.Send(&discoveryv3.DiscoveryRequest{TypeUrl: endpoints, ResourceNames: []string{"good", "wrong", "better", "worse"}}); err != nil {
 					t.Fatal(err)
 				}
-				unanswered := func() (all []UnansweredStatus) {
-					for _, st := range serving.relay.authorities()[0].Streams {
+				unanswered := func() (all []operator.UnansweredStatus) {
+					for _, st := range serving.relay.observer.Authorities()[0].Streams {
 						all = append(all, st.Unanswered...)
 					}
 					return all
 				}
 				<-time.After(test.after)
-				if !hasProblem(serving.relay, SeverityWarning, test.text) {
-					t.Errorf("it is no problem: %+v", serving.relay.lookAround().Problems)
+				if !hasProblem(serving.relay, operator.SeverityWarning, test.text) {
+					t.Errorf("it is no problem: %+v", serving.relay.observer.LookAround().Problems)
 				}
 				if got := unanswered(); len(got) != 1 || got[0].Names != 2 || got[0].LeftOut != test.leftOut || got[0].Type != "endpoint" || len(got[0].Newest) != 2 {
 					t.Errorf("the authority has %+v", got)
 				}
 				plane.add("wrong", "worse")
 				<-time.After(4 * time.Second)
-				if got := unanswered(); len(got) > 0 || hasProblem(serving.relay, SeverityWarning, "has not answered") {
-					t.Errorf("it is still a problem: %+v, %+v", got, serving.relay.lookAround().Problems)
+				if got := unanswered(); len(got) > 0 || hasProblem(serving.relay, operator.SeverityWarning, "has not answered") {
+					t.Errorf("it is still a problem: %+v, %+v", got, serving.relay.observer.LookAround().Problems)
 				}
 				for _, line := range []string{"control plane does not answer what is requested", "control plane has answered what it did not"} {
 					if !strings.Contains(log.String(), line) {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 type againstFlags struct {
@@ -86,10 +86,10 @@ func (f *checkFlags) checkAgainst(cmd *cobra.Command) error {
 }
 
 // ask asks the relay what a configuration would change.
-func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*relay.Changes, error) {
+func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*operator.Changes, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	failed := func(err error) (*relay.Changes, error) { return nil, &exitError{status: statusFailed, err: err} }
+	failed := func(err error) (*operator.Changes, error) { return nil, &exitError{status: statusFailed, err: err} }
 	answer, err := requestOperator(ctx, f.relay, "--against", f.tls, http.MethodPost, url.URL{Path: "/check", RawQuery: url.Values{"name": {name}}.Encode()}, "application/yaml", bytes.NewReader(text))
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusUnprocessableEntity {
 		return failed(fmt.Errorf("the relay answers %s: %s", answer.Status, strings.TrimSpace(string(body))))
 	}
-	changes := &relay.Changes{}
+	changes := &operator.Changes{}
 	if err := json.Unmarshal(body, changes); err != nil || changes.Running == "" {
 		return failed(fmt.Errorf("%s is not an admin listener of xds-relay: %s", f.relay, strings.TrimSpace(string(body[:min(len(body), 200)]))))
 	}
@@ -111,7 +111,7 @@ func (f *againstFlags) ask(ctx context.Context, name string, text []byte) (*rela
 }
 
 // printChanges prints changes for people.
-func printChanges(out io.Writer, c *relay.Changes) {
+func printChanges(out io.Writer, c *operator.Changes) {
 	if c.Running == c.Checked {
 		fmt.Fprintf(out, "configuration: the relay already runs it (%s)\n", c.Running)
 	} else {
@@ -139,11 +139,11 @@ func printChanges(out io.Writer, c *relay.Changes) {
 	}
 }
 
-func describeListenerChange(l relay.ListenerChange) string {
+func describeListenerChange(l operator.ListenerChange) string {
 	switch l.Change {
-	case relay.ChangeAdded:
+	case operator.ChangeAdded:
 		return "new"
-	case relay.ChangeRemoved:
+	case operator.ChangeRemoved:
 		return fmt.Sprintf("removed; its %d streams end", l.Streams)
 	}
 	if len(l.Keys) == 0 {
@@ -156,11 +156,11 @@ func describeListenerChange(l relay.ListenerChange) string {
 	return fmt.Sprintf("%s changed; its %d streams stay", keys, l.Streams)
 }
 
-func describeAuthorityChange(a relay.AuthorityChange) string {
+func describeAuthorityChange(a operator.AuthorityChange) string {
 	switch a.Change {
-	case relay.ChangeAdded:
+	case operator.ChangeAdded:
 		return "new"
-	case relay.ChangeRemoved:
+	case operator.ChangeRemoved:
 		return "removed"
 	}
 	text := "its own keys stay"
@@ -173,7 +173,7 @@ func describeAuthorityChange(a relay.AuthorityChange) string {
 	return text
 }
 
-func printNameChanges(out io.Writer, n *relay.NameChanges) {
+func printNameChanges(out io.Writer, n *operator.NameChanges) {
 	least := ""
 	if !n.Complete {
 		least = "at least "

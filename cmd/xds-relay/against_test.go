@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 const againstConfig = `listeners:
@@ -145,7 +145,7 @@ func TestCheckAgainstPrintsJSON(t *testing.T) {
 	a := startAgainst(t)
 	a.write(strings.Replace(againstConfig, "authority: a}", "authority: b}", 1))
 	stdout, _, status := a.check("-o", "json")
-	var c relay.Changes
+	var c operator.Changes
 	if err := json.Unmarshal([]byte(stdout), &c); err != nil || status != 0 || c.Names == nil || c.Names.Move != 2 || !c.Names.Complete || c.Streams.Open != 1 {
 		t.Errorf("status %d, %v in %s", status, err, stdout)
 	}
@@ -172,7 +172,7 @@ func TestCheckAgainstSaysAllThatTheRelayWouldRefuse(t *testing.T) {
 			t.Errorf("status %d, stdout %q, stderr\n%swithout %q", status, stdout, stderr, of.want)
 		}
 		stdout, stderr, status = a.check("--output", "json")
-		var c relay.Changes
+		var c operator.Changes
 		if err := json.Unmarshal([]byte(stdout), &c); err != nil || status != statusNotAll || len(c.Errors) == 0 || stderr != "" {
 			t.Errorf("in JSON: status %d, stderr %q, %v in %s", status, stderr, err, stdout)
 		}

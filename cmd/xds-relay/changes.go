@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // followEvery is how often --follow asks the relay.
@@ -89,7 +89,7 @@ func (f *changesFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	p := changePrinter{out: cmd.OutOrStdout(), whole: f.name != ""}
-	var list relay.ChangeList
+	var list operator.ChangeList
 	if !f.follow {
 		return f.ask(cmd, "/api/changes", values, &list, func(io.Writer) { p.list(&list) }, func() bool { return len(list.Changes) > 0 })
 	}
@@ -101,7 +101,7 @@ func (f *changesFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	values.Set("settled", "true")
 	for {
-		list = relay.ChangeList{}
+		list = operator.ChangeList{}
 		if err := f.do(cmd.Context(), http.MethodGet, "/api/changes", values, &list); err != nil {
 			if cmd.Context().Err() != nil {
 				return nil
@@ -145,7 +145,7 @@ func (p *changePrinter) printf(format string, args ...any) {
 	}
 }
 
-func (p *changePrinter) list(l *relay.ChangeList) {
+func (p *changePrinter) list(l *operator.ChangeList) {
 	if l.Older {
 		p.printf("(there are older ones: raise --limit, or ask for less)\n")
 	}
@@ -158,7 +158,7 @@ func (p *changePrinter) list(l *relay.ChangeList) {
 }
 
 // entry prints an entry: a line, and lines about the resources below it.
-func (p *changePrinter) entry(e *relay.ChangeEntry) {
+func (p *changePrinter) entry(e *operator.ChangeEntry) {
 	p.printf("%s  ", e.At.UTC().Format("2006-01-02 15:04:05.000"))
 	if v := e.Event; v != nil {
 		p.printf("[%s] ", v.Kind)
@@ -211,8 +211,8 @@ func (p *changePrinter) entry(e *relay.ChangeEntry) {
 // mostLines bounds the lines of one difference.
 const mostLines = 40
 
-func (p *changePrinter) resource(r *relay.ChangedResource) {
-	sign := map[string]string{relay.ChangeAdded: "+", relay.ChangeRemoved: "-", relay.ChangeChanged: "~"}[r.Change]
+func (p *changePrinter) resource(r *operator.ChangedResource) {
+	sign := map[string]string{operator.ChangeAdded: "+", operator.ChangeRemoved: "-", operator.ChangeChanged: "~"}[r.Change]
 	p.printf("    %s %s", sign, strconv.Quote(r.Name))
 	if r.Old != "" || r.New != "" {
 		p.printf(" %s -> %s", oneLine(orNone(r.Old)), oneLine(orNone(r.New)))
@@ -221,7 +221,7 @@ func (p *changePrinter) resource(r *relay.ChangedResource) {
 		p.printf(" (%s)", r.Unshown)
 	}
 	p.printf("\n")
-	if r.Change != relay.ChangeChanged && !p.whole {
+	if r.Change != operator.ChangeChanged && !p.whole {
 		return // all of it is new, or gone
 	}
 	n := 0

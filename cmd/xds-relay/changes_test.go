@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/xds-relay/xds-relay/internal/testplane"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -34,11 +34,11 @@ func TestChangesShowsWhatHasChanged(t *testing.T) {
 		t.Errorf("a secret is printed:\n%s", stdout)
 	}
 	stdout, _ = inspected(t, w, 0, "changes", "--client", brokenworld.Healthy, "--name", "web", "--type", "listener", "--since", "1h", "-o", "json")
-	var l relay.ChangeList
+	var l operator.ChangeList
 	if err := json.Unmarshal([]byte(stdout), &l); err != nil || len(l.Changes) != 1 || len(l.Changes[0].Resources) != 1 {
 		t.Fatalf("%v in\n%s", err, stdout)
 	}
-	if e, r := l.Changes[0], l.Changes[0].Resources[0]; r.Name != "web" || r.Change != relay.ChangeChanged || !strings.Contains(r.Difference, "\n+") || e.Clients == nil || e.Clients.ACKed == 0 {
+	if e, r := l.Changes[0], l.Changes[0].Resources[0]; r.Name != "web" || r.Change != operator.ChangeChanged || !strings.Contains(r.Difference, "\n+") || e.Clients == nil || e.Clients.ACKed == 0 {
 		t.Errorf("the change is\n%s", stdout)
 	}
 	inspected(t, w, statusNotAll, "changes", "no such text")

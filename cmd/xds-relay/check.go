@@ -13,6 +13,7 @@ import (
 	"github.com/xds-relay/xds-relay/authority"
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/configs"
+	"github.com/xds-relay/xds-relay/internal/naming"
 	"github.com/xds-relay/xds-relay/internal/taster"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/relay"
@@ -189,7 +190,7 @@ func (f *checkFlags) check(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "fleet: %s\n", describeFleet(cfg.Fleet))
 	}
 	fmt.Fprint(stdout, authority.New(cfg).Describe())
-	fmt.Fprint(stdout, relay.DescribeRights(cfg))
+	fmt.Fprint(stdout, naming.DescribeRights(cfg))
 	for _, warning := range cfg.Warnings() {
 		fmt.Fprintf(stderr, "warning: %v\n", warning)
 	}
@@ -310,7 +311,7 @@ func (f *checkFlags) explain(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "not served: %v\n", err)
 		return &exitError{status: statusNotAll}
 	}
-	if steps, err = relay.ExplainRights(cfg, router, asks, typeURL, f.name); err != nil {
+	if steps, err = naming.ExplainRights(cfg, router, asks, typeURL, f.name); err != nil {
 		fmt.Fprint(stdout, steps)
 		fmt.Fprintf(stderr, "not served: the client may not have it: %v\n", err)
 		return &exitError{status: statusNotAll}

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func TestAdminTakesURLsEverywhere(t *testing.T) {
@@ -165,7 +165,8 @@ func TestServeTakesItsFileAsCheckDoes(t *testing.T) {
 }
 
 func TestVersionSaysWhichProgramThisIs(t *testing.T) {
-	want := relay.Build().String()
+	build := operator.Build()
+	want := build.String()
 	for _, args := range [][]string{{"--version"}, {"version"}} {
 		if stdout, _, status := runCommand(t, args...); status != 0 || stdout != "xds-relay "+want+"\n" {
 			t.Errorf("%q: status %d: %q", args, status, stdout)
@@ -174,7 +175,7 @@ func TestVersionSaysWhichProgramThisIs(t *testing.T) {
 	_, operator, stop := startDemo(t)
 	defer stop()
 	stdout, _, status := runCommand(t, "version", "--admin", operator)
-	if host := relay.Build().Host; status != 0 || host == "" || stdout != fmt.Sprintf("xds-relay %s on %s\n", want, host) {
+	if host := build.Host; status != 0 || host == "" || stdout != fmt.Sprintf("xds-relay %s on %s\n", want, host) {
 		t.Errorf("of a running relay: status %d: %q", status, stdout)
 	}
 	awaitMetric(t, operator, `xds_relay_build_info{`)

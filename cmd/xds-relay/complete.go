@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // completeWithin is how long a shell waits for a relay.
@@ -25,7 +25,7 @@ type completions func(cmd *cobra.Command, args []string, begun string) ([]string
 // completeClients completes the first arguments of a command as clients.
 func (f *operatorFlags) completeClients(arguments int) completions {
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		var list relay.ClientList
+		var list operator.ClientList
 		if len(args) >= arguments || !f.quietly(cmd, "/api/clients", url.Values{"search": {begun}, "limit": {"200"}}, &list) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -46,7 +46,7 @@ func (f *operatorFlags) completeClients(arguments int) completions {
 // completeAuthorities completes a flag with the authorities of the relay.
 func (f *operatorFlags) completeAuthorities(cmd *cobra.Command, flag string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
-		var all []relay.AuthorityStatus
+		var all []operator.AuthorityStatus
 		f.quietly(cmd, "/authorities", url.Values{}, &all)
 		var words []string
 		for _, a := range all {

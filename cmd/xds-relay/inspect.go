@@ -13,17 +13,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // printNoAnswer prints which relays of the fleet do not answer.
-func printNoAnswer(out io.Writer, silent []relay.NoAnswer) {
+func printNoAnswer(out io.Writer, silent []operator.NoAnswer) {
 	for _, s := range silent {
 		fmt.Fprintf(out, "no answer from %s: %s\n", oneLine(s.Relay), oneLine(s.Reason))
 	}
 }
 
-func printFleet(out io.Writer, f *relay.FleetStatus) {
+func printFleet(out io.Writer, f *operator.FleetStatus) {
 	if f.Alone {
 		fmt.Fprintf(out, "fleet %q: its members are not known yet\n", f.Name)
 	}
@@ -79,7 +79,7 @@ Exit status:
 			if state != "" {
 				values.Set("state", state)
 			}
-			var list relay.ClientList
+			var list operator.ClientList
 			return q.ask(cmd, "/api/clients", values, &list, func(out io.Writer) { printClients(out, &list) }, func() bool { return len(list.Clients) > 0 })
 		},
 	}
@@ -90,7 +90,7 @@ Exit status:
 	return cmd
 }
 
-func printClients(out io.Writer, list *relay.ClientList) {
+func printClients(out io.Writer, list *operator.ClientList) {
 	if len(list.Clients) == 0 {
 		fmt.Fprintf(out, "no client matches; %d streams are open\n", list.Open)
 		printNoAnswer(out, list.NoAnswer)
@@ -149,7 +149,7 @@ Exit status:
 				}
 				values.Set("type", typeName)
 			}
-			var e relay.Explanation
+			var e operator.Explanation
 			return q.ask(cmd, "/api/explain", values, &e, func(out io.Writer) { printExplanation(out, &e) }, func() bool { return e.Has })
 		},
 	}
@@ -160,7 +160,7 @@ Exit status:
 	return cmd
 }
 
-func printExplanation(out io.Writer, e *relay.Explanation) {
+func printExplanation(out io.Writer, e *operator.Explanation) {
 	paint := coloursOf(out)
 	if e.Relay != "" {
 		fmt.Fprintf(out, "relay:    %s\n", oneLine(e.Relay))
@@ -207,7 +207,7 @@ Exit status:
 			if err := cobra.ExactArgs(2)(cmd, args); err != nil {
 				return usageError(err)
 			}
-			var d relay.ClientDifference
+			var d operator.ClientDifference
 			return q.ask(cmd, "/api/diff", url.Values{"a": {args[0]}, "b": {args[1]}}, &d, func(out io.Writer) { printDifference(out, &d) }, func() bool { return d.Total == 0 && !d.Cut })
 		},
 	}
@@ -217,10 +217,10 @@ Exit status:
 	return cmd
 }
 
-func printDifference(out io.Writer, d *relay.ClientDifference) {
+func printDifference(out io.Writer, d *operator.ClientDifference) {
 	for _, of := range d.Differences {
 		text := map[string]string{"only_a": "only the first has it", "only_b": "only the second has it", "content": "the content differs", "state": "the state differs"}[of.What]
-		state := func(h *relay.HeldResource) string {
+		state := func(h *operator.HeldResource) string {
 			if h == nil {
 				return "-"
 			}

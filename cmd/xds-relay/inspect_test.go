@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -48,7 +48,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	stdout, _ := inspected(t, w, statusNotAll, "status")
 	mustContain(t, stdout, `error: authority "down.example.com": no server can be reached`, `error: client "envoy-web-2" rejects what it was sent of type cluster`,
 		`error: route "web-routes" names cluster "payments", which does not exist`, `warning: the rollout of "eu.example.com" waits`)
-	var status relay.RelayStatus
+	var status operator.RelayStatus
 	stdout, _ = inspected(t, w, statusNotAll, "status", "-o", "json")
 	if err := json.Unmarshal([]byte(stdout), &status); err != nil || len(status.Problems) < 4 || status.Clients != 3 {
 		t.Errorf("status: %v\n%s", err, stdout)
@@ -61,7 +61,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 		t.Errorf("the search finds too much:\n%s", stdout)
 	}
 	stdout, _ = inspected(t, w, 0, "clients", "--state", "rejects", "-o", "json")
-	var clients relay.ClientList
+	var clients operator.ClientList
 	if err := json.Unmarshal([]byte(stdout), &clients); err != nil || len(clients.Clients) != 1 || clients.Clients[0].Node != brokenworld.Rejecting {
 		t.Errorf("clients: %v\n%s", err, stdout)
 	}
@@ -76,7 +76,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	stdout, _ = inspected(t, w, 0, "explain", "#3", "checkout")
 	mustContain(t, stdout, "rollout:", "keeps version", "from clients whose turn has not come")
 	stdout, _ = inspected(t, w, statusNotAll, "explain", brokenworld.Rejecting, "cart", "-o", "json")
-	var e relay.Explanation
+	var e operator.Explanation
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil || e.Has || e.Held == nil || e.Held.Reason != brokenworld.Words {
 		t.Errorf("explain: %v\n%s", err, stdout)
 	}
@@ -90,7 +90,7 @@ func TestCommandsShowWhatARunningRelayDoes(t *testing.T) {
 	mustContain(t, stdout, `cluster "cart"`, `route "web-routes": only the first has it`, "alike")
 	inspected(t, w, 0, "diff", brokenworld.Healthy, brokenworld.Healthy)
 	stdout, _ = inspected(t, w, statusNotAll, "diff", brokenworld.Healthy, "envoy-eu-1", "-o", "json")
-	var d relay.ClientDifference
+	var d operator.ClientDifference
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil || d.Total != len(d.Differences) || d.Total < 5 {
 		t.Errorf("diff: %v\n%s", err, stdout)
 	}
@@ -132,7 +132,7 @@ func TestShellsCompleteFromARunningRelay(t *testing.T) {
 // What others have in their names does not reach a terminal as it is.
 func TestNamesAreOneLine(t *testing.T) {
 	var out strings.Builder
-	printExplanation(&out, &relay.Explanation{Verdict: "a\x1b[31mb\nc", Steps: []relay.ExplanationStep{{Part: "name", Text: "x\ry"}}})
+	printExplanation(&out, &operator.Explanation{Verdict: "a\x1b[31mb\nc", Steps: []operator.ExplanationStep{{Part: "name", Text: "x\ry"}}})
 	if got := out.String(); strings.ContainsAny(got, "\x1b\r") || strings.Count(got, "\n") != 2 {
 		t.Errorf("it prints %q", got)
 	}
@@ -140,13 +140,13 @@ func TestNamesAreOneLine(t *testing.T) {
 
 func TestStatusSaysWhoIsInTheFleet(t *testing.T) {
 	for _, tt := range []struct {
-		fleet relay.FleetStatus
+		fleet operator.FleetStatus
 		want  string
 	}{
-		{relay.FleetStatus{Name: "edge", Alone: true}, `fleet "edge": its members are not known yet
+		{operator.FleetStatus{Name: "edge", Alone: true}, `fleet "edge": its members are not known yet
 0 scopes come from the authorities' servers, 0 from other members of the fleet
 `},
-		{relay.FleetStatus{Name: "edge", OwnedScopes: 5, PeerScopes: 7, Members: []relay.FleetMember{
+		{operator.FleetStatus{Name: "edge", OwnedScopes: 5, PeerScopes: 7, Members: []operator.FleetMember{
 			{Address: "10.0.0.1:1", Self: true, Reachable: true}, {Address: "10.0.0.2:1", Reachable: true}, {Address: "10.0.0.3:1", Reason: "no answer within 1s"},
 		}}, `fleet "edge": 10.0.0.1:1 is this relay
 fleet "edge": 10.0.0.2:1 answers
@@ -155,35 +155,35 @@ fleet "edge": 10.0.0.3:1 does not answer
 `},
 	} {
 		var out strings.Builder
-		printStatus(&out, &relayAnswer{Status: &relay.RelayStatus{Fleet: &tt.fleet}}, colours{})
+		printStatus(&out, &relayAnswer{Status: &operator.RelayStatus{Fleet: &tt.fleet}}, colours{})
 		mustContain(t, out.String(), tt.want)
 	}
 }
 
 // TestRowsOfAFleetNameTheirRelays, and who does not answer is said.
 func TestRowsOfAFleetNameTheirRelays(t *testing.T) {
-	row := func(node, at string) (c relay.ClientRow) {
+	row := func(node, at string) (c operator.ClientRow) {
 		c.Node, c.State, c.Relay = node, "ok", at
 		return c
 	}
-	silent := []relay.NoAnswer{{Relay: "10.0.0.3:1", Reason: "no answer\nwithin 1s"}}
+	silent := []operator.NoAnswer{{Relay: "10.0.0.3:1", Reason: "no answer\nwithin 1s"}}
 	for _, tt := range []struct {
 		print func(out io.Writer)
 		want  []string
 	}{
 		{func(out io.Writer) {
-			printClients(out, &relay.ClientList{Clients: []relay.ClientRow{row("one", "10.0.0.1:1"), row("two", "10.0.0.2:1")}, More: true, NoAnswer: silent})
+			printClients(out, &operator.ClientList{Clients: []operator.ClientRow{row("one", "10.0.0.1:1"), row("two", "10.0.0.2:1")}, More: true, NoAnswer: silent})
 		}, []string{"RELAY", "10.0.0.1:1", "10.0.0.2:1", "no answer from 10.0.0.3:1: no answer within 1s\n", "there are more"}},
 		{func(out io.Writer) {
-			printStatus(out, &relayAnswer{Status: &relay.RelayStatus{
+			printStatus(out, &relayAnswer{Status: &operator.RelayStatus{
 				Relay: "10.0.0.1:1", Clients: 1, AllClients: 3, NoAnswer: silent,
-				Problems: []relay.Problem{{Severity: "error", Text: "it burns", Relay: "10.0.0.2:1"}},
+				Problems: []operator.Problem{{Severity: "error", Text: "it burns", Relay: "10.0.0.2:1"}},
 			}}, colours{})
 		}, []string{"3 streams of clients at all relays that answer; this one is 10.0.0.1:1\n", "error at 10.0.0.2:1: it burns\n", "no answer from 10.0.0.3:1"}},
-		{func(out io.Writer) { printExplanation(out, &relay.Explanation{Relay: "10.0.0.2:1"}) }, []string{"10.0.0.2:1"}},
+		{func(out io.Writer) { printExplanation(out, &operator.Explanation{Relay: "10.0.0.2:1"}) }, []string{"10.0.0.2:1"}},
 		{func(out io.Writer) {
-			printRollout(out, relay.RolloutStatus{Relay: "10.0.0.2:1", Authority: "cp", Phase: "rolling"})
-			printRollout(out, relay.RolloutStatus{Relay: "10.0.0.3:1", Phase: "unknown", Reason: "no answer within 1s"})
+			printRollout(out, operator.RolloutStatus{Relay: "10.0.0.2:1", Authority: "cp", Phase: "rolling"})
+			printRollout(out, operator.RolloutStatus{Relay: "10.0.0.3:1", Phase: "unknown", Reason: "no answer within 1s"})
 		}, []string{"10.0.0.2:1: cp: rolling", "10.0.0.3:1: no answer: no answer within 1s\n"}},
 	} {
 		var out strings.Builder

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -22,7 +22,7 @@ func TestCommandsShowWhatRightsDeny(t *testing.T) {
 	mustContain(t, stdout, "rights:   stops here: the client may not have it: rights[0] (relay.yaml:12) does not allow it", "the client does not have it")
 	mustNotContain(t, stdout, brokenworld.ConfidentialAlt)
 	stdout, _ = inspected(t, w, statusNotAll, "explain", brokenworld.Denied, brokenworld.Confidential, "-t", "cluster", "-o", "json")
-	var e relay.Explanation
+	var e operator.Explanation
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil || e.Has || e.Held == nil || e.Held.Has || e.Held.Bytes > 0 || e.Held.State != "failed" {
 		t.Errorf("explain: %v\n%s", err, stdout)
 	}
@@ -31,7 +31,7 @@ func TestCommandsShowWhatRightsDeny(t *testing.T) {
 	mustContain(t, stdout, `cluster "payments": only the first has it`, `secret "web-certificate": the content differs`)
 	mustNotContain(t, stdout, brokenworld.ConfidentialAlt)
 	stdout, _ = inspected(t, w, statusNotAll, "diff", brokenworld.Trusted, brokenworld.Denied, "-o", "json")
-	var d relay.ClientDifference
+	var d operator.ClientDifference
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil || d.Total == 0 {
 		t.Errorf("diff: %v\n%s", err, stdout)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay"
 )
 
@@ -81,7 +82,7 @@ once, and serves it to any number of Envoy and gRPC clients.`,
 		SilenceUsage:               true, // the usage would hide the error
 		SuggestionsMinimumDistance: 2,
 	}
-	root.Version = relay.Build().String()
+	root.Version = operator.Build().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err) })
 	root.AddCommand(newServeCommand(), newCheckCommand(), newReloadCommand(), newVersionCommand(), newSchemaCommand(), newGetCommand(), newWatchCommand(), newStoreCommand(), newRolloutCommand(), newBootstrapCommand(), newStatusCommand(), newClientsCommand(), newExplainCommand(), newDiffCommand(), newChangesCommand(), newLintCommand())

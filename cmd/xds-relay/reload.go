@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func newReloadCommand() *cobra.Command {
@@ -65,9 +65,9 @@ Exit status:
 
 // reloaded is the result of a reload.
 type reloaded struct {
-	Relay  string             `json:"relay"`
-	Before relay.ConfigStatus `json:"before"`
-	Now    relay.ConfigStatus `json:"now"`
+	Relay  string                `json:"relay"`
+	Before operator.ConfigStatus `json:"before"`
+	Now    operator.ConfigStatus `json:"now"`
 }
 
 // String implements fmt.Stringer.

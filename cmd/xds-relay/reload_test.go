@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // reloading is a relay whose log a test follows.
@@ -96,7 +96,7 @@ func (r *reloading) post(path string) (body string, status int) {
 	return string(text), answer.StatusCode
 }
 
-func (r *reloading) status() (s relay.ConfigStatus) {
+func (r *reloading) status() (s operator.ConfigStatus) {
 	r.Helper()
 	body, _ := page(r.T, r.operator, "/config")
 	if err := json.Unmarshal([]byte(body), &s); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // rolloutFlags are the flags of all subcommands.
@@ -78,7 +78,7 @@ func newRolloutStatusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var all []relay.RolloutStatus
+			var all []operator.RolloutStatus
 			if err := f.do(cmd.Context(), http.MethodGet, "/rollouts", values, &all); err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func newRolloutActionCommand(action, about, nothing string) *cobra.Command {
 			if reason != "" {
 				values.Set("reason", reason)
 			}
-			var did relay.RolloutAction
+			var did operator.RolloutAction
 			if err := f.do(cmd.Context(), http.MethodPost, "/rollout/"+action, values, &did); err != nil {
 				return err
 			}
@@ -161,7 +161,7 @@ func (f *rolloutFlags) values(flags *pflag.FlagSet) (url.Values, error) {
 }
 
 // printRollout prints a rollout for people.
-func printRollout(out io.Writer, s relay.RolloutStatus) {
+func printRollout(out io.Writer, s operator.RolloutStatus) {
 	if s.Relay != "" {
 		fmt.Fprintf(out, "%s: ", oneLine(s.Relay))
 	}

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // rolledOut is a relay with a directory whose changes are rolled out, and a client.
@@ -203,7 +203,7 @@ func TestOperatorsActOnRollouts(t *testing.T) {
 	}
 	s.write("second")
 	s.awaitHeld()
-	var all []relay.RolloutStatus
+	var all []operator.RolloutStatus
 	if err := json.Unmarshal([]byte(s.await("[", "status", "-o", "json")), &all); err != nil || len(all) != 1 || all[0].Phase != "held" || !all[0].Frozen || all[0].Total != 1 {
 		t.Errorf("status: %+v (%v)", all, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // startDemo runs the built-in demo on ports of its own, until stop.
@@ -118,24 +118,24 @@ func TestTheDemoServesAndEndsCleanly(t *testing.T) {
 }
 
 func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
-	server, operator, stop := startDemo(t)
+	server, address, stop := startDemo(t)
 	w := startWatch(t, "--server", server, "--node-id", "n1", "--node-cluster", "edge", "--type", "cluster", "-o", "name")
 	for range 2 { // cart and catalogue
 		w.line()
 	}
 
-	body, status := page(t, operator, "/clients")
-	var clients []relay.ClientStatus
+	body, status := page(t, address, "/clients")
+	var clients []operator.ClientStatus
 	if err := json.Unmarshal([]byte(body), &clients); err != nil || status != http.StatusOK {
 		t.Fatalf("status %d: %v in %s", status, err, body)
 	}
 	if len(clients) != 1 || clients[0].Node != "n1" || clients[0].Cluster != "edge" || clients[0].Form != "delta" ||
-		len(clients[0].Types) != 1 || clients[0].Types[0] != (relay.TypeStatus{Type: "cluster", Subscriptions: 1}) {
+		len(clients[0].Types) != 1 || clients[0].Types[0] != (operator.TypeStatus{Type: "cluster", Subscriptions: 1}) {
 		t.Errorf("clients: %s", body)
 	}
 
-	body, _ = page(t, operator, "/authorities")
-	var authorities []relay.AuthorityStatus
+	body, _ = page(t, address, "/authorities")
+	var authorities []operator.AuthorityStatus
 	if err := json.Unmarshal([]byte(body), &authorities); err != nil {
 		t.Fatalf("%v in %s", err, body)
 	}
@@ -151,10 +151,10 @@ func TestTheOperatorSeesClientsAndAuthorities(t *testing.T) {
 		"\ngo_gc_heap_live_bytes ",
 		"\nprocess_cpu_seconds_total ",
 	} {
-		awaitMetric(t, operator, line)
+		awaitMetric(t, address, line)
 	}
 	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/": http.StatusOK, "/none": http.StatusNotFound} {
-		if _, status := page(t, operator, path); status != want {
+		if _, status := page(t, address, path); status != want {
 			t.Errorf("%s: status %d, want %d", path, status, want)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 type statusFlags struct {
@@ -71,17 +71,17 @@ Exit status:
 
 // relayAnswer is the status of one of several relays, or why there is none.
 type relayAnswer struct {
-	Relay  string             `json:"relay"`
-	Host   string             `json:"host,omitempty"`
-	Status *relay.RelayStatus `json:"status,omitempty"`
-	Error  string             `json:"error,omitempty"`
-	failed int                // the exit status, 0 if there is an answer
+	Relay  string                `json:"relay"`
+	Host   string                `json:"host,omitempty"`
+	Status *operator.RelayStatus `json:"status,omitempty"`
+	Error  string                `json:"error,omitempty"`
+	failed int                   // the exit status, 0 if there is an answer
 }
 
 // look asks a relay.
 func (f *statusFlags) look(ctx context.Context, address string) relayAnswer {
 	answer := relayAnswer{Relay: address}
-	var s relay.RelayStatus
+	var s operator.RelayStatus
 	if err := f.doAt(ctx, address, http.MethodGet, "/api/status", url.Values{}, &s); err != nil {
 		failed := &exitError{status: statusFailed, err: err}
 		errors.As(err, &failed)
@@ -89,7 +89,7 @@ func (f *statusFlags) look(ctx context.Context, address string) relayAnswer {
 		return answer
 	}
 	answer.Status = &s
-	var build relay.BuildInfo
+	var build operator.BuildInfo
 	if f.doAt(ctx, address, http.MethodGet, "/version", url.Values{}, &build) == nil { // an older relay has no such document
 		answer.Host = build.Host
 	}
@@ -135,7 +135,7 @@ func (f *statusFlags) show(ctx context.Context, out, stderr io.Writer, paint col
 	return nil
 }
 
-func isError(p relay.Problem) bool { return p.Severity == relay.SeverityError }
+func isError(p operator.Problem) bool { return p.Severity == operator.SeverityError }
 
 // print prints the answers: one as it is, and several as a table with the problems below.
 func (f *statusFlags) print(out io.Writer, answers []relayAnswer, paint colours) error {
@@ -263,7 +263,7 @@ func printStatus(out io.Writer, a *relayAnswer, paint colours) {
 	}
 }
 
-func printProblems(out io.Writer, s *relay.RelayStatus, paint colours) {
+func printProblems(out io.Writer, s *operator.RelayStatus, paint colours) {
 	for _, p := range s.Problems {
 		since, severity := "", paint.yellow(fmt.Sprint(p.Severity))
 		if isError(p) {

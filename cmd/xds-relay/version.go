@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 func newVersionCommand() *cobra.Command {
@@ -23,11 +23,11 @@ With --admin, print those of running relays, with the host of each.`,
 			if err := q.check(); err != nil {
 				return err
 			}
-			builds := []relay.BuildInfo{relay.Build()}
+			builds := []operator.BuildInfo{operator.Build()}
 			if cmd.Flags().Changed("admin") {
 				builds = nil
 				for _, address := range q.all() {
-					var b relay.BuildInfo
+					var b operator.BuildInfo
 					if err := q.doAt(cmd.Context(), address, http.MethodGet, "/version", url.Values{}, &b); err != nil {
 						return err
 					}

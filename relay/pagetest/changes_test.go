@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
 // awaitChange waits until the relay has kept a change, and returns it.
-func (b *browser) awaitChange(t *testing.T, query url.Values, is func(*relay.ChangeEntry) bool) (found relay.ChangeEntry) {
+func (b *browser) awaitChange(t *testing.T, query url.Values, is func(*operator.ChangeEntry) bool) (found operator.ChangeEntry) {
 	t.Helper()
 	await(t, "the change is kept", func() error {
-		var l relay.ChangeList
+		var l operator.ChangeList
 		b.document("/api/changes?"+query.Encode(), &l)
 		for i := range l.Changes {
 			if is(&l.Changes[i]) {
@@ -30,11 +30,11 @@ func (b *browser) awaitChange(t *testing.T, query url.Values, is func(*relay.Cha
 // The page has what has changed, and the document of each resource says when it changed.
 func TestThePageSaysWhatHasChanged(t *testing.T) {
 	w, b := startBroken(t)
-	var before, after relay.ResourceStatus
+	var before, after operator.ResourceStatus
 	path := "/api/resource?authority=" + brokenworld.Shop + "&type=listener&name=web"
 	b.document(path, &before)
 	w.Change(t)
-	e := b.awaitChange(t, url.Values{"type": {"listener"}, "name": {"web"}, "differences": {"true"}}, func(e *relay.ChangeEntry) bool {
+	e := b.awaitChange(t, url.Values{"type": {"listener"}, "name": {"web"}, "differences": {"true"}}, func(e *operator.ChangeEntry) bool {
 		return e.Changed == 1 && e.Clients != nil && e.Clients.LastACKed != nil
 	})
 	if r := e.Resources; len(r) != 1 || !strings.Contains(r[0].Difference, "+      port_value: 9443") || r[0].Old == r[0].New {
@@ -53,11 +53,11 @@ func TestThePageSaysWhatHasChanged(t *testing.T) {
 		}
 	}
 	w.ChangeClusters(t, 7)
-	e = b.awaitChange(t, url.Values{"search": {"CART"}}, func(e *relay.ChangeEntry) bool { return e.Changed == 2 })
+	e = b.awaitChange(t, url.Values{"search": {"CART"}}, func(e *operator.ChangeEntry) bool { return e.Changed == 2 })
 	if len(e.Resources) != 1 || e.Resources[0].Name != "cart" || e.Resources[0].Difference != "" {
 		t.Errorf("the search finds %+v", e.Resources)
 	}
-	rejected := b.awaitChange(t, url.Values{"type": {"cluster"}, "client": {brokenworld.Rejecting}}, func(e *relay.ChangeEntry) bool {
+	rejected := b.awaitChange(t, url.Values{"type": {"cluster"}, "client": {brokenworld.Rejecting}}, func(e *operator.ChangeEntry) bool {
 		return e.Clients != nil && e.Clients.NACKed > 0
 	})
 	if rejected.Clients.LastNACKed == nil {
@@ -78,7 +78,7 @@ func TestInABrowserChangesAreFound(t *testing.T) {
 	needBrowser(t)
 	w, b := startBroken(t)
 	w.Change(t)
-	b.awaitChange(t, url.Values{"name": {"web"}}, func(e *relay.ChangeEntry) bool { return e.Changed == 1 })
+	b.awaitChange(t, url.Values{"name": {"web"}}, func(e *operator.ChangeEntry) bool { return e.Changed == 1 })
 	c := openChromium(t, w.Operator)
 	c.open("/ui")
 	c.click("Changes")

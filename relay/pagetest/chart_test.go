@@ -10,14 +10,14 @@ import (
 
 	"github.com/xds-relay/xds-relay/admin"
 	"github.com/xds-relay/xds-relay/admin/page"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 )
 
 // anHour returns a page's content with an hour of changes, as a fleet of some thousand clients would cause.
-func anHour() *relay.PropagationStatus {
+func anHour() *operator.PropagationStatus {
 	until := time.Now().Truncate(30 * time.Second).Add(30 * time.Second)
-	s := &relay.PropagationStatus{Until: until, Step: 30, Steps: 120}
-	k := relay.PropagationKind{Authority: "shop.example.com", Type: "cluster"}
+	s := &operator.PropagationStatus{Until: until, Step: 30, Steps: 120}
+	k := operator.PropagationKind{Authority: "shop.example.com", Type: "cluster"}
 	for i := range 120 {
 		if i%20 > 16 {
 			continue // there are half minutes without a change
@@ -26,13 +26,13 @@ func anHour() *relay.PropagationStatus {
 		if i == 73 || i == 74 {
 			base *= 14
 		}
-		t := relay.PropagationTimes{Changes: 1 + i%4, Sent: relay.ClientTimes{First: base / 9, Median: base, Last: 3 * base}, ACKed: relay.ClientTimes{First: base / 4, Median: 2 * base, Last: 6 * base}}
-		s.Times = append(s.Times, relay.PropagationStep{At: until.Add(time.Duration(i-120) * 30 * time.Second), PropagationTimes: t})
+		t := operator.PropagationTimes{Changes: 1 + i%4, Sent: operator.ClientTimes{First: base / 9, Median: base, Last: 3 * base}, ACKed: operator.ClientTimes{First: base / 4, Median: 2 * base, Last: 6 * base}}
+		s.Times = append(s.Times, operator.PropagationStep{At: until.Add(time.Duration(i-120) * 30 * time.Second), PropagationTimes: t})
 		k.Changes += t.Changes
 		k.Sent.Last, k.ACKed.Last = max(k.Sent.Last, t.Sent.Last), max(k.ACKed.Last, t.ACKed.Last)
 	}
-	other := relay.PropagationKind{Authority: "shop.example.com", Type: "route", RolledOut: true, PropagationTimes: relay.PropagationTimes{Changes: 2, Sent: relay.ClientTimes{Last: 61.2}, ACKed: relay.ClientTimes{Last: 61.3}, NotACKed: 3}}
-	s.Kinds = []relay.PropagationKind{k, other}
+	other := operator.PropagationKind{Authority: "shop.example.com", Type: "route", RolledOut: true, PropagationTimes: operator.PropagationTimes{Changes: 2, Sent: operator.ClientTimes{Last: 61.2}, ACKed: operator.ClientTimes{Last: 61.3}, NotACKed: 3}}
+	s.Kinds = []operator.PropagationKind{k, other}
 	s.Shown = &s.Kinds[0]
 	return s
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -35,7 +35,7 @@ func TestHostileNamesAreOnlyText(t *testing.T) {
 		c.Await(t, "web")
 		c.Await(t, long)
 	}
-	var list relay.ClientList
+	var list operator.ClientList
 	await(t, "all clients are listed as rejecting", func() error {
 		b.document("/api/clients?state=rejects", &list)
 		if len(list.Clients) != 4 {

@@ -10,7 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -27,7 +27,7 @@ func TestAResourceSaysWhatAChangeWouldTouch(t *testing.T) {
 		{brokenworld.Shop, "listener", "web", "", 2},
 		{brokenworld.EU, "cluster", "checkout", "", 1},
 	} {
-		var s relay.ResourceStatus
+		var s operator.ResourceStatus
 		await(t, "all resources are read", func() error {
 			if b.document("/api/resource?authority="+c.authority+"&type="+c.of+"&name="+c.name, &s); s.Touches.Cut {
 				return fmt.Errorf("it touches %+v", s.Touches)
@@ -60,7 +60,7 @@ resources:
   - {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: old-one, connect_timeout: 1s}
 `)
 	list := func(query string) (names []string, next string) {
-		var l relay.UnusedList
+		var l operator.UnusedList
 		b.document("/api/unused?"+query, &l)
 		for _, r := range l.Resources {
 			names = append(names, r.Name)

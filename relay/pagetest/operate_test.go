@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -15,7 +15,7 @@ import (
 func (b *browser) phase(t *testing.T, phase string, frozen bool, changes int) {
 	t.Helper()
 	await(t, fmt.Sprintf("the rollout is %s, frozen: %v", phase, frozen), func() error {
-		var all []relay.RolloutStatus
+		var all []operator.RolloutStatus
 		if b.document("/rollouts", &all); len(all) != 1 || all[0].Phase != phase || all[0].Frozen != frozen || all[0].Total != changes {
 			return fmt.Errorf("it is %+v", all)
 		}
@@ -106,7 +106,7 @@ func TestInABrowserButtonsOperateARollout(t *testing.T) {
 
 // newest checks that the newest version of EU's cluster has a text.
 func (b *browser) newest(text string) error {
-	var s relay.ResourceStatus
+	var s operator.ResourceStatus
 	b.document("/api/resource?authority="+brokenworld.EU+"&type=cluster&name=checkout", &s)
 	if s.Newest == nil || !strings.Contains(s.Newest.YAML, text) {
 		return fmt.Errorf("the newest version is %+v", s.Newest)

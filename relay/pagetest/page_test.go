@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -153,7 +153,7 @@ func checkPage(t *testing.T, path string, root *html.Node) (links []string) {
 // A resource's page shows which clients hold it, and in which state.
 func TestAResourceSaysWhoHoldsIt(t *testing.T) {
 	_, b := startBroken(t)
-	var s relay.ResourceStatus
+	var s operator.ResourceStatus
 	b.document("/api/resource?authority="+brokenworld.Shop+"&type=cluster&name=cart", &s)
 	states := map[string]string{}
 	for _, h := range s.Holders.Clients {

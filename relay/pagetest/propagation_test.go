@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestThePageSaysHowLongChangesTook(t *testing.T) {
 	w, b := startBroken(t)
 	w.Change(t)
-	var s relay.PropagationStatus
+	var s operator.PropagationStatus
 	path := "/propagation?authority=" + brokenworld.Shop + "&type=listener"
 	await(t, "all clients have the change", func() error {
 		answer, text := b.get("/api"+path, "application/json")

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-relay/xds-relay/internal/xdstype"
-	"github.com/xds-relay/xds-relay/relay"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay/brokenworld"
 )
 
@@ -162,10 +162,10 @@ func TestARejectedResponseSaysWhichResourceIsToBlame(t *testing.T) {
 			if by == "names in common" {
 				connect("blames too")
 			}
-			client := func() (all map[string]relay.HeldResource) {
-				var v relay.ClientView
+			client := func() (all map[string]operator.HeldResource) {
+				var v operator.ClientView
 				b.document("/api/client?client=blames&type=cluster", &v)
-				all = map[string]relay.HeldResource{}
+				all = map[string]operator.HeldResource{}
 				for _, h := range v.Held {
 					all[h.Name] = h
 				}
@@ -245,7 +245,7 @@ func TestTimesAreUTC(t *testing.T) {
 func TestAFailureHasABeginningAndALastTry(t *testing.T) {
 	_, b := startBroken(t)
 	await(t, "the relay has tried again", func() error {
-		var a relay.AuthorityStatus
+		var a operator.AuthorityStatus
 		b.document("/api/authority?name="+brokenworld.Down, &a)
 		if st := a.Streams[0]; st.Failures < 2 || st.LastErrorAt == nil || !st.LastErrorAt.After(st.Since) {
 			return fmt.Errorf("it is %+v", st)
@@ -309,7 +309,7 @@ func TestAnAuthorityThatIsDownSaysWhoIsAffected(t *testing.T) {
 		t.Errorf("the list has %q", rows)
 	}
 	wants(t, "the list", textOf(root), "Only clients that use authority "+brokenworld.Down)
-	var list relay.ClientList
+	var list operator.ClientList
 	if b.document("/api/clients?authority="+brokenworld.Shop, &list); len(list.Clients) != 2 {
 		t.Errorf("the authority that is up has %d clients", len(list.Clients))
 	}
@@ -325,7 +325,7 @@ func TestAnAuthorityThatIsDownSaysWhoIsAffected(t *testing.T) {
 func TestWhoMayNotHaveItIsNotAffected(t *testing.T) {
 	w := brokenworld.StartWithRights(t)
 	b := &browser{t, w.Operator}
-	var a relay.AuthorityStatus
+	var a operator.AuthorityStatus
 	await(t, "the authority is down", func() error {
 		if b.document("/api/authority?name="+brokenworld.Down, &a); a.Affected == nil || a.Affected.LookedAt != 2 {
 			return fmt.Errorf("it is %+v", a)
@@ -336,7 +336,7 @@ func TestWhoMayNotHaveItIsNotAffected(t *testing.T) {
 		t.Errorf("it affects %+v", is)
 	}
 	for _, query := range []string{"", "&unreachable=true"} {
-		var list relay.ClientList
+		var list operator.ClientList
 		if b.document("/api/clients?authority="+brokenworld.Down+query, &list); len(list.Clients) != 1 || list.Clients[0].Node != brokenworld.Trusted {
 			t.Errorf("its clients are %+v", list.Clients)
 		}
@@ -423,10 +423,10 @@ func TestASotWClientSaysWhichVersionItHas(t *testing.T) {
 				first = c.receive()
 			}
 			c.send(first.GetVersionInfo(), first.GetNonce(), "")
-			view := func() map[string]relay.HeldResource {
-				var v relay.ClientView
+			view := func() map[string]operator.HeldResource {
+				var v operator.ClientView
 				b.document("/api/client?client=sotw", &v)
-				all := map[string]relay.HeldResource{}
+				all := map[string]operator.HeldResource{}
 				for _, h := range v.Held {
 					all[h.Name] = h
 				}

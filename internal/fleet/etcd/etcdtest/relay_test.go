@@ -14,18 +14,19 @@ import (
 
 	"github.com/xds-relay/xds-relay/configs"
 	"github.com/xds-relay/xds-relay/internal/certs/certtest"
+	"github.com/xds-relay/xds-relay/operator"
 	"github.com/xds-relay/xds-relay/relay"
 )
 
 // status returns what a relay says of its fleet.
-func status(t *testing.T, r *relay.Relay) relay.FleetStatus {
+func status(t *testing.T, r *relay.Relay) operator.FleetStatus {
 	t.Helper()
 	answer, err := http.Get("http://" + r.AdminAddress() + "/api/status")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	var s relay.RelayStatus
+	var s operator.RelayStatus
 	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil || s.Fleet == nil {
 		t.Fatalf("the status has no fleet: %v", err)
 	}

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package relay
-
-import "syscall"
-
-// sharePort does nothing: other systems need no option to open one port at several addresses.
-func sharePort(syscall.RawConn, bool) {}

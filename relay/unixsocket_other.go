@@ -1,8 +1,0 @@
-//go:build !linux
-
-package relay
-
-import "os"
-
-// restrict does nothing: only Linux lets a process set a socket's permissions before bind.
-func restrict(int, os.FileMode) {}
