@@ -377,7 +377,11 @@ func TestAListThatCannotBeReadStays(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			want.Name = "edge"
-			if got := w.Status(); !reflect.DeepEqual(got, want) {
+			got := w.Status()
+			for i := range got.Members {
+				got.Members[i].Conn = nil
+			}
+			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, want %+v", when, got, want)
 			}
 		}
