@@ -86,6 +86,7 @@ type DirectoryStatus struct {
 	Errors    []string  `json:"errors,omitempty"`
 }
 
+// Authorities returns the status of the authorities, in the order of the configuration.
 func (r *Observer) Authorities() []AuthorityStatus {
 	now := r.now()
 	views := make([]AuthorityStatus, len(now.Config.Authorities))

@@ -104,7 +104,7 @@ func (f *changesFlags) run(cmd *cobra.Command, args []string) error {
 		list = operator.ChangeList{}
 		if err := f.do(cmd.Context(), http.MethodGet, "/api/changes", values, &list); err != nil {
 			if cmd.Context().Err() != nil {
-				return nil
+				return nil //nolint:nilerr // the user has ended it
 			}
 			return err
 		}

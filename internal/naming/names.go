@@ -178,6 +178,7 @@ func (n *Names) Enter(scope cache.Scope) {
 	n.Relay.Enter(partition.Of(scope))
 }
 
+// Enter has the scope's streams upstream announce the client and the relays behind it.
 func (r *RelayClient) Enter(scope cache.Scope) {
 	j := r.used[scope]
 	if j.uses++; j.uses == 1 {
@@ -206,6 +207,7 @@ func (n *Names) Leave(scope cache.Scope) {
 	}
 }
 
+// Leave takes back an Enter.
 func (r *RelayClient) Leave(scope cache.Scope) {
 	j := r.used[scope]
 	if j.uses--; j.uses > 0 {
@@ -284,6 +286,7 @@ func (n *Names) Close() {
 	}
 }
 
+// Close leaves all scopes.
 func (r *RelayClient) Close() {
 	for scope, j := range r.used {
 		r.chains.Leave(scope, j.member)

@@ -65,6 +65,7 @@ type Member struct {
 	next, prev *Member             // nil if it is in no ring
 }
 
+// NewNodes returns the Nodes of no partitions.
 func NewNodes() *Nodes {
 	return &Nodes{of: map[cache.Scope]*Node{}, warned: map[int]bool{}}
 }

@@ -94,6 +94,7 @@ func (t *Turn) Accept() (net.Conn, error) {
 	}
 }
 
+// HasEnded reports whether the turn accepts no more connections because it has ended.
 func (t *Turn) HasEnded() bool {
 	select {
 	case <-t.ended:
