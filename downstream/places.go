@@ -25,9 +25,9 @@ type Places struct {
 	holders list.List
 	line    turns
 	// next is whose turn it is, once there is room for its work; nil if nobody waits.
-	next *waiter
+	next *place
 	// sizes are how many places those who wait need, if it is not one.
-	sizes map[*waiter]int64
+	sizes map[*place]int64
 	// callers are how many places each identity has or waits for. Without a bound it is nil.
 	callers map[identityKey]int
 }
@@ -47,6 +47,7 @@ type Place struct {
 	places *Places
 	key    identityKey
 	size   int64
+	turn   *place        // in places.line
 	lose   func(error)   // tells the holder that it has lost the place; nil if nothing can
 	since  time.Time     // set with patience
 	at     *list.Element // in places.holders; nil once it is lost or given back
@@ -73,13 +74,18 @@ func (p *Places) takeSize(ctx context.Context, of party, size int64, lose func(e
 		}
 		p.callers[of.identity]++
 	}
+	turn := (*place)(nil)
 	if p.next == nil && p.line.waiting() == 0 && p.fits(size) {
 		p.taken += size
-	} else if err := p.wait(ctx, of, size); err != nil {
-		p.forget(of.identity)
-		return nil, err
+		turn = p.line.take()
+	} else {
+		var err error
+		if turn, err = p.wait(ctx, of, size); err != nil {
+			p.forget(of.identity)
+			return nil, err
+		}
 	}
-	place := &Place{places: p, key: of.identity, size: size, lose: lose}
+	place := &Place{places: p, key: of.identity, size: size, turn: turn, lose: lose}
 	if p.patience > 0 {
 		place.since = time.Now()
 	}
@@ -100,7 +106,6 @@ func (p *Places) admit() {
 			if p.next = p.line.turn(); p.next == nil {
 				return
 			}
-			p.line.remove(p.next)
 		}
 		size := int64(1)
 		if other, ok := p.sizes[p.next]; ok {
@@ -117,22 +122,23 @@ func (p *Places) admit() {
 }
 
 // quit takes a waiter out of the line. The caller holds mu.
-func (p *Places) quit(w *waiter) {
+func (p *Places) quit(w *place) {
 	delete(p.sizes, w)
 	if p.next != w {
 		p.line.remove(w)
 		return
 	}
 	p.next = nil
+	p.line.give(w)
 	p.admit()
 }
 
 // wait waits in line until there is room. The caller holds mu, which is released meanwhile.
-func (p *Places) wait(ctx context.Context, of party, size int64) error {
+func (p *Places) wait(ctx context.Context, of party, size int64) (*place, error) {
 	w := p.line.add(p.line.of(of))
 	if size != 1 {
 		if p.sizes == nil {
-			p.sizes = map[*waiter]int64{}
+			p.sizes = map[*place]int64{}
 		}
 		p.sizes[w] = size
 	}
@@ -150,7 +156,7 @@ func (p *Places) wait(ctx context.Context, of party, size int64) error {
 		p.mu.Lock()
 		select {
 		case <-w.admitted:
-			return nil
+			return w, nil
 		default:
 		}
 		err := ctx.Err()
@@ -164,10 +170,10 @@ func (p *Places) wait(ctx context.Context, of party, size int64) error {
 		}
 		select {
 		case <-w.admitted: // by replace
-			return nil
+			return w, nil
 		default:
 			p.quit(w)
-			return err
+			return nil, err
 		}
 	}
 }
@@ -195,6 +201,7 @@ func (p *Places) replace() bool {
 func (p *Places) leave(place *Place) {
 	p.holders.Remove(place.at)
 	place.at = nil
+	p.line.give(place.turn)
 	p.forget(place.key)
 	p.taken -= place.size
 	p.admit()
