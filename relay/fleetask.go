@@ -104,7 +104,7 @@ func askAll[T any](m *membership, q fleet.Question, each func(relay string, answ
 	answers, silent := m.askMembers(q)
 	for _, a := range answers {
 		into := new(T)
-		err := error(nil)
+		var err error
 		if a.Status == http.StatusOK {
 			err = json.Unmarshal(a.Body, into)
 		} else {

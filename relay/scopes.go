@@ -37,8 +37,7 @@ type scopes struct {
 	nodes *partitionNodes
 	// turns are the turns of sources that are being replaced.
 	turns turns
-	ended chan struct{}   // closed by Close
-	ctx   context.Context // as ended
+	ctx   context.Context // ends with Close
 	end   context.CancelFunc
 
 	mu      sync.Mutex
