@@ -74,7 +74,7 @@ func (p *Places) takeSize(ctx context.Context, of party, size int64, lose func(e
 		}
 		p.callers[of.identity]++
 	}
-	turn := (*place)(nil)
+	var turn *place
 	if p.next == nil && p.line.waiting() == 0 && p.fits(size) {
 		p.taken += size
 		turn = p.line.take()

@@ -3,6 +3,7 @@ package main
 // `xds-relay changes` shows what has changed and what was done in a running relay.
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,10 +104,7 @@ func (f *changesFlags) run(cmd *cobra.Command, args []string) error {
 	for {
 		list = operator.ChangeList{}
 		if err := f.do(cmd.Context(), http.MethodGet, "/api/changes", values, &list); err != nil {
-			if cmd.Context().Err() != nil {
-				return nil //nolint:nilerr // the user has ended it
-			}
-			return err
+			return unlessEnded(cmd.Context(), err)
 		}
 		for i := range list.Changes {
 			if f.output == "text" {
@@ -242,4 +240,12 @@ func orNone(version string) string {
 		return "none"
 	}
 	return version
+}
+
+// unlessEnded returns an error, but not that of what ctx has ended.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

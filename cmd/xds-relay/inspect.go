@@ -183,9 +183,8 @@ func newDiffCommand() *cobra.Command {
 	var q adminQuery
 	var between serversFlags
 	cmd := &cobra.Command{
-		//nolint:dupword // it compares two
-		Use: `diff CLIENT CLIENT [--admin HOST:PORT]
-  xds-relay diff --server HOST:PORT --server HOST:PORT [--node FILE]`,
+		Use: "diff CLIENT CLIENT [--admin HOST:PORT]" + //nolint:dupword // it compares two
+			"\n  xds-relay diff --server HOST:PORT --server HOST:PORT [--node FILE]",
 		Short: "Show what two clients of a running relay hold differently, or what two servers give",
 		Long: `Show how the resources of two connected clients of a running relay differ: those that only one has, and
 those that differ in content or only in state. CLIENT is as in xds-relay explain. Secrets are not shown.
