@@ -3,7 +3,6 @@ package main
 // `xds-relay changes` shows what has changed and what was done in a running relay.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -103,8 +102,12 @@ func (f *changesFlags) run(cmd *cobra.Command, args []string) error {
 	values.Set("settled", "true")
 	for {
 		list = operator.ChangeList{}
-		if err := f.do(cmd.Context(), http.MethodGet, "/api/changes", values, &list); err != nil {
-			return unlessEnded(cmd.Context(), err)
+		err := f.do(cmd.Context(), http.MethodGet, "/api/changes", values, &list)
+		if cmd.Context().Err() != nil {
+			return nil //nolint:nilerr // the user has ended it
+		}
+		if err != nil {
+			return err
 		}
 		for i := range list.Changes {
 			if f.output == "text" {
@@ -240,12 +243,4 @@ func orNone(version string) string {
 		return "none"
 	}
 	return version
-}
-
-// unlessEnded returns an error, but not that of what ctx has ended.
-func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
