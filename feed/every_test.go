@@ -284,7 +284,8 @@ func (w *everyWorld) changes() string {
 		if e.First > 0 {
 			fmt.Fprintf(&b, " %d first answers", e.First)
 		}
-		for _, c := range e.Changes {
+		byName := func(a, b history.Change) int { return strings.Compare(a.Name, b.Name) } // a rollout accepts in any order
+		for _, c := range slices.SortedFunc(slices.Values(e.Changes), byName) {
 			fmt.Fprintf(&b, " %s %s→%s", c.Name, cmp.Or(c.OldVersion, "none"), cmp.Or(c.NewVersion, "none"))
 		}
 		for _, k := range e.Kept {

@@ -43,8 +43,8 @@ type Servers struct {
 	// Open begins to feed the scope from a server. It must not block.
 	Open     func(server int, to *Link) Source
 	Failover failover.Options
-	// Foreign reports whether a server may have given the versions that clients have other meanings: see distinguish.
-	// nil: none has.
+	// Foreign is called when a server delivers, and reports whether it may give versions that clients have from another
+	// server to other contents: see distinguish. nil: none does.
 	Foreign func(server int) bool
 	// Failed, if not nil, is called when a server has failed, with the reason. Another source takes the place of the
 	// servers then: their outages are none of the scope's. It must not block.

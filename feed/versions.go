@@ -80,7 +80,7 @@ func (f *Feed) former(u *cache.Update, name string, set *cache.Set) *cache.Resou
 
 // versioned returns a resource with the version that clients may see. before is what its name stood for, nil for nothing.
 func versioned(r, before *cache.Resource, foreign bool) *cache.Resource {
-	same := before != nil && before.OriginVersion() == r.OriginVersion()
+	same := before != nil && before.Name() == r.Name() && before.OriginVersion() == r.OriginVersion()
 	switch {
 	case same && before.Hash() == r.Hash() && before.Version() == before.OriginVersion():
 		return r // also of another server: it shares this version

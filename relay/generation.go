@@ -46,8 +46,10 @@ type counts struct {
 	// tally has the resources that clients would reject.
 	tally *taster.Tally
 	check configs.Check
-	// home is the address of the first server that the authority has had: clients may have versions of it.
-	home string
+	// home is the address of the first server that the authority has had, and homeHeard whether it has sent resources:
+	// then clients may have its versions.
+	home      string
+	homeHeard *atomic.Bool
 }
 
 // parts are the inputs of a generation.
@@ -96,7 +98,7 @@ func (s *origins) newGeneration(p parts) (*generation, error) {
 
 // countsOf returns the counters of an authority: those of the generation before, if that had the authority.
 func (s *origins) countsOf(a *configs.Authority, before *generation) *counts {
-	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), loadReports: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check}
+	c := &counts{errors: new(atomic.Uint64), switches: new(atomic.Uint64), loadReports: new(atomic.Uint64), guard: new(guard.Stats), check: a.Check, homeHeard: new(atomic.Bool)}
 	if before != nil && before.counts[a.Name] != nil {
 		was := *before.counts[a.Name]
 		c = &was

@@ -96,9 +96,13 @@ func (s *origins) openServers(scope cache.Scope, of *origin, r route, node *core
 	m := s.fleet.Load()
 	shared := sharesVersions(m, a)
 	if from == nil { // a member of the fleet passes on the versions that its clients see
-		names, home := o.Servers.Names, of.counts.home
+		names, home, heard := o.Servers.Names, of.counts.home, of.counts.homeHeard
 		o.Servers.Foreign = func(i int) bool {
-			return names[i] != home && !(shared && slices.Contains(names, home))
+			if names[i] == home || shared && slices.Contains(names, home) {
+				heard.Store(true)
+				return false
+			}
+			return heard.Load()
 		}
 	}
 	notGiven := func() { from.Fleet().NotGiven(scope, from) }
