@@ -32,10 +32,10 @@ func (s *Server) fetch(ctx context.Context, g *gate, id *identity.Identity, form
 		return nil, s.refuseRequest(g, addressOf(ctx), e)
 	}
 	defer s.leaveIdentity(uses)
-	st := s.open(noStream{ctx: ctx}, id, form, implied)
+	st := s.openAt(g, noStream{ctx: ctx}, id, form, implied)
 	defer s.forget(st)
 	defer st.end()
-	st.uses, st.gate, st.limits, st.passes = uses, g, &g.limits, g.passes
+	st.uses, st.limits, st.passes = uses, &g.limits, g.passes
 	if stop := st.expires(g); stop != nil {
 		defer stop()
 		if ends := id.Ends.At; !ends.IsZero() {

@@ -53,9 +53,9 @@ func newGate(o ListenerOptions) *gate {
 	return g
 }
 
-// admit applies the limits to a stream.
+// admit applies the limits to a stream that was opened at the gate.
 func (g *gate) admit(st *stream) {
-	if st.gate = g; g.peers {
+	if g.peers {
 		st.server.peers.Add(1)
 	}
 	st.limits, st.passes, st.unreachable = &g.limits, g.passes, g.unreachable

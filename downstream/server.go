@@ -149,7 +149,12 @@ const (
 var unlimited Limits
 
 func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	st := &stream{server: s, grpc: g, identity: id, form: form, implied: implied, maxResponse: int32(min(s.options.MaxResponseBytes, math.MaxInt32)), began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
+	return s.openAt(nil, g, id, form, implied)
+}
+
+// openAt is open for a stream at a gate: others see it from now on.
+func (s *Server) openAt(at *gate, g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
+	st := &stream{server: s, gate: at, grpc: g, identity: id, form: form, implied: implied, maxResponse: int32(min(s.options.MaxResponseBytes, math.MaxInt32)), began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
 	st.sessionClient.Generation = s.naming.Load().generation
 	s.mu.Lock()

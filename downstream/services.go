@@ -68,7 +68,7 @@ func handler[R request, S typeSession](s *Server, d *Door, f form[R, S], service
 			return err
 		}
 		defer in.leave()
-		st := s.open(call, in.identity, f.name, service.TypeURL)
+		st := s.openAt(in.gate, call, in.identity, f.name, service.TypeURL)
 		defer s.forget(st)
 		st.uses, st.sessionClient.Generation = in.uses, in.admittedBy
 		st.place.Store(in.place)

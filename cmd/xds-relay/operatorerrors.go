@@ -48,7 +48,7 @@ func noAnswer(address string, transport *http.Transport, err error) error {
 		err = asked.Err // without the URL, which address has
 	}
 	var dialing *net.OpError
-	text := err.Error()
+	text := strings.TrimSuffix(err.Error(), ": %!w(<nil>)") // of net/http
 	contains := func(parts ...string) bool {
 		for _, part := range parts {
 			if strings.Contains(text, part) {
@@ -80,7 +80,7 @@ func noAnswer(address string, transport *http.Transport, err error) error {
 
 		return speaksTLS(address)
 	}
-	if contains("EOF", "connection reset", "no application protocol") {
+	if contains("EOF", "connection reset", "no application protocol", "readLoopPeekFailLocked") {
 		wants := ""
 		if !secure {
 			wants = "it may want TLS (https://), or "
