@@ -32,6 +32,7 @@ func identified(t *testing.T, s *Server, g *gate, id *identity.Identity, addr ne
 	}
 	c := newTestClient(s, deltaForm.name, &corev3.Node{Id: "n"})
 	c.st.grpc, c.st.identity, c.st.uses = contextStream{ctx: ctx}, id, uses
+	c.st.gate = g
 	g.admit(c.st)
 	return c, nil
 }

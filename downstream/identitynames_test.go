@@ -125,6 +125,7 @@ func TestNamesOfAnIdentityAreCountedAsTheyAre(t *testing.T) {
 			case 0:
 				c := newTestClient(server, deltaForm.name, &corev3.Node{Id: "n"})
 				c.st.uses = uses
+				c.st.gate = g
 				g.admit(c.st)
 				open = append(open, c)
 			case 1:

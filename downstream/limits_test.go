@@ -208,6 +208,7 @@ func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 			time.Sleep(loglines.SharedAtOnce * loglines.SharedEvery)
 			for range streams {
 				st := server.open(notGRPC{}, nil, deltaForm.name, "")
+				st.gate = g
 				g.admit(st)
 				act(st)
 				server.forget(st)
@@ -218,7 +219,8 @@ func TestLinesAboutTheClientsOfAListenerAreBounded(t *testing.T) {
 		}
 		// Another listener's clients are not hidden by that.
 		st := server.open(notGRPC{}, nil, deltaForm.name, "")
-		newGate(ListenerOptions{}).admit(st)
+		st.gate = newGate(ListenerOptions{})
+		st.gate.admit(st)
 		_ = st.invalid(errors.New("no"))
 		if lines := log.take(); len(lines) != 1 {
 			t.Errorf("on another listener there are %d lines, want 1", len(lines))

@@ -51,7 +51,8 @@ func newFederatedServer(ch *cache.Cache) *Server {
 func limitedClient(s *Server, form string, addr net.Addr, limits Limits) *testClient {
 	c := newTestClient(s, form, &corev3.Node{Id: "n"})
 	c.st.grpc = contextStream{ctx: peer.NewContext(context.Background(), &peer.Peer{Addr: addr})}
-	newGate(ListenerOptions{Limits: limits}).admit(c.st)
+	c.st.gate = newGate(ListenerOptions{Limits: limits})
+	c.st.gate.admit(c.st)
 	return c
 }
 

@@ -122,7 +122,7 @@ func TestAnOperatorActsOnRollouts(t *testing.T) {
 
 	o.does(2, "", "pause")
 	o.does(2, "", "approve", "--reason", "none")
-	o.does(3, "", "status", "--admin", "unix:"+socket+"-nowhere")
+	operator{t, o.admin + "-nowhere"}.does(3, "", "status")
 	for action, times := range map[string]int{"approve": 2, "reject": 3, "freeze": 1, "thaw": 1, "trust": 1, "status": 0} {
 		line := fmt.Sprintf(`audit: an operator acted on rollouts" action=%s operator="unix uid %d"`, action, os.Getuid())
 		if n := strings.Count(r.stderr.String(), line); n != times {
