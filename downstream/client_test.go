@@ -20,6 +20,7 @@ import (
 
 	"github.com/xds-relay/xds-relay/cache"
 	"github.com/xds-relay/xds-relay/downstream/session"
+	"github.com/xds-relay/xds-relay/identity"
 	"github.com/xds-relay/xds-relay/internal/wire"
 	"github.com/xds-relay/xds-relay/internal/xdstype"
 	"github.com/xds-relay/xds-relay/urn"
@@ -471,4 +472,9 @@ func globNamed(name string) (glob string, is bool) {
 		glob += "?" + params
 	}
 	return glob, glob == key
+}
+
+// open opens a stream without a gate.
+func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
+	return s.openAt(nil, g, id, form, implied)
 }

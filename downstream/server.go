@@ -148,11 +148,6 @@ const (
 // unlimited is for streams without a listener.
 var unlimited Limits
 
-func (s *Server) open(g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
-	return s.openAt(nil, g, id, form, implied)
-}
-
-// openAt is open for a stream at a gate: others see it from now on.
 func (s *Server) openAt(at *gate, g grpc.ServerStream, id *identity.Identity, form, implied string) *stream {
 	st := &stream{server: s, gate: at, grpc: g, identity: id, form: form, implied: implied, maxResponse: int32(min(s.options.MaxResponseBytes, math.MaxInt32)), began: time.Now().UnixNano(), limits: &unlimited, topics: s.topics.NewReader()}
 	st.inbox.waker = st
