@@ -360,8 +360,8 @@ func TestWorkOfSuspectsThatLeave(t *testing.T) {
 					for _, name := range names {
 						b.stream.inbox.Add(note{key: key("cds", name)})
 					}
-					b.stream.inbox.Wake()         // now, so that one request has all of them
-					pass(1200 * time.Millisecond) // the first trial goes on
+					b.stream.inbox.Wake()        // now, so that one request has all of them
+					pass(800 * time.Millisecond) // the first trials go on
 					if got := quarantinedOf(b); got != n+1 {
 						t.Errorf("%d are in quarantine, want %d", got, n+1)
 					}

@@ -44,7 +44,9 @@ func TestTheValuesHaveTheSchemaOfTheConfiguration(t *testing.T) {
 	// What a pod needs, too.
 	listeners := config["properties"].(map[string]any)["listeners"].(map[string]any)
 	listeners["items"].(map[string]any)["properties"].(map[string]any)["address"].(map[string]any)["pattern"] = "^(.*:[1-9][0-9]*|unix:/.+)$"
-	delete(config["properties"].(map[string]any)["store"].(map[string]any), "required") // the chart adds the path
+	for _, key := range []string{"store", "fleet"} { // the chart adds the path, and how members reach each other
+		delete(config["properties"].(map[string]any)[key].(map[string]any), "required")
+	}
 	config["properties"].(map[string]any)["authorities"].(map[string]any)["minItems"] = 1
 	var compact bytes.Buffer
 	e := json.NewEncoder(&compact)
