@@ -19,7 +19,7 @@ func TestClientThatDoesNotReadDelaysNoOtherAndCostsNoMemory(t *testing.T) {
 		names   = 16
 		size    = 16 << 10 // bytes of a resource; a client's flow-control window holds four
 		round   = 500
-		allowed = 120 << 20 // growth of the relay's memory, in bytes; the list of changes has up to 32 MiB of them
+		allowed = 80 << 20 // growth of the relay's memory, in bytes
 	)
 	updates := inShort(10_000, 5_000) // 160 MiB in total, and 16 times that in full states
 	padding := strings.Repeat("x", size)

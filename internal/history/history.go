@@ -11,7 +11,7 @@ import (
 
 // MostBytes is how much a History keeps, and leastShare how much each of its rings may keep however many there are.
 const (
-	MostBytes  = 16 << 20
+	MostBytes  = 4 << 20
 	leastShare = 64 << 10
 )
 
