@@ -207,7 +207,7 @@ func TestARefusedNodeIsReplacedByThatOfAnotherClient(t *testing.T) {
 		old.ask(t, nil, "b")
 		old.await(t, 5*time.Second, 1)
 		ids := plane.seen()
-		if n := len(ids); n < 2 || ids[n-1] != "old" && ids[n-1] != "newer" || n > 8 { // some of them are trials
+		if n := len(ids); n < 2 || ids[n-1] != "old" && ids[n-1] != "newer" || n > 4 {
 			t.Errorf("the streams had the Nodes %q", ids)
 		}
 		if !strings.Contains(log.String(), "node=gone instead=") {

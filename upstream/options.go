@@ -71,9 +71,10 @@ type Options struct {
 	typeAnswered func(typeURL string)
 	typesBlamed  func(types []string, why string) bool
 	// noQuarantine: what the control plane ends streams for is not isolated. trialEnded, if not nil, is called with the
-	// stream's lock when a stream has ended. See quarantine_trial.go.
+	// stream's lock when a stream has ended. renoded: the Node may be why, and the next one is another. See
+	// quarantine_trial.go.
 	noQuarantine bool
-	trialEnded   func(error)
+	trialEnded   func(err error, renoded bool)
 	// peers are the streams to the same control plane, each with these Options.
 	peers *peers
 	// Tally decides what becomes of resources that clients would reject, and counts them. If

@@ -79,6 +79,7 @@ type quarantine struct {
 	pace      backoff                   // between trials of what is known to be bad
 	outage    backoff                   // between trials that could not take place
 	failed    time.Time                 // when a trial could last not take place
+	excused   bool                      // a trial has ended, perhaps because of its Node, and none was answered since
 	untried   int                       // suspects that have ended nothing: see probe
 	streak    int                       // streams that have ended in a row without a suspect
 	known     cache.Expiries[cache.Key] // suspects whose clients have left, and until when they are remembered

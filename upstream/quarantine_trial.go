@@ -28,6 +28,7 @@ type trial struct {
 	feeds    map[cache.Key]struct{}
 	answered []cache.Key
 	end      error // nil as long as it has not ended
+	renoded  bool  // perhaps because of its Node, and the next trial has another
 }
 
 func isOutage(err *cache.Error) bool { return err != nil && err.Code == codes.Unavailable }
@@ -87,6 +88,7 @@ func (s *Stream) attendTrial(now time.Time, t *trial) (back []note) {
 			s.admitted.Store(true)
 			q.pace.reset()
 			q.outage.reset()
+			q.excused = false
 		}
 	}
 	t.answered = nil
@@ -124,9 +126,9 @@ func (s *Stream) beginTrial(now time.Time, keys []cache.Key, b *batch) {
 		o.Presence.server = p.server
 		o.Presence.forms.inherit(&p.forms)
 	}
-	o.trialEnded = func(err error) {
+	o.trialEnded = func(err error, renoded bool) {
 		t.mu.Lock()
-		t.end = err
+		t.end, t.renoded = err, renoded
 		t.mu.Unlock()
 		s.inbox.Wake()
 	}

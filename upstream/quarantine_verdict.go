@@ -60,6 +60,12 @@ func (s *Stream) judge(now time.Time, t *trial, end error) (back []note) {
 	if retried {
 		q.nextRetry = now.Add(q.pace.delay())
 	}
+	if t.renoded && !q.excused { // once, it says nothing of what was requested
+		if q.excused = true; len(keys) > 0 && !retried {
+			q.put(t.batch, keys)
+		}
+		return nil
+	}
 	if !endsForRequest(end) { // it could not be tried
 		if t.began.After(q.failed) { // not once more for those that have failed with it
 			q.failed = now

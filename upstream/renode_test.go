@@ -8,6 +8,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
+
+	"github.com/xds-relay/xds-relay/cache"
 )
 
 // manyNodes are Nodes of which each can take the place of any other.
@@ -109,4 +111,39 @@ func TestNodesAreTriedWithBackoff(t *testing.T) {
 		pass(31 * time.Second)
 		b.wantPresent(b.watch("eds", "a")["a"])
 	})
+}
+
+// A trial that ends after its Node was replaced says nothing of what it requests: the next one has the new Node.
+func TestATrialWithARefusedNodeConvictsNothing(t *testing.T) {
+	nodes := newManyNodes()
+	isolatingAs(t, Options{Protocol: Delta, Nodes: nodes}, nil, func(b *bench, p *touchyPlane) {
+		p.ponders = 300 * time.Millisecond
+		b.wantAfter(time.Second, b.watch("eds", "a")["a"])
+		p.endFor(codes.NotFound, "c")
+		c := b.watch("eds", "c")["c"]
+		for before := p.opened(); p.opened() == before; { // the trial is the first
+			pass(10 * time.Millisecond)
+		}
+		nodes.replace() // another stream has found that it is refused
+		pass(10 * time.Millisecond)
+		p.forgive()
+		b.wantAfter(2*time.Second, c)
+		if n := b.logs.count("control plane ends each stream"); n > 0 {
+			t.Error("the name is blamed for the Node")
+		}
+	})
+}
+
+// replace replaces the Node.
+func (n *manyNodes) replace() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes++
+	n.node = &corev3.Node{Id: fmt.Sprint(n.changes)}
+}
+
+func (b *bench) wantAfter(d time.Duration, e *cache.Entry) {
+	b.Helper()
+	pass(d)
+	b.wantPresent(e)
 }

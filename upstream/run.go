@@ -229,7 +229,7 @@ func (s *Stream) ended(c *call) {
 		}
 	}
 	if s.opts.trialEnded != nil && c.err != nil {
-		s.opts.trialEnded(c.err)
+		s.opts.trialEnded(c.err, renoded)
 	}
 	for _, f := range s.feeds {
 		f.session, f.stale = nil, false
