@@ -113,24 +113,25 @@ func refused(r AdmissionRefusal, text string, after time.Duration) *refusedStrea
 	return &refusedStream{refusal: r, text: text, retry: after/2 + rand.N(after)}
 }
 
-// admit waits until a stream is admitted, and returns its place, or why it is not admitted. ctx is the stream's, and of
-// returns whom it belongs to. Without a rate, streams wait for as long as it takes: the line always moves.
-func (q *admission) admit(ctx context.Context, of func() party, stats *admissionStats) (*place, *refusedStream) {
+// admit waits until a stream is admitted, and has the place at, which is new; or returns why it is not admitted. ctx is
+// the stream's, and of returns whom it belongs to. Without a rate, streams wait for as long as it takes: the line always
+// moves.
+func (q *admission) admit(ctx context.Context, at *place, of func() party, stats *admissionStats) *refusedStream {
 	if e := q.full(); e != nil {
-		return nil, e
+		return e
 	}
 	var late time.Duration
-	at := q.line.enter(of, func(turns int) bool {
+	entered := q.line.enter(at, of, func(turns int) bool {
 		if in := q.duration(turns); in > q.Wait {
 			late = in
 		}
 		return late == 0
 	})
 	switch {
-	case at == nil:
-		return nil, refused(RefusedWait, fmt.Sprintf("too many streams at once: this one would wait in line for %v, but admission.wait is %v", late.Round(time.Millisecond), q.Wait), late)
+	case !entered:
+		return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one would wait in line for %v, but admission.wait is %v", late.Round(time.Millisecond), q.Wait), late)
 	case at.admitted == nil:
-		return at, nil
+		return nil
 	}
 	stats.waiting.Add(1)
 	defer stats.waiting.Add(-1)
@@ -144,20 +145,20 @@ func (q *admission) admit(ctx context.Context, of func() party, stats *admission
 	case <-at.admitted:
 	case <-over:
 		if admitted, turns := at.leave(); !admitted {
-			return nil, refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.duration(turns))
+			return refused(RefusedWait, fmt.Sprintf("too many streams at once: this one waited in line for %v (admission.wait)", q.Wait), q.duration(turns))
 		}
 	case <-ctx.Done(): // the client has gone, so the text does not matter
 		if admitted, _ := at.leave(); admitted {
 			at.done()
 		}
-		return nil, &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
+		return &refusedStream{refusal: numAdmissionRefusals, text: ctx.Err().Error()}
 	}
 	stats.waited.Add(1)
 	if e := q.full(); e != nil {
 		at.done()
-		return nil, e
+		return e
 	}
-	return at, nil
+	return nil
 }
 
 func (q *admission) full() *refusedStream {

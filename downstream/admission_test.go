@@ -39,9 +39,18 @@ func (q *admission) isEmpty() bool {
 	return l.turns.waiting() == 0 && l.turns.working() == 0 && l.oldest == nil && l.newest == nil && len(l.turns.members) == 0 && l.turns.all.below.Len() == 0
 }
 
+// placed admits a stream, and returns its place.
+func (q *admission) placed(ctx context.Context, of func() party, stats *admissionStats) (*place, *refusedStream) {
+	at := new(place)
+	if e := q.admit(ctx, at, of, stats); e != nil {
+		return nil, e
+	}
+	return at, nil
+}
+
 // served admits a stream, and gives its place back at once.
 func (q *admission) served(ctx context.Context, of func() party, stats *admissionStats) *refusedStream {
-	at, e := q.admit(ctx, of, stats)
+	at, e := q.placed(ctx, of, stats)
 	if at != nil {
 		at.done()
 	}

@@ -47,25 +47,23 @@ type line struct {
 	ticks          bool        // the timer is set
 }
 
-// enter gives a stream a place: one that is admitted if no one is in line and there is a place, and else one in line. It
-// returns nil if join, which gets how many streams are admitted until this one is, returns false.
-func (l *line) enter(of func() party, join func(turns int) bool) *place {
+// enter makes p, which is new, the place of a stream: one that is admitted if no one is in line and there is a place, and
+// else one in line. It returns false if join, which gets how many streams are admitted until this one is, does.
+func (l *line) enter(p *place, of func() party, join func(turns int) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.line = l
 	if l.turns.waiting() == 0 && l.free() {
-		p := l.turns.take()
-		p.line = l
-		l.begin(p)
-		return p
+		l.begin(l.turns.take(p))
+		return true
 	}
 	conn := l.turns.of(of())
 	if !join(conn.next()) {
-		return nil
+		return false
 	}
-	at := l.turns.add(conn)
-	at.line = l
+	l.turns.add(conn, p)
 	l.tick()
-	return at
+	return true
 }
 
 // free reports whether a stream may have a place now, and counts it in the rate. The caller holds mu.

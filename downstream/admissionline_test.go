@@ -42,7 +42,7 @@ func TestStreamsAreAdmittedAsOthersAreServed(t *testing.T) {
 		var all sync.WaitGroup
 		for range most * rounds {
 			all.Go(func() {
-				at, e := q.admit(t.Context(), from("192.0.2.1"), stats)
+				at, e := q.placed(t.Context(), from("192.0.2.1"), stats)
 				if e != nil {
 					t.Error(e)
 					return
@@ -78,7 +78,7 @@ func TestPlacesThatAreKeptAreNotThoseOfOthers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		for i := range kept {
 			go func() {
-				if at, e := q.admit(ctx, proven(fmt.Sprint("bad-", i%3), nil), stats); e == nil {
+				if at, e := q.placed(ctx, proven(fmt.Sprint("bad-", i%3), nil), stats); e == nil {
 					<-ctx.Done()
 					at.done()
 				}
@@ -89,7 +89,7 @@ func TestPlacesThatAreKeptAreNotThoseOfOthers(t *testing.T) {
 		var all sync.WaitGroup
 		for range good {
 			all.Go(func() {
-				at, e := q.admit(ctx, proven("good", nil), stats)
+				at, e := q.placed(ctx, proven("good", nil), stats)
 				if e != nil {
 					t.Error(e)
 					return
@@ -126,7 +126,7 @@ func TestTheWindowFollowsTheProcessors(t *testing.T) {
 		defer cancel()
 		for range herd {
 			go func() {
-				if at, e := q.admit(ctx, from("192.0.2.1"), stats); e == nil {
+				if at, e := q.placed(ctx, from("192.0.2.1"), stats); e == nil {
 					<-ctx.Done()
 					at.done()
 				}
@@ -194,7 +194,7 @@ func TestNoStreamWaitsForEver(t *testing.T) {
 					time.Sleep(v.at)
 					ctx, end := context.WithTimeout(ctx, v.stays)
 					defer end()
-					at, e := q.admit(ctx, func() party { return v.party }, stats)
+					at, e := q.placed(ctx, func() party { return v.party }, stats)
 					missing.Add(-1)
 					if e != nil {
 						if v.stays == time.Hour {

@@ -137,9 +137,9 @@ func (m *member) next() int {
 	return n
 }
 
-// add adds a stream of a connection to the line.
-func (t *turns) add(conn *member) *place {
-	p := &place{conn: conn, admitted: make(chan struct{})}
+// add adds a stream of a connection to the line. p is its place, and new.
+func (t *turns) add(conn *member, p *place) *place {
+	p.conn, p.admitted = conn, make(chan struct{})
 	p.inLine = conn.streams.PushBack(p)
 	for m := conn; m != nil; m = m.above {
 		t.change(m, 1, 0)
@@ -175,10 +175,11 @@ func (t *turns) turn() *place {
 	return p
 }
 
-// take gives a stream a place without the line.
-func (t *turns) take() *place {
+// take gives a stream a place without the line. p is the place, and new.
+func (t *turns) take(p *place) *place {
 	t.direct++
-	return &place{works: true}
+	p.works = true
+	return p
 }
 
 // give takes a place back.

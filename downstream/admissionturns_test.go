@@ -123,7 +123,7 @@ func TestTurnsAreFair(t *testing.T) {
 					p.identity.address = prefixOf(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}))
 				}
 				for range rapid.IntRange(1, 5).Draw(t, "streams") {
-					w := line.add(line.of(p))
+					w := line.add(line.of(p), new(place))
 					order = append(order, w)
 					count(w, 1)
 				}
@@ -149,7 +149,7 @@ func TestTurnsAreFair(t *testing.T) {
 				give(rapid.IntRange(0, len(working)-1).Draw(t, "place"))
 			},
 			"without the line": func(*rapid.T) {
-				if w := line.take(); rapid.Bool().Draw(t, "keeps") {
+				if w := line.take(new(place)); rapid.Bool().Draw(t, "keeps") {
 					direct = append(direct, w)
 				} else {
 					line.give(w)
@@ -185,7 +185,7 @@ func TestTurnsAreFair(t *testing.T) {
 		// One more comes, and then nobody.
 		late := line.of(party{identity: identityKey{proven: "id-0"}, conn: conns[1]})
 		within := late.next()
-		w := line.add(late)
+		w := line.add(late, new(place))
 		order = append(order, w)
 		count(w, 1)
 		for n := 1; ; n++ {
@@ -207,12 +207,12 @@ func BenchmarkTurns(b *testing.B) {
 			parties := make([]party, n)
 			for i := range parties {
 				parties[i] = party{identityKey{proven: fmt.Sprint("id-", i)}, new(limitedConn)}
-				line.add(line.of(parties[i]))
+				line.add(line.of(parties[i]), new(place))
 			}
 			for b.Loop() {
 				line.of(parties[rand.IntN(n)]).next()
 				line.give(line.turn())
-				line.add(line.of(parties[rand.IntN(n)]))
+				line.add(line.of(parties[rand.IntN(n)]), new(place))
 			}
 		})
 	}

@@ -206,10 +206,10 @@ func (s *Server) paceIdentity(ctx context.Context, g *gate, id *identity.Identit
 // admitStream waits until a stream is admitted. The error is the status with which the stream ends if it is not.
 func (s *Server) admitStream(g *gate, in *arrival) error {
 	stream, ctx := in.grpc, in.grpc.Context()
-	at, why := g.admission.admit(ctx, in.party, &s.stats.admission)
+	why := g.admission.admit(ctx, &in.room, in.party, &s.stats.admission)
 	switch {
 	case why == nil:
-		in.place = at
+		in.place = &in.room
 		return nil
 	case why.refusal == numAdmissionRefusals:
 		return ctx.Err()

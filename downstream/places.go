@@ -77,7 +77,7 @@ func (p *Places) takeSize(ctx context.Context, of party, size int64, lose func(e
 	var turn *place
 	if p.next == nil && p.line.waiting() == 0 && p.fits(size) {
 		p.taken += size
-		turn = p.line.take()
+		turn = p.line.take(new(place))
 	} else {
 		var err error
 		if turn, err = p.wait(ctx, of, size); err != nil {
@@ -135,7 +135,7 @@ func (p *Places) quit(w *place) {
 
 // wait waits in line until there is room. The caller holds mu, which is released meanwhile.
 func (p *Places) wait(ctx context.Context, of party, size int64) (*place, error) {
-	w := p.line.add(p.line.of(of))
+	w := p.line.add(p.line.of(of), new(place))
 	if size != 1 {
 		if p.sizes == nil {
 			p.sizes = map[*place]int64{}

@@ -96,6 +96,7 @@ type arrival struct {
 	call       connCall     // of conn
 	// place is what admission has given the stream, nil once an xDS stream has it.
 	place *place
+	room  place // for place
 	// stream is nil unless an xDS stream has begun.
 	stream atomic.Pointer[stream]
 }
