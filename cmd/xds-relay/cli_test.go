@@ -228,7 +228,7 @@ func TestAdminErrorsSayWhatIsThere(t *testing.T) {
 	}
 	silent.Close()
 	for _, tt := range []struct{ name, args, want string }{
-		{"an xDS port", "--admin " + server, "a port for xDS clients"},
+		{"an xDS port", "--admin " + server, "is a gRPC server: a port for xDS clients"},
 		{"TLS", "--admin " + secure, "speaks TLS: use https://"},
 		{"no certificate", "--admin https://" + secure + " --ca-file ca.pem", "with --cert-file and --key-file"},
 		{"no roots", "--admin https://" + secure, "name its roots with --ca-file"},

@@ -200,7 +200,7 @@ func requestOperator(ctx context.Context, address, flag string, secure tlsFlags,
 	request.Header.Set("Content-Type", contentType)
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return nil, &exitError{status: statusFailed, err: noAnswer(address, transport, err)}
+		return nil, &exitError{status: statusFailed, err: noAnswer(ctx, address, transport, at, err)}
 	}
 	return answer, nil
 }

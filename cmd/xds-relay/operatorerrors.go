@@ -3,14 +3,19 @@ package main
 // What is at an address at which a command expects the admin listener of a relay.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/xds-relay/xds-relay/admin"
 )
@@ -40,9 +45,37 @@ func speaksTLS(address string) error {
 	return fmt.Errorf("%s speaks TLS: use https://, with --ca-file, --cert-file and --key-file as needed", address)
 }
 
+// speaksHTTP2 reports whether a server answers the preface of HTTP/2. One that speaks nothing else may end other
+// connections before net/http has read a byte.
+func speaksHTTP2(ctx context.Context, transport *http.Transport, host string) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	dial := transport.DialContext
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", host)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); !ok || conn.SetDeadline(deadline) != nil {
+		return false
+	}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		return false
+	}
+	framer := http2.NewFramer(conn, conn)
+	if framer.WriteSettings() != nil {
+		return false
+	}
+	frame, err := framer.ReadFrame()
+	return err == nil && frame.Header().Type == http2.FrameSettings
+}
+
 // noAnswer returns why a request to an admin listener failed: what is there, and what to do.
-func noAnswer(address string, transport *http.Transport, err error) error {
-	secure := transport.TLSClientConfig != nil
+func noAnswer(ctx context.Context, address string, transport *http.Transport, at url.URL, err error) error {
+	secure := at.Scheme == "https"
 	var asked *url.Error
 	if errors.As(err, &asked) {
 		err = asked.Err // without the URL, which address has
@@ -74,7 +107,8 @@ func noAnswer(address string, transport *http.Transport, err error) error {
 		return fmt.Errorf("%s has a certificate that this host does not trust (%s): name its roots with --ca-file", address, text)
 	case secure && contains("x509: certificate is "):
 		return fmt.Errorf("%s has a certificate of another name (%s): name it with --server-name", address, text)
-	case contains(`malformed HTTP response "\x00\x00`): // a frame of HTTP/2
+	case contains(`malformed HTTP response "\x00\x00`), // a frame of HTTP/2
+		!secure && contains("EOF", "connection reset", "readLoopPeekFailLocked") && speaksHTTP2(ctx, transport, at.Host):
 		return fmt.Errorf("%s is a gRPC server: a port for xDS clients, it seems, which xds-relay get uses; %s", address, whereIsAdmin)
 	case !secure && contains(`malformed HTTP response "\x15\x03`): // an alert of TLS
 
