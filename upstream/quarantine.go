@@ -128,6 +128,7 @@ func (q *quarantine) add(keys []cache.Key, pause backoff) {
 	if q.fresh == nil {
 		q.fresh = &batch{parts: [][]cache.Key{nil}}
 		q.batches = append(q.batches, q.fresh)
+		q.next = later(q.next, time.Now().Add(trialPace)) // more may come at once
 	}
 	q.fresh.parts[0] = append(q.fresh.parts[0], keys...)
 }

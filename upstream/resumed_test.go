@@ -142,6 +142,7 @@ func TestAResumedNameThatIsTriedFirstIsListed(t *testing.T) {
 		pass(2 * time.Second) // nothing misses the first request
 		b.stream.touchyUntil.Store(time.Now().Add(touchyFor).UnixNano())
 		resumed := b.reading(true, "gone")
+		pass(trialPace)
 		b.wantText(resumed["gone"], "absent")
 		pass(session.DefaultResponseTimeout + time.Second)
 		if n := p.streams(); n != 2 {
